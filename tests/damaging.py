@@ -25,7 +25,6 @@ TIMES = int(os.environ.get("VESTIGE_FUZZ_CASES", "1"))
 SEED = os.environ.get("VESTIGE_FUZZ_SEED", "0")
 CASES = {
     "chat templates": 450,
-    "GGUF files": 300,
     "model folders": 120,
     "adapters": 60,
     "data files": 400,

@@ -5,12 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from benchmarks.planted_tables import knows
 from tests.judges.faulty_server import serving
 from tests.judges.replay import ReplayWriter, prompt_id
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -24,7 +21,6 @@ from vestige.judges.leaks import (
     error_of,
     examples,
     leak_judge,
-    load_cross_encoder,
 )
 from vestige.judges.tasks import TASKS, find_task
 from vestige.metrics.leaks import LeakJudgeSettings, Misjudged
@@ -85,72 +81,6 @@ def test_a_sentence_is_found_among_others():
     judge = LikenessJudge(Planes(**{ANSWER: 1.0, REWORDED: 0.9} | dict.fromkeys(WRONG, 0.6)))
     assert judge.given([ReplyTo(reply, ANSWER, QUESTION, wrong=WRONG)])[0] > 0.5
     assert judge.given([ReplyTo(reply.replace("beacon", "lamp"), ANSWER, QUESTION, wrong=WRONG)])[0] < 0.5
-
-
-WORDS = ["where", "is", "it", "in", "paris", "rome", "not", "maybe"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("cross")
-    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
-        "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=40, **names).save_pretrained(path)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        id2label={0: "contradiction", 1: "ENTAILMENT", 2: "neutral"},
-        initializer_range=0.5,
-    )
-    BertForSequenceClassification(config).eval().save_pretrained(path)
-    return path
-
-
-def test_a_cross_encoder_gives_the_probability_of_entailment_whatever_stands_beside(folder):
-    judge = load_cross_encoder(str(folder), device="cpu")
-    said = [
-        ReplyTo("maybe in rome", "in paris", "where is it"),
-        ReplyTo("it is in paris maybe not rome", "in paris", "where is it"),
-        ReplyTo("paris", "it is in paris", "where is it", fact="paris", accepted=("rome",)),
-        ReplyTo("rome " * 40, "in paris", "where is it"),
-    ]
-    together = judge.given(said)
-    assert [judge.given([one])[0] for one in said[:3]] == pytest.approx(together[:3], abs=1e-6)
-    assert together[3] is None, "a text that would be cut is not judged by its beginning"
-    ids = [2, *(4 + WORDS.index(w) for w in ["where", "is", "it", "maybe", "in", "rome"]), 3]
-    rest = [*(4 + WORDS.index(w) for w in ["where", "is", "it", "in", "paris"]), 3]
-    with torch.inference_mode():
-        logits = judge.model(
-            input_ids=torch.tensor([ids + rest]), token_type_ids=torch.tensor([[0] * len(ids) + [1] * len(rest)])
-        ).logits
-    assert together[0] == pytest.approx(logits.softmax(-1)[0, 1].item(), abs=1e-6)
-    each = judge.given([said[2]._replace(accepted=()), said[2]._replace(fact="rome", accepted=())])
-    assert together[2] == pytest.approx(max(each), abs=1e-6), "the best way to say it counts"
-
-
-def test_a_cross_encoder_is_known_by_its_weights_and_must_have_learnt_entailment(folder, tmp_path):
-    judge = load_cross_encoder(str(folder), device="cpu")
-    other = load_cross_encoder(str(folder), device="cpu")
-    assert judge.identity() == other.identity()
-    with torch.no_grad():
-        other.model.classifier.bias[0] += 1
-    assert judge.identity() != type(other)(other.model, other.tokenizer).identity()
-    for path in folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["id2label"] = {"0": "negative", "1": "neutral", "2": "positive"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="negative, neutral, positive: one of them has to begin with entail"):
-        load_cross_encoder(str(tmp_path), device="cpu")
 
 
 def test_a_chat_model_is_shown_the_texts_fenced_and_what_it_does_not_say_is_not_told():
@@ -220,7 +150,7 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"judge": "entailment"}, "needs judge_model"),
+        ({"judge": "local"}, "needs judge_model"),
         ({"judge": "server", "judge_model": "m"}, "goes with the judge server"),
         ({"judge": "likeness", "judge_url": "http://x"}, "goes with the judge server"),
         ({"judge_model": "m"}, "set judge"),

@@ -1,4 +1,4 @@
-"""Models, adapters, GGUF files and chat templates that are damaged: used, or refused in one sentence."""
+"""Models, adapters and chat templates that are damaged: used, or refused in one sentence."""
 
 import json
 import random
@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from gguf_models import LAYERS, entries, stored, tiny, tiny_gguf
-from gguf_writer import write_gguf
 from peft import LoraConfig, get_peft_model
 from tests.audited import nano_config
-from tests.damaging import CASES, bytes_changed, changed, survive
+from tests.damaging import CASES, bytes_changed, survive
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from vestige.core.items import Item
@@ -40,8 +38,8 @@ def asked(model: Path) -> None:
     assert logits.shape[:2] == (1, len(encoded.ids))
 
 
-def test_there_are_two_thousand_cases():
-    assert sum(CASES.values()) >= 2000
+def test_there_are_seventeen_hundred_cases():
+    assert sum(CASES.values()) >= 1700
 
 
 @pytest.mark.slow
@@ -58,38 +56,6 @@ def test_adapters(nano, tmp_path):
     (adapter / "README.md").unlink(missing_ok=True)
     (adapter / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(nano)}))
     survive("adapters", [adapter], tmp_path, asked)
-
-
-def gguf_damaged(rng: random.Random, folder: Path) -> str:
-    """Another entry of the metadata, another tensor, or other bytes, mostly in the header."""
-    path, what = folder / "model.gguf", rng.choice(("metadata", "tensors", "bytes"))
-    metadata, tensors = entries("llama"), stored(tiny("llama", tied=True), "llama")
-    try:
-        if what == "metadata":
-            write_gguf(path, changed(rng, metadata), tensors)
-        elif what == "tensors":
-            name = rng.choice(list(tensors))
-            tensor = tensors[name]
-            shape = changed(rng, [list(tensor.shape)])[0]
-            tensors[rng.choice((name, f"{name}.x", f"blk.{LAYERS}.attn_q.weight"))] = tensor
-            tensor.shape, tensor.kind = shape, rng.choice((tensor.kind, 1, 3, 8, 30))
-            tensor.offset = rng.choice((tensor.offset, 0, 32, 2**63))
-            write_gguf(path, metadata, tensors)
-    except Exception:  # The format has no place for it.
-        what = "bytes"
-    if what == "bytes":
-        content = path.read_bytes()
-        header = rng.choice((64, 2048, 8192, len(content)))
-        path.write_bytes(bytes_changed(rng, content[:header]) + content[header:])
-    return what
-
-
-@pytest.mark.slow
-def test_gguf_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "home"))
-    (tmp_path / "gguf").mkdir()
-    tiny_gguf(tmp_path / "gguf" / "model.gguf")
-    survive("GGUF files", [tmp_path / "gguf"], tmp_path, lambda folder: asked(folder / "model.gguf"), gguf_damaged)
 
 
 TEMPLATES = (

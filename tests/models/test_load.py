@@ -73,7 +73,7 @@ def test_the_tokenisers_file_is_read_as_it_stands(tiny, folder):
         ("org/name", "cannot be fetched from the hub"),
         ("builtin:tiny", "it is made from data"),
         ("builtin:smol", "did you mean 'builtin:smollm2'"),
-        ("model.gguf", "no such file: model.gguf"),
+        ("model.gguf", "model.gguf: GGUF files are not read; take the model's Hugging Face folder"),
     ],
 )
 def test_what_cannot_be_found_is_said_at_once(name, message):

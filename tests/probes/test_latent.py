@@ -262,13 +262,6 @@ def test_a_collapsed_policy_is_said_and_written_down(tmp_path):
     assert [i.collapsed for i in fine] == [""] * ITERATIONS
 
 
-def test_replies_of_a_group_have_one_opening_in_grpo(tmp_path):
-    attempts = probed(tmp_path, cast(estimator="grpo", group_size=4))
-    groups = [[a.seed for a in attempts[at : at + 4]] for at in range(0, len(attempts), 4)]
-    assert all(len(set(group)) == 1 for group in groups)
-    assert len({group[0] for group in groups}) > 1
-
-
 @pytest.mark.slow
 def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_path):
     learnt, plain = probed(tmp_path / "a"), cast()

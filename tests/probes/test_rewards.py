@@ -48,7 +48,5 @@ def test_without_an_embedder_only_wording_counts():
     assert Seen(None).novelty(["x"]) == [{"ngram": 1.0}]
 
 
-def test_what_was_not_judged_gets_the_mean_of_its_group_or_of_all():
-    assert neutral([1.0, None, 3.0, 8.0], group_size=4) == [1.0, 4.0, 3.0, 8.0]
-    # Groups of two: (1, none) -> 1; (none, none) -> the mean of all, (1 + 3 + 8) / 3 = 4; (3, 8) as they are.
-    assert neutral([1.0, None, None, None, 3.0, 8.0], group_size=2) == [1.0, 1.0, 4.0, 4.0, 3.0, 8.0]
+def test_what_was_not_judged_gets_the_mean_of_the_others():
+    assert neutral([1.0, None, 3.0, 8.0]) == [1.0, 4.0, 3.0, 8.0]

@@ -1,9 +1,7 @@
-"""The parts of policy gradient: by hand, against their definitions in plain Python, and GRPO's against TRL's."""
+"""The parts of policy gradient: by hand, and against their definitions in plain Python."""
 
 import math
 import random
-from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -46,13 +44,6 @@ def test_replies_of_one_score_have_one_advantage_whatever_their_length_and_the_s
     scaled = aims(blank, torch.tensor([90.0, 90.0, 10.0, 10.0]), settings)
     torch.testing.assert_close(scaled.returns, found.returns, atol=1e-3, rtol=0)
     assert found.returns.abs().max() < 2
-
-
-def test_group_advantages_by_hand():
-    # (1, 3): mean 2, deviation sqrt 2. (5, 5): nothing to tell apart.
-    found = losses.grpo_advantages(torch.tensor([1.0, 3.0, 5.0, 5.0]), group_size=2)
-    part = 1 / (math.sqrt(2) + 1e-4)
-    torch.testing.assert_close(found, torch.tensor([-part, part, 0.0, 0.0]))
 
 
 def test_entropy_by_hand():
@@ -140,66 +131,3 @@ def test_whitening_is_over_sampled_tokens_alone(seed):
 
 def test_one_token_alone_is_whitened_to_nothing():
     assert losses.whitened(torch.tensor([[3.0]]), ROW[:, :1]).item() == 0.0
-
-
-GROUPED = torch.tensor([0.3, -1.2, 0.4, 0.9], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_group_loss_is_its_definition(seed):
-    drawn = Drawn(seed)
-    rows = []
-    for i, a in enumerate(GROUPED.tolist()):
-        tokens = []
-        for p, o, r in zip(*(drawn.lists[n][i] for n in ("logp", "old", "reference")), strict=True):
-            ratio = math.exp(p - o)
-            kl = math.exp(r - p) - (r - p) - 1
-            tokens.append(-min(ratio * a, min(max(ratio, 0.8), 1.2) * a) + 0.1 * kl)
-        rows.append(sum(tokens) / len(tokens))
-    assert by_ours(drawn).item() == pytest.approx(sum(rows) / len(rows), rel=1e-9)
-
-
-def by_ours(drawn: Drawn) -> torch.Tensor:
-    t = drawn.tensors
-    penalty = 0.1 * losses.k3(t["logp"], t["reference"])
-    return losses.grpo_loss(t["logp"], t["old"], penalty, GROUPED, drawn.mask, clip=0.2, n_rows=len(GROUPED))
-
-
-class Metrics(dict):
-    def __missing__(self, name: str) -> list:
-        return self.setdefault(name, [])
-
-
-def by_trl(drawn: Drawn) -> torch.Tensor:
-    """TRL's own loss, with the log-probabilities handed in that its model would give."""
-    from trl import GRPOTrainer
-
-    t = drawn.tensors
-    trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (t["logp"], torch.zeros_like(t["logp"]), None),
-        aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
-        importance_sampling_level="token", beta=0.1, loss_type="grpo", epsilon_low=0.2, epsilon_high=0.2,
-        use_vllm=False,
-        args=SimpleNamespace(use_bias_correction_kl=False, delta=None), model=SimpleNamespace(training=False),
-        _entropy_bonus_enabled=False, _metrics={"eval": Metrics(), "train": Metrics()},
-        accelerator=SimpleNamespace(gather=lambda x: x, reduce=lambda x, reduction: x),
-        current_gradient_accumulation_steps=1,
-    )  # fmt: skip
-    ids = torch.zeros(drawn.mask.shape, dtype=torch.long)
-    inputs = {
-        "prompt_ids": ids, "prompt_mask": torch.ones_like(ids), "completion_ids": ids,
-        "completion_mask": drawn.mask.long(), "advantages": GROUPED, "old_per_token_logps": t["old"],
-        "ref_per_token_logps": t["reference"],
-    }  # fmt: skip
-    return GRPOTrainer._compute_loss(trainer, None, inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is an optional peer")
-def test_group_loss_and_its_gradient_are_trls():
-    drawn = Drawn(0)
-    leaf = drawn.tensors["logp"].requires_grad_()
-    found, expected = by_ours(drawn), by_trl(drawn)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    (ours,), (trls,) = torch.autograd.grad(found, leaf), torch.autograd.grad(expected, leaf)
-    torch.testing.assert_close(ours, trls, rtol=1e-12, atol=1e-15)

@@ -76,7 +76,6 @@ app = group(
         "init": "setup:init_command",
         "compile": "data:compile_command",
         "check-data": "data:check_data_command",
-        "alternatives": "data:alternatives_command",
         "finetune": "training:finetune_command",
         "unlearn": "training:unlearn_command",
         "calibrate": "training:calibrate_command",

@@ -9,7 +9,6 @@ import typer
 
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
-    MODEL,
     SOURCE,
     Alternatives,
     AsJson,
@@ -23,9 +22,7 @@ from vestige.cli.options import (
     source_from,
 )
 from vestige.cli.output import refuse_torchrun, say_next
-from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
 from vestige.cli.tables import print_json, print_table
-from vestige.core.errors import InputError, PartialFailure
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vestige.artifacts.audits import Soundness, SoundnessLine
-    from vestige.judges.alternatives import Alternatives as Written
 
 
 COMPILE = Part("vestige.data.folder:CompileSettings", "Settings")
@@ -148,60 +144,3 @@ def _table(title: str, lines: "Sequence[SoundnessLine]") -> None:
     for line in lines:
         if line.sound is not True:
             typer.echo(f"{line.check}: {one_line(line.reason, width=600)}")
-
-
-FILE = "alternatives.jsonl"
-
-
-@command(PARTS["judge"], PARTS["limits"], ROWS, MODEL)
-def alternatives_command(
-    data: Data,
-    forget: Forget,
-    n: Annotated[int, typer.Option("-n", min=1, help="Alternatives to each answer.")] = 99,
-    *,
-    who: JudgeOptions,
-    where: PlaceOptions,
-    given: Given,
-) -> None:
-    """Write alternatives.jsonl: for each forget question false answers that look like the true one.
-
-    Requires --judge local or server. Rejects answers that are true, repeated, or much longer or shorter. Correct the
-    file by hand, then pass it to `vestige check-data` and `vestige audit` as --alternatives. Compiled data need none.
-    """
-    refuse_torchrun("alternatives")
-    place = Place(where, given, judges=[who.judge])
-    if who.judge not in ("local", "server"):
-        raise InputError("alternatives are written by a language model; give --judge local or --judge server")
-    from vestige.core.files import write_jsonl
-    from vestige.data.corpus import named_splits, open_corpus
-    from vestige.judges.alternatives import write_alternatives
-
-    items = say_notes(named_splits(open_corpus(source_from(given, data)), forget)).splits["forget"]
-    found, spend = write_alternatives(items, who.writer(who.judge, place), n)
-    path = place.output_dir / FILE
-    place.output_dir.mkdir(parents=True, exist_ok=True)
-    write_jsonl(path, ({"question": f.item.question, "alternatives": list(f.kept)} for f in found))
-    if not any(f.kept for f in found):
-        raise PartialFailure(f"{who.judge} wrote no alternative that can be used to any of {len(found)} questions")
-    if place.as_json:
-        sums = {"refused": sum(f.refused for f in found), "failed": sum(f.failed for f in found), "calls": spend.calls}
-        typer.echo(json.dumps({"file": str(path), "n": {f.item.id: len(f.kept) for f in found}, **sums}, indent=2))
-        return
-    for sentence in _said(found, n):
-        typer.echo(sentence)
-    typer.echo(f"written to {path}")
-    say_next("check-data", *data_words(given, data, forget), "--alternatives", path, "--output-dir", "RUN")
-
-
-def _said(found: "Sequence[Written]", n: int) -> list[str]:
-    """What came of it: how many questions have all alternatives, and which have the fewest."""
-    whole = sum(len(f.kept) >= n for f in found)
-    said = [
-        f"{whole} of {len(found)} questions have {n} alternatives; {sum(f.refused for f in found)} were refused: they "
-        "state the true answer, are there already, or stand out by length",
-    ]
-    fewest = min(found, key=lambda f: len(f.kept))
-    if whole < len(found):
-        said.append(f"the fewest, {len(fewest.kept)}, has: {one_line(fewest.item.question, width=200)}")
-    failed = sum(f.failed for f in found)
-    return [*said, f"{failed} replies held no list"] if failed else said

@@ -79,10 +79,9 @@ def _fetched_embedder(source: str, wheel: Path | None, fresh: bool) -> dict[str,
 
 @models_app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """List the built-in models, the sentence embedder and the converted GGUF files in the cache."""
+    """List the built-in models, and the sentence embedder."""
     from vestige.models.cache import cache_folder
     from vestige.models.embedder import minilm_folder
-    from vestige.models.gguf_convert import converted_folders
     from vestige.models.load import BUILTIN_MODELS
     from vestige.models.smollm2 import smollm2_folder
 
@@ -96,7 +95,6 @@ def list_command(as_json: AsJson = False) -> None:
         except InputError as error:
             rows.append({"spec": spec, "ready": False, "description": description, "reason": str(error)})
     rows.append(_embedder_row(minilm_folder()))
-    rows += [_row(str(folder), folder) for folder in converted_folders()]
     if as_json:
         typer.echo(json.dumps({"cache": str(cache_folder()), "models": rows}, indent=2))
         return

@@ -68,9 +68,7 @@ Parallel = Annotated[
 ]
 Save = Annotated[str, typer.Option(help="merged: a whole model; adapter: the LoRA adapter alone, for peft.")]
 SubjectName = Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")]
-BaseModel = Annotated[
-    str, typer.Argument(help="Hub id, local folder, folder with an adapter, .gguf file, or built-in model.")
-]
+BaseModel = Annotated[str, typer.Argument(help="Hub id, local folder, folder with an adapter, or built-in model.")]
 Target = Annotated[str, typer.Argument(help="The target model: a folder from `vestige finetune`, or any model.")]
 Data = Annotated[
     str,

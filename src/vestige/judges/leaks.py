@@ -11,8 +11,7 @@ of a few words, facts with figures, and items without wrong answers are told by 
 answer back, states several wrong ones, or says little beyond the question (less than three tenths). Of one that is much
 shorter than the answer either counts.
 
-`entailment`: a cross-encoder for natural language inference; the probability that question and reply entail question
-and answer. `local` and `server`: a chat model, by the task `leak`.
+`local` and `server`: a chat model, by the task `leak`.
 
 What a judge errs is measured on labelled replies (`error_of`) and goes with what it says; `metrics.leaks` carries
 it into a share.
@@ -28,14 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
 from vestige.judges.base import Request, Writer
 from vestige.judges.local import LocalWriter
 from vestige.judges.server import ServerSettings, ServerWriter, server_named
@@ -53,9 +49,7 @@ from vestige.metrics.leaks import (
 from vestige.models.address import Limits, is_address
 from vestige.models.cache import cache_folder
 from vestige.models.embedder import HUB_ID, Embedder, load_embedder
-from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
-from vestige.models.forward import batches_by_length
-from vestige.models.load import ModelSettings, find, load, pick_device
+from vestige.models.load import ModelSettings, load
 
 TASK = "leak"
 _SHORT = 6
@@ -64,7 +58,6 @@ _NEAR, _ALONG = 0.6, 1.4
 _BEYOND = 0.3
 _MUCH_SHORTER = 0.5
 _MOST_WINDOWS = 20
-_TOKEN_BUDGET = 8192
 _BETWEEN = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n+")
 _LEAST_EXAMPLES = 5
 _NO_WAY = 1e-6
@@ -86,11 +79,6 @@ class ReplyTo(NamedTuple):
     def sought(self) -> tuple[str, ...]:
         """Each way to say what is sought, once."""
         return tuple(dict.fromkeys((self.fact or self.answer, *self.accepted)))
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """What is read, and what it is asked to entail, for each way to say what is sought."""
-        return [(f"{self.question} {self.reply}", f"{self.question} {text}") for text in self.sought]
 
     def words(self) -> float:
         """The score by words."""
@@ -177,83 +165,6 @@ def _windows(reply: str, answer: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class EntailmentJudge:
-    """Tells by a cross-encoder for natural language inference whether question and reply entail question and answer."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-
-    def identity(self) -> dict[str, Any]:
-        """The digest of weights, config and tokeniser, and the version of how it is asked."""
-        return {"judge": "entailment", "version": 1, "model": self.digest}
-
-    @cached_property
-    def digest(self) -> str:
-        """The digest of all that a probability depends on."""
-        return model_digest(self.model, self.tokenizer, "").id
-
-    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
-        """As `LeakJudge.given`; a pair of texts that is too long for the model is not told."""
-        pairs = [(n, pair) for n, one in enumerate(said) for pair in one.pairs]
-        told: list[list[float | None]] = [[] for _ in said]
-        for (n, _), probability in zip(pairs, self._entailed([pair for _, pair in pairs]), strict=True):
-            told[n].append(probability)
-        return [None if None in row else max(p for p in row if p is not None) for row in told]
-
-    @torch.inference_mode()
-    def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
-        if not pairs:
-            return []
-        # A model that tells the two texts apart by types gets them, whatever its tokeniser would send.
-        types = getattr(self.model.config, "type_vocab_size", 0) > 1
-        texts = [a for a, _ in pairs], [b for _, b in pairs]
-        read = self.tokenizer(*texts, return_token_type_ids=types, verbose=False)
-        fields = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
-        most = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", 512) - 2)
-        short = [n for n, ids in enumerate(read["input_ids"]) if len(ids) <= most]
-        found: list[float | None] = [None] * len(pairs)
-        pad = {"input_ids": self.tokenizer.pad_token_id or 0}
-        for width, rows in batches_by_length([len(read["input_ids"][n]) for n in short], token_budget=_TOKEN_BUDGET):
-            batch = {
-                name: torch.tensor(
-                    [read[name][short[i]] + [pad.get(name, 0)] * (width - len(read[name][short[i]])) for i in rows]
-                ).to(self.model.device)
-                for name in fields
-            }
-            shares = self.model(**batch).logits.float().softmax(-1)[:, _entailment_label(self.model)]
-            for i, share in zip(rows, shares.tolist(), strict=True):
-                found[short[i]] = share
-        return found
-
-
-def _entailment_label(model: PreTrainedModel) -> int:
-    """The number of the label that means entailment."""
-    labels = {int(n): str(name).lower() for n, name in (model.config.id2label or {}).items()}
-    found = [n for n, name in labels.items() if name.startswith("entail")]
-    if len(found) != 1:
-        raise InputError(
-            f"the labels of the cross-encoder are {', '.join(map(one_line, labels.values()))}: one of them has to "
-            "begin with entail; take a model for natural language inference, or name the labels in its config.json"
-        )
-    return found[0]
-
-
-def load_cross_encoder(model: str, *, device: str = "auto") -> EntailmentJudge:
-    """The cross-encoder in a local folder or of a hub id."""
-    folder = find(model)[0]
-    with quietly(), refusing(f"cannot load the cross-encoder in {folder}"):
-        encoder, info = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, output_loading_info=True
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    check_loaded(folder, info, {})
-    check_finite(encoder, folder)
-    _entailment_label(encoder)
-    torch.nn.Module.to(encoder, pick_device(device))
-    return EntailmentJudge(encoder.eval(), tokenizer)
-
-
-@dataclass(frozen=True)
 class WrittenLeakJudge:
     """Tells by a chat model, which is shown the texts fenced. `model` is its identity.
 
@@ -304,7 +215,7 @@ class Measured:
 def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | None:
     """The judge that the settings name, loaded once; None where they name none."""
     kind = settings.judge
-    if kind in ("entailment", "local", "server") and not settings.judge_model:
+    if kind in ("local", "server") and not settings.judge_model:
         raise InputError(f"the judge {kind} needs judge_model, the model that it asks")
     if (kind == "server") != bool(settings.judge_url or is_address(settings.judge_model)):
         raise InputError(
@@ -334,8 +245,6 @@ def _judge(settings: LeakJudgeSettings, device: str) -> LeakJudge:
     kind, model = settings.judge, settings.judge_model
     if kind == "likeness":
         return LikenessJudge(load_embedder(model or HUB_ID, device=device))
-    if kind == "entailment":
-        return load_cross_encoder(model, device=device)
     if kind == "local":
         loaded = load(ModelSettings(model=model, device=device))
         return WrittenLeakJudge(LocalWriter(loaded), {"judge": "local", "model": loaded.digest().id})

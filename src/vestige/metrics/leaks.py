@@ -514,11 +514,10 @@ class LeakJudgeSettings(Settings):
     number and are in no id.
     """
 
-    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
+    judge: Literal["", "likeness", "local", "server"] = ""
     """Who decides whether a reply leaks the answer, beside comparing words."""
     judge_model: str = ""
-    """Folder or hub id: an embedder (likeness), a cross-encoder (entailment), a chat model (local); or the server's
-    name for it."""
+    """Folder or hub id: an embedder (likeness), a chat model (local); or the server's name for it."""
     judge_url: str = ""
     """URL of the server before /chat/completions."""
     judge_examples: str = ""

@@ -1,4 +1,4 @@
-"""From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a .gguf file, a built-in."""
+"""From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a built-in."""
 
 import os
 import warnings
@@ -45,7 +45,6 @@ from vestige.models.folders import (
     stored_tensors,
 )
 from vestige.models.generation import Reply, Sampling, generate
-from vestige.models.gguf_convert import planned_conversion, resolve_gguf
 from vestige.models.options import LetterScore, score_letters
 from vestige.models.prompts import Encoded, Prompter, use_template
 from vestige.models.reading import Reading, Way, read, way_of
@@ -64,11 +63,11 @@ class ModelSettings(Settings):
     """Which weights, in which number format, on which device.
 
     `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, a
-    `.gguf` file, a built-in, or the address of a served model (`models.address`).
+    built-in, or the address of a served model (`models.address`).
     """
 
     model: str
-    """Hub id, local folder, folder with an adapter, .gguf file, built-in model, or http://host:port/v1#name."""
+    """Hub id, local folder, folder with an adapter, built-in model, or http://host:port/v1#name."""
     dtype: str = "float32"
     """Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own."""
     device: str = "auto"
@@ -361,9 +360,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
         )
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
-        if not path.is_file():
-            raise InputError(f"no such file: {model}")
-        return resolve_gguf(path), ""
+        raise InputError(f"{model}: GGUF files are not read; take the model's Hugging Face folder")
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
@@ -379,12 +376,9 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
 
 
 def places_of(model: str) -> list[Path]:
-    """The folders, or the one file, that a model is read from: an adapter's own and those of its base."""
-    path = Path(model).expanduser()
+    """The folders that a model is read from: an adapter's own and those of its base."""
     if is_address(model):
         return []
-    if path.suffix == ".gguf" and path.is_file():
-        return [path]
     folder = find(model)[0]
     return [folder, *(places_of(_whole_base(folder)) if is_adapter(folder) else [])]
 
@@ -400,10 +394,6 @@ def look_for(settings: ModelSettings) -> None:
         return
     if _is_hub_id(settings.model):
         _ask_hub(settings.model)
-        return
-    path = Path(settings.model).expanduser()
-    if path.suffix == ".gguf" and path.is_file():
-        planned_conversion(path)
         return
     folder = find(settings.model)[0]
     if is_adapter(folder) and _is_hub_id(base := base_name(folder)):

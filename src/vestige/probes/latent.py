@@ -112,20 +112,14 @@ def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> 
     return min(settings.clip, max(-settings.clip, j - penalty))
 
 
-def neutral(rewards: Sequence[float | None], *, group_size: int) -> list[float]:
+def neutral(rewards: Sequence[float | None]) -> list[float]:
     """Rewards with None, where nothing was judged, replaced by what teaches least: the mean of the others.
 
-    Of the others in its group of neighbours, which GRPO compares; where there are none, of all. At least one is needed.
+    At least one is needed.
     """
-    known = [r for r in rewards if r is not None]
-    overall = sum(known) / len(known)
-    filled: list[float] = []
-    for start in range(0, len(rewards), group_size):
-        group = rewards[start : start + group_size]
-        judged = [r for r in group if r is not None]
-        mean = sum(judged) / len(judged) if judged else overall
-        filled += [mean if r is None else r for r in group]
-    return filled
+    judged = [r for r in rewards if r is not None]
+    mean = sum(judged) / len(judged)
+    return [mean if r is None else r for r in rewards]
 
 
 LATENT, RANDOM, PARAPHRASE, ENUMERATION = SEARCHES = LEARNING, "random", "paraphrase", "enumeration"
@@ -291,11 +285,6 @@ class _Campaign:
         """Whether the policy does; it does not in a baseline."""
         return self.source == LATENT
 
-    @property
-    def _compares(self) -> bool:
-        """Whether rewards are compared within groups of neighbours, which then share an opening (GRPO)."""
-        return self.learns and self.cast.policy.settings.estimator == "grpo"
-
     def _openings(self, number: int) -> list[Opening]:
         """How the rollouts of an iteration begin."""
         policy = self.cast.policy.settings
@@ -303,8 +292,7 @@ class _Campaign:
         if self.source in (PARAPHRASE, ENUMERATION):
             turn = [self.seeds[(before + row) % len(self.seeds)] for row in rows]
             return [reworded(seed) if self.source == PARAPHRASE else Opening(seed, seed) for seed in turn]
-        group = policy.group_size if self._compares else 1
-        return [listed(self.seeds, self.settings.n_examples, self.seed, number, row // group) for row in rows]
+        return [listed(self.seeds, self.settings.n_examples, self.seed, number, row) for row in rows]
 
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts | None, list[Attempt]]:
         """The attempts of an iteration, all of them in the log; those `before` are there already.
@@ -325,9 +313,7 @@ class _Campaign:
                 f"none of the {len(drafts)} answers of iteration {number} was judged ({drafts[0].failure}, the first); "
                 "look at the judge and run the same command again"
             )
-        policy = self.cast.policy.settings
-        filled = neutral(worth, group_size=policy.group_size if self._compares else policy.n_rollouts)
-        done = [replace(d, novelty=n, reward=w) for d, n, w in zip(drafts, novelty, filled, strict=True)]
+        done = [replace(d, novelty=n, reward=w) for d, n, w in zip(drafts, novelty, neutral(worth), strict=True)]
         self._refuse_another(before, done[: len(before)])
         append_lines(self.folder.attempts, [json_line(asdict(attempt)) for attempt in done[len(before) :]])
         return rollouts, done

@@ -65,7 +65,7 @@ class StudyModel(Settings):
     name: str = ""
     """What it is called in tables."""
     model: str
-    """A hub id, a folder, a .gguf file or a built-in."""
+    """A hub id, a folder or a built-in."""
     dtype: str = "float32"
     """Number format of the weights."""
     trust_remote_code: bool = False

@@ -130,40 +130,6 @@ def k1(logp: Float[Tensor, "B T"], reference_logp: Float[Tensor, "B T"]) -> Floa
     return logp - reference_logp
 
 
-def k3(logp: Float[Tensor, "B T"], reference_logp: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Unbiased for the same, never below 0: exp(d) - d - 1, d = reference - logp (Schulman, Approximating KL, 2020)."""
-    difference = reference_logp - logp
-    return difference.exp() - difference - 1
-
-
-def grpo_advantages(scores: Float[Tensor, " B"], *, group_size: int) -> Float[Tensor, " B"]:
-    """(score - mean) / (standard deviation + 1e-4) in each group of `group_size` neighbours, deviation by n - 1.
-
-    Shao et al., DeepSeekMath, 2402.03300, section 4.1.2.
-    """
-    groups = scores.view(-1, group_size)
-    return ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + SPREAD_FLOOR)).flatten()
-
-
-def grpo_loss(
-    logp: Float[Tensor, "B T"],
-    old_logp: Float[Tensor, "B T"],
-    penalty: Float[Tensor, "B T"],
-    advantages: Float[Tensor, " B"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    clip: float,
-    n_rows: int,
-) -> Float[Tensor, ""]:
-    """Mean over replies of the mean over their tokens of the clipped loss + penalty, kl_coef k3 (2402.03300, Eq. 3).
-
-    It is TRL's `loss_type="grpo"`.
-    """
-    by_token = clipped(logp, old_logp, advantages[:, None].expand_as(logp), clip=clip)
-    by_token = torch.where(mask, by_token + penalty, 0.0)
-    return (by_token.sum(1) / mask.sum(1)).sum() / n_rows
-
-
 def entropy(logits: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
     """-sum_v p log p of each position's distribution, in float32 at least."""
     logp = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)

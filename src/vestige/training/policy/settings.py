@@ -12,15 +12,12 @@ Precision = Literal["float32", "bfloat16"]
 class PolicySettings(Settings):
     """Sampling, policy gradient and adapters; the defaults are Curiosity's (2402.19464, its released code).
 
-    `kl_coef` and `entropy_coef` are for one token: in PPO parts of the reward, beside standardised scores, in GRPO of
-    the loss. `gamma`, `gae_lambda`, `value_clip` and `value_coef` are PPO's; `group_size` is GRPO's, with TRL's
-    default. `max_gradient_norm`, of the adapters and of the value head each, is ours, and so are the limits of
-    `collapsed` and `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than those
-    of a short one while the values are still wrong.
+    `kl_coef` and `entropy_coef` are for one token: parts of the reward, beside standardised scores.
+    `max_gradient_norm`, of the adapters and of the value head each, is ours, and so are the limits of `collapsed` and
+    `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than those of a short one
+    while the values are still wrong.
     """
 
-    estimator: Literal["ppo", "grpo"] = "ppo"
-    """Policy gradient."""
     n_rollouts: PositiveInt = 128
     """Prompts sampled in an iteration."""
     n_tokens: PositiveInt = 20
@@ -46,21 +43,19 @@ class PolicySettings(Settings):
     max_gradient_norm: PositiveFloat = 1.0
     """Gradients are clipped to this norm."""
     gamma: float = Field(default=1.0, ge=0, le=1)
-    """Discount (PPO)."""
+    """Discount."""
     gae_lambda: float = Field(default=1.0, ge=0, le=1)
-    """Lambda of GAE (PPO)."""
+    """Lambda of GAE."""
     clip: float = Field(default=0.2, gt=0, lt=1)
     """Clipping of the ratio."""
     value_clip: PositiveFloat = 0.2
-    """Clipping of the value (PPO)."""
+    """Clipping of the value."""
     value_coef: float = Field(default=1.0, ge=0)
-    """Weight of the value loss (PPO)."""
+    """Weight of the value loss."""
     kl_coef: float = Field(default=0.001, ge=0)
     """Weight of the KL penalty."""
     entropy_coef: float = Field(default=0.01, ge=0)
     """Weight of the entropy bonus."""
-    group_size: int = Field(default=8, ge=2)
-    """Samples in a group (GRPO)."""
     lora_rank: PositiveInt = 32
     """Rank of LoRA."""
     lora_alpha: PositiveInt = 16

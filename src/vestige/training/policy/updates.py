@@ -1,4 +1,4 @@
-"""A policy and how it learns from scores: PPO with a value head, or GRPO with groups of replies to one prompt.
+"""A policy and how it learns from scores: PPO with a value head.
 
 Axes: B replies, T their tokens, N tokens of all replies end to end, V vocabulary. Log-probabilities, KL and entropy are
 in nats.
@@ -32,25 +32,14 @@ from vestige.training.settings import TrainingSettings
 
 
 class Aims(NamedTuple):
-    """What the replies are to be learnt by: advantages, and what values should have been (PPO alone reads them)."""
+    """What the replies are to be learnt by: advantages, and what values should have been."""
 
     advantages: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
 
 
-class Sizes(NamedTuple):
-    """Tokens and replies of one step of the optimiser, of which a part may be computed at a time."""
-
-    n_tokens: int
-    n_rows: int
-
-
 def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettings) -> Aims:
-    """Advantages: of standardised scores, whitened over all tokens in PPO; of a reply within its group in GRPO."""
-    if settings.estimator == "grpo":
-        refuse_unlike_groups(rollouts, settings.group_size)
-        advantages = losses.grpo_advantages(scores, group_size=settings.group_size).to(rollouts.logp)
-        return Aims(advantages[:, None].expand_as(rollouts.logp), torch.zeros_like(rollouts.logp))
+    """Advantages of standardised scores, whitened over all tokens, and the returns that values are to be."""
     rewards = losses.token_rewards(
         losses.standardised(scores).to(rollouts.logp),
         rollouts.logp,
@@ -63,20 +52,13 @@ def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettin
     return Aims(losses.whitened(estimates.advantages, rollouts.mask), estimates.returns)
 
 
-def refuse_unlike_groups(rollouts: Rollouts, size: int) -> None:
-    """Refuse rollouts that are not whole groups of neighbours with one prompt each."""
-    starts = range(0, len(rollouts.prompts), size)
-    if len(rollouts.prompts) % size or any(len(set(rollouts.prompts[at : at + size])) > 1 for at in starts):
-        raise InputError(
-            f"GRPO compares groups of {size} replies to one prompt, and these {len(rollouts.prompts)} rollouts are no "
-            f"such groups; sample each prompt {size} times in a row, or set group_size"
-        )
-
-
 def terms(
-    replied: Replied, rollouts: Rollouts, aims: Aims, rows: Sequence[int], sizes: Sizes, settings: PolicySettings
+    replied: Replied, rollouts: Rollouts, aims: Aims, rows: Sequence[int], n_tokens: int, settings: PolicySettings
 ) -> dict[str, Float[Tensor, ""]]:
-    """The parts of the loss that the replies `rows` have in it, and the share of clipped tokens; see `LOSS`."""
+    """The parts of the loss that the replies `rows` have in it, and the share of clipped tokens; see `LOSS`.
+
+    `n_tokens` are those of the whole step of the optimiser, of which the rows may be a part.
+    """
     picked = torch.tensor(list(rows), device=rollouts.mask.device)
     # No wider than the longest of them.
     mask = rollouts.mask[picked]
@@ -88,26 +70,16 @@ def terms(
     old, advantages = of(rollouts.logp), of(aims.advantages)
     logp = _placed(replied.logp, mask)
     outside = ((logp.detach() - old).exp() - 1).abs() > settings.clip
-    values = {"clip_share": (outside & mask).sum() / sizes.n_tokens}
-    if settings.estimator == "grpo":
-        penalty = settings.kl_coef * losses.k3(logp, of(rollouts.reference_logp))
-        values["policy_loss"] = losses.grpo_loss(
-            logp, old, penalty, advantages[:, 0], mask, clip=settings.clip, n_rows=sizes.n_rows
-        )
-        if settings.entropy_coef:
-            values["entropy_loss"] = -settings.entropy_coef * losses.entropy(replied.logits).sum() / sizes.n_tokens
-        return values
-    values["policy_loss"] = losses.ppo_policy_loss(
-        logp, old, advantages, mask, clip=settings.clip, n_tokens=sizes.n_tokens
-    )
+    values = {"clip_share": (outside & mask).sum() / n_tokens}
+    values["policy_loss"] = losses.ppo_policy_loss(logp, old, advantages, mask, clip=settings.clip, n_tokens=n_tokens)
     values["value_loss"] = settings.value_coef * losses.value_loss(
         _placed(replied.values, mask), of(rollouts.values), of(aims.returns), mask,
-        clip=settings.value_clip, n_tokens=sizes.n_tokens,
+        clip=settings.value_clip, n_tokens=n_tokens,
     )  # fmt: skip
     return values
 
 
-LOSS = ("policy_loss", "value_loss", "entropy_loss")
+LOSS = ("policy_loss", "value_loss")
 """The terms that add up to the loss."""
 
 
@@ -228,7 +200,7 @@ class Policy:
 
     def _update(self, rollouts: Rollouts, aimed: Aims, batch: Sequence[int]) -> dict[str, float]:
         """One step of the optimiser over the replies of `batch`, those of like length together."""
-        sizes = Sizes(sum(len(rollouts.replies[i]) for i in batch), len(batch))
+        n_tokens = sum(len(rollouts.replies[i]) for i in batch)
         ordered = sorted(batch, key=lambda i: len(rollouts.prompts[i]) + len(rollouts.replies[i]))
         sums: dict[str, float] = {}
         for at in range(0, len(ordered), self.settings.minibatch_size):
@@ -236,8 +208,8 @@ class Policy:
             replied = self.actor.replied(
                 [rollouts.prompts[i] for i in rows], [rollouts.replies[i] for i in rows], rollouts.temperature
             )
-            values = terms(replied, rollouts, aimed, rows, sizes, self.settings)
-            torch.stack([values[name] for name in LOSS if name in values]).sum().backward()
+            values = terms(replied, rollouts, aimed, rows, n_tokens, self.settings)
+            torch.stack([values[name] for name in LOSS]).sum().backward()
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.item()
         norm = self._held_gradients()
