@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
 from vestige.models import products, variants
-from vestige.models.variant_texts import RootPasses, can_share, in_bfloat16
-from vestige.models.variants import Around, LlamaPasses, Scored, Variants, best_of, is_llama_like, sharing_scorer
+from vestige.models.variant_texts import can_share, in_bfloat16
+from vestige.models.variants import Around, Scored, Variants, best_of
 
 pytestmark = pytest.mark.portable
 
@@ -53,7 +53,7 @@ def test_losses_are_those_of_whole_passes_wherever_the_prompt_stands(family, pla
     model = small_model(family, sliding_window=None) if family in ("mistral", "phi3") else small_model(family)
     text, prompts = PLACES[place], prompts_of(9)
     variants = Variants(model, [text], token_budget=64)
-    assert variants.way == ("shared, written out" if family in ("llama", "mistral", "qwen2") else "shared")
+    assert variants.way == "shared"
     found = variants.losses(prompts)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.tensor(naive_losses(model, [text], prompts)), rtol=0, atol=2e-5)
@@ -68,26 +68,6 @@ def test_losses_over_several_texts_are_their_mean_whether_or_not_they_begin_alik
     variants = Variants(model, texts)
     assert variants.way != "plain"
     torch.testing.assert_close(variants.losses(prompts), expected, rtol=0, atol=2e-5)
-
-
-def test_the_written_out_passes_are_those_of_the_root_module_and_are_left_where_they_are_not():
-    model, prompts = small_model("llama"), torch.tensor(prompts_of(6))
-    assert is_llama_like(model)
-    assert is_llama_like(small_model("qwen2"))
-    with torch.inference_mode():
-        written, root = (
-            sharing_scorer(passes, [SUFFIX, BARE], 64, model.device)
-            for passes in (LlamaPasses(model, torch.float32), RootPasses(model))
-        )
-        pairs = list(zip(written(prompts), root(prompts), strict=True))
-    for found, expected in pairs:
-        torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
-    # A model whose last norm does something more than is written out: its own module decides.
-    model.model.norm.register_forward_hook(lambda *given: given[-1] * 3)
-    expected = torch.tensor(naive_losses(model, [SUFFIX], prompts_of(6)))
-    variants = Variants(model, [SUFFIX])
-    assert variants.way == "shared"
-    torch.testing.assert_close(variants.losses(prompts_of(6)), expected, rtol=0, atol=2e-5)
 
 
 def test_a_window_shorter_than_the_context_is_not_shared_and_scores_right():
@@ -137,13 +117,10 @@ def multiplies_bfloat16() -> bool:
 
 @pytest.mark.parametrize(("said", "screens"), [("could not create a primitive", False), ("out of luck", None)])
 def test_where_bfloat16_is_refused_there_is_no_screen_and_other_errors_stay(tiny, monkeypatch, said, screens):
-    class Refusing(LlamaPasses):
-        def __init__(self, model, dtype):
-            if dtype == torch.bfloat16:
-                raise RuntimeError(said)
-            super().__init__(model, dtype)
+    def refuse(model):
+        raise RuntimeError(said)
 
-    monkeypatch.setattr(variants, "LlamaPasses", Refusing)
+    monkeypatch.setattr(variants, "in_bfloat16", refuse)
     if screens is None:
         with pytest.raises(RuntimeError, match=said):
             Variants(tiny.model, [SUFFIX], screen="bfloat16")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.judges.faulty_server import serving
 from tests.probed import make_embedder, make_probed, silent, verdict
+from tests.studies.test_lm_eval import harness_file
 
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
@@ -38,6 +39,7 @@ data = [{{ name = "qa", data = "{at}/qa.jsonl" }}]
 settings = {{ qa = {{ max_new_tokens = 4 }} }}
 [holes]
 asks = {{ model = "{at}/target" }}
+lm_eval = "{at}/bench"
 harm = true
 k = 2
 judge = {{ kind = "server", model = "m", url = "{url}", embedder = "{at}/embedder" }}
@@ -86,6 +88,7 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
 
     monkeypatch.setattr(intervals, "RESAMPLES", 200)
     torch.set_num_threads(1)
+    harness_file(tmp_path / "bench", "1", f"pretrained={tmp_path / 'unlearned'}", 1.0, arc_easy={"acc,none": 0.25})
     with pytest.raises(InputError, match="no model at"):
         check_study(study(GIVEN.format(at=tmp_path, url="http://127.0.0.1:1"), tmp_path / "study"))
     make_probed(tmp_path)
@@ -107,6 +110,10 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     page = (place / "tables.md").read_text()
     # The unlearned model says nothing, so that every prompt is a hole: 9 before, 1 after.
     assert "| mute | before | 9.00" in page
+    assert "| arc_easy, acc |" in page.replace("\\_", "_")
+    assert [line.split("|")[-2].strip() for line in page.splitlines() if line.startswith("| mute | after | 1.00")] == [
+        "0.25"
+    ]
     assert "| mute | after | 1.00" in page
     assert [f"Table {n}:" in page for n in (1, 2, 5, 7, 10)] == [True, True, True, False, True]
     assert all(f"## Tables {name}" in page for name in ("3 and 8", "11 to 14", "16 to 20"))

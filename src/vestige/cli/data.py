@@ -1,4 +1,4 @@
-"""Commands about data: `vestige compile`, `vestige check-data` and `vestige alternatives`."""
+"""Commands about data: `vestige compile` and `vestige check-data`."""
 
 import json
 from collections.abc import Sequence

@@ -206,7 +206,7 @@ def _lengthened(
 
 
 NAME = "acr"
-COLLECT_VERSION = 1
+COLLECT_VERSION = 2
 """Raised when the same model and item would give another record."""
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -120,19 +119,6 @@ def _frozen(model: PreTrainedModel) -> Iterator[None]:
 
 Past = Sequence[KeysValues]
 """Keys and values of each layer, of one row for all or of one row for each; nothing before where there is no layer."""
-
-
-@runtime_checkable
-class Passes(Protocol):
-    """How a model reads on."""
-
-    def read_on(self, past: Past, ids: Int[Tensor, "N T"]) -> list[KeysValues]:
-        """The keys and values of the past and these tokens."""
-        ...
-
-    def scores(self, past: Past, ids: Int[Tensor, "N T"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:
-        """The log-probability of each target after each of the last K of these tokens."""
-        ...
 
 
 def up_to(past: Past, length: int) -> list[KeysValues]:

@@ -13,6 +13,7 @@ empty or a zero.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -36,17 +37,19 @@ from vestige.artifacts.holes import (
     read_table,
     read_tested,
 )
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder
+from vestige.artifacts.records import read_spec
 from vestige.core.estimates import Estimate
-from vestige.core.files import read_jsonl
+from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.metrics.agreement import TTest, paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.studies.cells import Point, label_of, rate_name
+from vestige.studies.cells import Point, label_of, place_of, rate_name
 from vestige.studies.engine import Board, Cell
 from vestige.studies.holes import hole_settings
+from vestige.studies.lm_eval import read_benchmarks, scores_of
 from vestige.studies.results import Group, Results, Table, scored
 
 COLUMNS = ("table", "row", "set", "measure", "value", "low", "high", "n", "interval")
@@ -256,7 +259,7 @@ class HoleTables:
         )
 
     def _scores(self, probe: Probed, when: str) -> dict[str, str]:
-        """What a model scores beside the holes, on the data's own questions."""
+        """What a model scores beside the holes: on the data's own questions, and on benchmarks."""
         p, study = probe.point, self.results.study
         before = when == "before"
         method, rate = ("target", "") if before else (label_of(p), rate_name(p))
@@ -269,6 +272,10 @@ class HoleTables:
         }
         if not before and probe.harm:
             found["harmscore"] = probe.harm.said()
+        lm_eval = hole_settings(study).lm_eval
+        if lm_eval is not None and probe.folder is not None:
+            subject = SubjectFolder(place_of(study, probe.after[0 if before else 1]))
+            found |= scores_of(read_benchmarks(Path(lm_eval)), *_place_and_time(subject))
         return found
 
     def _diversity(self) -> Iterator[Table]:
@@ -474,6 +481,14 @@ class HoleTables:
         p = probe.point
         row = self.results.row(Group(p.model, p.data, p.forget, label_of(p), rate_name(p)), split, RECALL)
         return None if row is None else Estimate(RECALL, "share", row.value, row.low, row.high, row.items, "")
+
+
+def _place_and_time(subject: SubjectFolder) -> tuple[str, float | None]:
+    """Where the model lies that the subject is, and when it was finished, which is not known of one that was given."""
+    if not subject.model.exists():
+        return read_spec(subject.spec).model, None
+    times = read_json(subject.provenance)["times"]
+    return str(subject.model), datetime.fromisoformat(times["started"]).timestamp() + times["wall_seconds"]
 
 
 def _along(axis: Any, found: Sequence[tuple[int, Estimate]], label: str, colour: str) -> None:

@@ -48,6 +48,7 @@ from vestige.steps.subjects import Asked, asked_model
 from vestige.steps.unlearn import UnlearnRequest, unlearn_part, unlearn_spec
 from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named
 from vestige.studies.engine import Board, Cell
+from vestige.studies.lm_eval import read_benchmarks
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
@@ -132,6 +133,7 @@ class Mitigation(Settings):
 class HolesSettings(Settings):
     """How holes are looked for. `k` is the number of adjacent questions of a forgotten item, `by` how they are made.
 
+    `lm_eval` is the --output_path of lm-evaluation-harness with these models, whose numbers Table 1 then shows too.
     With `harm` the judge, a language model, scores answers to the forget set by harm, of every model that is probed or
     mended.
     """
@@ -147,6 +149,7 @@ class HolesSettings(Settings):
     checkpoints: Checkpoints | None = None
     ablation: Ablation | None = None
     mitigation: Mitigation | None = None
+    lm_eval: str | None = None
     harm: bool = False
 
     def check(self) -> None:
@@ -243,6 +246,8 @@ def hole_settings(study: Study) -> HolesSettings:
             if trains and study.method(of).model:
                 raise InputError(f"holes trains {one_line(of)!r} anew, of which only the model is given; leave it out")
     list(own.variants())
+    if own.lm_eval is not None:
+        read_benchmarks(Path(own.lm_eval))
     return own
 
 
