@@ -13,6 +13,7 @@ answer.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt
