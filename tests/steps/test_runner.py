@@ -32,7 +32,6 @@ def share(path, report):
     Path(path).write_text("done")
 
 
-@pytest.mark.slow
 def test_tasks_run_after_what_they_need(tmp_path):
     log = str(tmp_path / "log")
     tasks = [
@@ -44,7 +43,6 @@ def test_tasks_run_after_what_they_need(tmp_path):
     assert Path(log).read_text() == "abc"
 
 
-@pytest.mark.slow
 def test_a_failure_is_named_and_leaves_the_others_standing(tmp_path):
     log = str(tmp_path / "log")
     tasks = [
@@ -58,7 +56,6 @@ def test_a_failure_is_named_and_leaves_the_others_standing(tmp_path):
     assert Path(log).read_text() == "g"
 
 
-@pytest.mark.slow
 def test_a_killed_process_is_the_machines_fault():
     with pytest.raises(MachineError, match="'victim' was killed"):
         run_tasks([Task("victim", be_killed, {})], workers=1)
@@ -76,7 +73,6 @@ def fail_oddly(report):
     raise Picky("the hub said no", response=404)
 
 
-@pytest.mark.slow
 def test_an_error_that_cannot_be_pickled_arrives_by_name(tmp_path):
     log = str(tmp_path / "log")
     tasks = [Task("odd", fail_oddly, {}), Task("good", write, {"path": log, "text": "g"})]
@@ -118,11 +114,10 @@ def see_card(folder, name, other, report):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("visible", "seen"),
-    [(None, {"0", "1"}), ("4,7,9", {"4", "7"})],
-)
+CARDS = [(None, {"0", "1"}), ("4,7,9", {"4", "7"})]
+
+
+@pytest.mark.parametrize(("visible", "seen"), CARDS)
 def test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, visible, seen):
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -142,6 +137,12 @@ def test_a_temporary_folder_with_a_long_name_has_no_room_for_a_socket_and_needs_
     script.write_text(f"{SCRIPT}assert run_tasks([{task}], workers=1) == {{}}")
     subprocess.run([sys.executable, str(script)], check=True, env={**os.environ, "TMPDIR": str(long)})
     assert (tmp_path / "log").read_text() == "a"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spawned")
+def test_a_process_that_begins_with_nothing_sees_its_card_too(tmp_path, monkeypatch):
+    test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, *CARDS[1])
 
 
 @pytest.mark.slow

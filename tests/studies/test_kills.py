@@ -1,9 +1,12 @@
-"""A small run is killed wherever it writes, once each, and resumed: what comes out is the same bytes."""
+"""A small run is killed wherever it writes, once each, and resumed: what comes out is the same bytes.
+
+Each task is resumed by itself, as a worker would take it up, and not behind all that were done before it.
+"""
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +19,9 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as auditing_run
 from vestige.auditing.request import AuditRequest
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+from vestige.metrics import intervals
 from vestige.models import tiny
+from vestige.steps.runner import Task
 from vestige.steps.trajectory import ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import unlearn
 from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearning_of
@@ -61,14 +66,14 @@ def nano() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny, "tiny_config", audited.nano_config)
         patch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+        patch.setattr(intervals, "RESAMPLES", 20)
         patch.setattr(auditing_run, "run_tasks", audited.in_this_process)
         yield
 
 
 def make_and_ask(run: RunFolder) -> None:
     """The demo's tasks, up to its report."""
-    for task in demo_tasks(run, SETTINGS):
-        task.run(**task.arguments, report=lambda share: None)
+    assert not auditing_run.run_tasks(demo_tasks(run, SETTINGS), workers=1)
 
 
 def audit_one(run: RunFolder) -> None:
@@ -111,17 +116,17 @@ def role(path: str) -> str:
     return "/".join([parts[start], *evaluation, name])
 
 
-def die_at_new_places(folder: Path, died: Path) -> None:
+REPLACE = os.replace
+
+
+def die_at_new_places(died: Path) -> None:
     """Let this process die the first time that it comes to a place where none died before."""
-    seen = set(json.loads(died.read_text()))
 
     def place(kind: str, path: str) -> None:
-        key = f"{kind} {role(path)}"
+        seen, key = set(json.loads(died.read_text())), f"{kind} {role(path)}"
         if key not in seen:
             died.write_text(json.dumps(sorted(seen | {key})))
             os._exit(137)
-
-    replace = os.replace
 
     # No power is cut here, so nothing waits for the disk.
     def dying_fsync(handle: int) -> None:
@@ -132,25 +137,24 @@ def die_at_new_places(folder: Path, died: Path) -> None:
         if path.endswith(("metrics.jsonl", "unfinished.jsonl", "trajectory.jsonl")):
             # A log that grows is torn in the middle of its last line.
             size = os.fstat(handle).st_size
-            if f"torn {role(path)}" not in seen:
+            if f"torn {role(path)}" not in json.loads(died.read_text()):
                 os.truncate(path, max(0, size - 3))
             place("torn", path)
         place("before fsync", path)
 
     def dying_replace(source: object, target: object) -> None:
         place("before rename", str(target))
-        replace(source, target)
+        REPLACE(source, target)
         place("after rename", str(target))
 
     os.fsync, os.replace = dying_fsync, dying_replace
 
 
-def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> list[str]:
-    """The places where the work was killed, once each, until it came through."""
-    died.write_text("[]")
+def killed_and_resumed(work: Callable[[], object], died: Path) -> None:
+    """The work by processes that are killed, each at a place where none was before, until one comes through."""
 
     def attempt() -> None:
-        die_at_new_places(folder, died)
+        die_at_new_places(died)
         work()
 
     kills = 0
@@ -158,9 +162,19 @@ def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> li
         kills += 1
         assert kills < 2000
     assert code == 0
-    places: list[str] = json.loads(died.read_text())
-    assert len(places) == kills
-    return places
+
+
+def killed_tasks(died: Path, through: Path) -> Callable[..., Mapping[str, Exception]]:
+    """`run_tasks` whose workers are killed; a task that came through lies in the folder `through`, and rests."""
+
+    def run_tasks(tasks: Sequence[Task], **_: object) -> Mapping[str, Exception]:
+        for number, task in enumerate(tasks):
+            if not (through / str(number)).exists():
+                killed_and_resumed(lambda task=task: task.run(**task.arguments, report=lambda _: None), died)
+                (through / str(number)).mkdir(parents=True)
+        return {}
+
+    return run_tasks
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +205,18 @@ def asked(tmp_path_factory) -> Path:
         pytest.param(unlearn_along_a_trajectory, {"torn cells/trajectory.jsonl"}, id="trajectory"),
     ],
 )
-def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, asked, work, expected):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
+def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, monkeypatch, asked, work, expected):
+    whole, broken, died = tmp_path / "whole", tmp_path / "broken", tmp_path / "died.json"
     if work is make_and_ask:
         whole = asked
     else:
         for folder in (whole, broken):
             audited.copied(RunFolder(asked), folder)
         work(RunFolder(whole))
-    places = killed_and_resumed(lambda: work(RunFolder(broken)), broken, tmp_path / "died.json")
+    died.write_text("[]")
+    monkeypatch.setattr(auditing_run, "run_tasks", killed_tasks(died, tmp_path / "through"))
+    killed_and_resumed(lambda: work(RunFolder(broken)), died)
+    places = json.loads(died.read_text())
     for kind in ("torn", "before fsync", "before rename", "after rename"):
         assert any(p.startswith(kind) for p in places)
     assert expected <= set(places)
