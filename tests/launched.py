@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, NoReturn
 
 # What most commands import, so that they find it here.
@@ -24,11 +24,16 @@ SECONDS = 300
 
 
 def launched(
-    *words: object, processes: int = 1, folder: object = ".", environment: Mapping[str, str] | None = None
+    *words: object,
+    processes: int = 1,
+    folder: object = ".",
+    environment: Mapping[str, str] | None = None,
+    stop_when: Callable[[], bool] = lambda: False,
 ) -> subprocess.CompletedProcess[str]:
     """What a command printed and how it ended; of several processes together, with what torchrun leaves them.
 
     As under torchrun the others are stopped when one of them fails, here after two seconds to say so themselves.
+    Ctrl-C is pressed once as soon as `stop_when` is true.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         running = {}
@@ -37,7 +42,7 @@ def launched(
             if child == 0:
                 _command([*map(str, words)], {**given, **(environment or {})}, str(folder), out, errors)
             running[child] = rank
-        codes = _ended(set(running))
+        codes = _ended(set(running), stop_when)
         said = []
         for stream in (out, errors):
             stream.seek(0)
@@ -55,11 +60,15 @@ def _surroundings(processes: int) -> list[dict[str, str]]:
     return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
 
 
-def _ended(running: set[int]) -> list[int]:
+def _ended(running: set[int], stop_when: Callable[[], bool]) -> list[int]:
     """The exit codes, in the order in which the processes ended."""
     codes: list[int] = []
-    until = time.monotonic() + SECONDS
+    until, stopped = time.monotonic() + SECONDS, False
     while running:
+        if not stopped and stop_when():
+            stopped = True
+            for child in running:
+                os.kill(child, signal.SIGINT)
         for child in [*running]:
             found, status = os.waitpid(child, os.WNOHANG)
             if found:
@@ -84,6 +93,8 @@ def _command(
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), write_through=True) for fd in (1, 2)
         )
+        # A shell's background jobs ignore Ctrl-C, and so would the tests' children when they run in one.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(environment)
         os.chdir(folder)
         sys.path.insert(0, folder)

@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from tests.small import squares, vestige, written
+from tests.small import nano, squares, vestige, written
 
 from vestige.cli.training import _tell_calibration
 from vestige.core.errors import GoalNotReached, InputError
@@ -53,7 +53,14 @@ def test_a_rate_that_ruins_what_was_to_be_kept_is_told(capsys, kept, said):
     assert (f"retain score {kept:.3f}, the target's 1.000: ruined" in capsys.readouterr().out) == said
 
 
+@pytest.fixture
+def nano_models():
+    with nano():
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("nano_models")
 def test_a_rate_is_found_and_one_that_is_out_of_reach_is_said(tmp_path):
     data = written(tmp_path / "qa.jsonl", squares(12, edge=lambda i: "AB"[i > 3]))
     asked = ["--data", data, "--edge-key", "edge"]

@@ -1,18 +1,15 @@
 """The commands as a person runs them on small data: in a new process where that shows more than one in this one."""
 
-import functools
 import json
 import logging
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.small import squares, written
+from tests.small import nano, squares, written
 
 from launched import launched
 from vestige.cli.app import _but_of_masks, run
@@ -23,6 +20,13 @@ class Said(NamedTuple):
 
     stdout: str
     stderr: str
+
+
+@pytest.fixture(autouse=True)
+def nano_models() -> Iterator[None]:
+    """Smaller models in the place of the built-in one, also in processes that are forked."""
+    with nano():
+        yield
 
 
 TINY = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
@@ -192,22 +196,10 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     words += ["--set", 'forget=["edge:0_1"]', "--set", 'methods=["ga"]', "--set", "factual=false", "--set", "epochs=2"]
     words += ["--set", "unlearning_epochs=1", "--set", "max_new_tokens=4", "--workers", "1"]
     words += ["--set", "controls=1", "--set", 'evals=["qa"]', "--set", "relearn=[]", "--set", "in_context=[]"]
-    # A shell's background jobs ignore Ctrl-C, and so would the tests' children when they run in one.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    first = subprocess.Popen(
-        [sys.executable, "-m", "vestige.cli", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed,
-    )
-    while not (run / "data").exists():
-        assert first.poll() is None
-        time.sleep(0.05)
-    first.send_signal(signal.SIGINT)
-    _, stderr = first.communicate(timeout=60)
-    assert first.returncode == 130, stderr
-    assert "run the same command to go on" in stderr
+    first = launched(*words, stop_when=(run / "data").exists)
+    assert first.returncode == 130, first.stderr
+    assert "run the same command to go on" in first.stderr
+    assert not (run / "report.html").exists()
     second = launched(*words)
     assert second.returncode == 0, second.stderr
     assert (run / "report.html").exists()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.judges.faulty_server import serving
 from tests.probed import make_embedder, make_probed, silent, verdict
+from tests.small import nano
 from tests.studies.test_lm_eval import harness_file
 
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
@@ -159,7 +160,7 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
         "mitigation": {"of": ["ga"], "ways": ["iterative"]},
     }
     text = MADE.replace('["ga", "gd"]', '["ga"]').replace("lora_rank = 0", "epochs = 1, lora_rank = 0")
-    with serving(verdict) as server:
+    with nano(), serving(verdict) as server:
         judge = {"kind": "server", "model": "m", "url": server.url, "embedder": str(tmp_path / "embedder")}
         ours = study('device = "cpu"\n' + text, tmp_path / "study", judge=judge, **small)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}

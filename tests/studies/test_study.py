@@ -3,10 +3,12 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.small import nano
 
 import vestige
 from vestige.artifacts.layout import StudyFolder, SubjectFolder
@@ -35,6 +37,12 @@ finetune = { epochs = 1, lora_rank = 0 }
 unlearn = { epochs = 1, lora_rank = 0 }
 evaluate = { splits = ["retain"], settings = { qa = { max_new_tokens = 4 } } }
 """
+
+
+@pytest.fixture(autouse=True)
+def nano_models() -> Iterator[None]:
+    with nano():
+        yield
 
 
 def settings(**changed: Any) -> StudySettings:
