@@ -168,10 +168,11 @@ def killed_tasks(died: Path, through: Path) -> Callable[..., Mapping[str, Except
     """`run_tasks` whose workers are killed; a task that came through lies in the folder `through`, and rests."""
 
     def run_tasks(tasks: Sequence[Task], **_: object) -> Mapping[str, Exception]:
-        for number, task in enumerate(tasks):
-            if not (through / str(number)).exists():
+        for task in tasks:
+            done = through / task.name.replace("/", " ")
+            if not done.exists():
                 killed_and_resumed(lambda task=task: task.run(**task.arguments, report=lambda _: None), died)
-                (through / str(number)).mkdir(parents=True)
+                done.mkdir(parents=True)
         return {}
 
     return run_tasks
