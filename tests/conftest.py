@@ -41,7 +41,7 @@ CONTEXT = multiprocessing.get_context
 @pytest.fixture(autouse=True, scope="session")
 def forked() -> Iterator[None]:
     """Processes that run tasks begin with what the tests have imported: a new one spends six seconds on that."""
-    with mock.patch.object(multiprocessing, "get_context", lambda method: CONTEXT("fork")):
+    with mock.patch.object(multiprocessing, "get_context", return_value=CONTEXT("fork")):
         yield
 
 
