@@ -280,6 +280,7 @@ class AuditPlan:
     what of each control's training differs from the target's, where both are known. `unchanged` are those of
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `formats` are those of a table of scores, which no evaluation says.
+    `banked` names the laboratory of each control that is from the bank of public logs.
     """
 
     forget: str
@@ -312,6 +313,7 @@ class AuditPlan:
     unseen: tuple[str, ...] = ()
     recipes: dict[str, str] = field(default_factory=dict)
     luck: dict[str, Luck] = field(default_factory=dict)
+    banked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def audited(self) -> tuple[str, ...]:

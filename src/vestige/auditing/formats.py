@@ -4,6 +4,7 @@ Controls first: a format is admitted when target less `retrained` (less chance, 
 above `Thresholds.admission`. Nothing is said of leakage in any other.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -17,7 +18,7 @@ from vestige.auditing.scores import Case, Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
-from vestige.metrics.intervals import SeedPrior, interaction, interval_over_seeds, shared
+from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction, interval_over_seeds, shared
 from vestige.metrics.membership import rank_draws, told_by_length
 from vestige.metrics.verdicts import admitted, steady
 
@@ -259,6 +260,10 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
     prior = ground.prior("hits")
     if form.graded and key == form.key:
         prior = ground.prior("graded").scaled(target, rows)
+    laboratories = {ground.plan.banked[name] for name in retrained if name in ground.plan.banked}
+    if laboratories:
+        gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
+        prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
     return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, rows, items))
 
 

@@ -94,8 +94,16 @@ def _judged(
     source = (
         f"{len(paths)} logs in {one_line(Path(os.path.commonpath([path.parent for path in paths])).name, width=80)}"
     )
+    banked = {one.given.name: one.given.laboratory for one in read if one.given.laboratory}
     outcome = judge_table(
-        run, rows, forget=forget, margins=margins, source=source, digests=digests, untested=(*untested, *said)
+        run,
+        rows,
+        forget=forget,
+        margins=margins,
+        source=source,
+        digests=digests,
+        untested=(*untested, *said, *_of_bank(banked)),
+        banked=banked,
     )
     files = [
         {**log.given._asdict(), "path": str(log.given.path), "sha256": log.digest}
@@ -103,6 +111,16 @@ def _judged(
     ]
     write_json(run.audit(forget).path / "logs.json", {"schema": 1, "logs": files})
     return outcome
+
+
+def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
+    if not banked:
+        return ()
+    names = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
+    return (
+        f"Controls from the bank: {names}. What another laboratory's training and evaluation may do is in every bound; "
+        "that the base model and the data are the same is as you say.",
+    )
 
 
 def _read(given: GivenLog) -> _Read:

@@ -56,12 +56,13 @@ def judge_table(
     source: str = "a table of scores",
     digests: Mapping[str, str] | None = None,
     untested: Sequence[str] = (),
+    banked: Mapping[str, str] | None = None,
 ) -> AuditOutcome:
     """Judge the models of one table; evidence, plan, outcome and verdicts lie in `run`.
 
     `forget` names the forget set, `margins` are `Thresholds`. `source` says where the scores are from, `digests` those
     of the models' own files by name where they are known; otherwise they are of the scores. `untested` says in
-    sentences what could not be read.
+    sentences what could not be read. `banked` names the laboratories of controls from the bank.
     """
     with locked(run.lock):
         _claim(run, source)
@@ -69,7 +70,7 @@ def judge_table(
         _check_roles(read)
         said = (*_refuse_copies(read), *_drop_unasked(read))
         plan = _planned(run, read, forget, settings_of(margins or {}), (source, digests or {}))
-        plan = replace(plan, untested=(*plan.untested, *untested, *said))
+        plan = replace(plan, untested=(*plan.untested, *untested, *said), banked=banked or {})
         write_plan(run.audit(forget), plan)
         return judge_plan(run, run.audit(forget), plan)
 

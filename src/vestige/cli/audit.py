@@ -153,6 +153,14 @@ def audit_command(
             "given several times.",
         ),
     ] = None,
+    controls: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="bank:KEY:FOLDER",
+            help="With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01:FOLDER "
+            "(`vestige list controls`); FOLDER is a clone of their repository.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     plan: Annotated[
         bool,
@@ -188,10 +196,13 @@ def audit_command(
             questions,
             output_dir,
             (attacks, quick, plan, verify),
+            controls=controls or (),
             dry_run=dry_run,
             as_json=as_json,
             why=why,
         )
+    if controls:
+        raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     others = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *given.values)
     if why and output_dir is not None and not any(others):
         found = read_audit(output_dir)
@@ -217,20 +228,21 @@ def _judged_logs(
     output_dir: Path | None,
     others: Sequence[object],
     *,
+    controls: Sequence[str],
     dry_run: bool,
     as_json: bool,
     why: bool,
 ) -> None:
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.settings import AuditSettings
-    from vestige.cli.logs import OUTPUT, judge_taken, show, take
+    from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
     about = (value for name, value in vars(questions).items() if name != "forget")
     if any((*vars(models).values(), *about, *others)):
         raise InputError(
             "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
         )
-    taken = take(logs, questions.forget)
+    taken = with_bank(take(logs, questions.forget), controls)
     if dry_run:
         return show(taken)
     run = RunFolder(output_dir or OUTPUT)

@@ -82,6 +82,22 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     return Taken(found.groups, None, found.left_out, forgiving=True)
 
 
+def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
+    """What is judged, with controls from the bank beside its own."""
+    if not addresses:
+        return taken
+    from vestige.logs.bank import controls
+
+    if len(taken.groups) != 1:
+        raise InputError(
+            f"--controls goes with the logs of one forget set, and there are {len(taken.groups)}; name the logs one by "
+            "one, with their roles"
+        )
+    (group,) = taken.groups
+    more = tuple(log for address in addresses for log in controls(address, group.name))
+    return taken._replace(groups=(group._replace(logs=(*group.logs, *more)),))
+
+
 def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None]:
     """The logs of a list in TOML, tables `[[logs]]` with role, file, name and attack; paths are relative to it."""
     from vestige.auditing.logs import files_of

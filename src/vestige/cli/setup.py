@@ -212,7 +212,8 @@ WIDTH = 100
 
 def list_command(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, or settings.")
+        str | None,
+        typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, controls, settings."),
     ] = None,
     of: Annotated[
         str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
@@ -220,7 +221,7 @@ def list_command(
     more: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, evaluations, attacks, judges, models, graphs or packs, or settings of a command or a method."""
+    """List methods, evaluations, attacks, judges, models, graphs, packs or controls, or a command's settings."""
     kinds: dict[str, Callable[[], list[dict[str, str]]]] = {
         "methods": _methods,
         "evals": _evals,
@@ -229,6 +230,7 @@ def list_command(
         "models": _builtin,
         "graphs": _graphs,
         "packs": _packs,
+        "controls": _controls,
         "settings": lambda: _settings(" ".join(word for word in (of, more) if word)),
     }
     if kind is None:
@@ -254,6 +256,7 @@ _KINDS = {
     "models": "built-in models",
     "graphs": "graphs that `vestige compile` makes itself",
     "packs": "benchmark packs, for --data pack:NAME",
+    "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME:FOLDER`",
     "settings": "the settings of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
 }
 
@@ -271,6 +274,17 @@ def _packs() -> list[dict[str, str]]:
         }
         for name, pack in packs().items()
     ]
+
+
+def _controls() -> list[dict[str, str]]:
+    from vestige.logs.bank import keys
+
+    rows = []
+    for name, logs in keys().items():
+        trained = ", ".join(dict.fromkeys(one.recipe for one in logs))
+        sources = ", ".join(dict.fromkeys(f"{one.repository}@{one.commit[:7]} ({one.licence})" for one in logs))
+        rows.append({"name": name, "about": f"{len(logs)}, {trained}; {sources}"})
+    return rows
 
 
 def _settings(name: str) -> list[dict[str, str]]:

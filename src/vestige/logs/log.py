@@ -40,12 +40,16 @@ class Log(NamedTuple):
 
 
 class GivenLog(NamedTuple):
-    """One log, and whose it is: of the model as it is, or after an `attack`. `role` is one of a table of scores."""
+    """One log, and whose it is: of the model as it is, or after an `attack`. `role` is one of a table of scores.
+
+    `laboratory` is that of a control from the bank (`vestige.logs.bank`).
+    """
 
     role: str
     name: str
     path: Path
     attack: str = ""
+    laboratory: str = ""
 
 
 class Reading:

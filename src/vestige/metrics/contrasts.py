@@ -417,7 +417,7 @@ def _with_seeds(
     seed_error, noise, said = 0.0, np.zeros(sample.resamples), ""
     if prior is not None:
         variance, df = seed_variance(scores.control, scores.differences(), sample.labels, prior)
-        seed_error = math.sqrt(variance * (1 / m + trained)) / read.length
+        seed_error = math.hypot(math.sqrt(variance * (1 / m + trained)), prior.laboratory) / read.length
         noise = seed_error * sample.noise(name, df)
         said = f", {m} control seed{'' if m == 1 else 's'}"
     return Draws(
@@ -451,7 +451,8 @@ def _over_trainings(
     per_training = math.sqrt(1 / m + trained) / length
     rest = interaction(scores.control) if m > 1 else scores.differences()[None] - scores.differences().mean()
     noise = joint_noise(rest, sample.names, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
-    drawn = value + math.sqrt(float(found.variance)) * per_training * noise
+    error = math.hypot(math.sqrt(float(found.variance)) * per_training, prior.laboratory / length)
+    drawn = value + error * noise
     by_items = float(found.noise) / n
     fact, common = likely(scores.control, scores.differences(), TYPICAL_BITS if width is None else TYPICAL)
     return Draws(
@@ -461,7 +462,7 @@ def _over_trainings(
         n=n,
         method=f"these items, t over {m} control seed{'' if m == 1 else 's'}",
         item_error=math.sqrt(by_items) * per_training,
-        seed_error=math.sqrt(max(0.0, float(found.variance) - by_items)) * per_training,
+        seed_error=math.sqrt(max(0.0, error**2 - by_items * per_training**2)),
         df=float(found.df),
         planned=Planned(Noise(fact, common, length, width, prior, trained), m, sample.wordings),
     )

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.logs import bank as banks
+from vestige.logs.bank import Banked, controls, keys
+from vestige.metrics.contrasts import Quantity, Sample, ratio_draws
+from vestige.metrics.intervals import PRIOR_GRADED
+
+KEY = "tofu/llama-3.2-3b/forget01"
+GROUP = "tofu Llama-3.2-3B-Instruct forget01"
+
+
+def test_every_control_of_the_bank_is_free_and_pinned():
+    assert {one.licence for one in banks.bank()} == {"MIT"}
+    assert all(len(one.digest) == 64 and len(one.commit) == 40 for one in banks.bank())
+    assert [one.name for one in keys()[KEY]] == ["retain90", "retain95", "retain99"]
+    assert [one.name for one in keys()["tofu/llama-3.2-3b/forget10"]] == ["retain90"]
+
+
+def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, monkeypatch):
+    log = tmp_path / "saves/TOFU_EVAL.json"
+    log.parent.mkdir()
+    log.write_text("{}")
+    digest = banks.file_digest(log)
+    one = Banked(
+        "llama-3.2-3b", "retain99", "a", "o/r", "c" * 40, "MIT", "", "saves/TOFU_EVAL.json", digest, ("forget01",)
+    )
+    monkeypatch.setattr(banks, "bank", lambda: (one,))
+    (given,) = controls(f"bank:{KEY}:{tmp_path}", GROUP)
+    assert (given.role, given.path, given.laboratory) == ("retrained", log, "a")
+    log.write_text("{ }")
+    with pytest.raises(InputError, match=r"is not the log that the bank names; check out o/r at cccccccccccc"):
+        controls(f"bank:{KEY}:{tmp_path}", GROUP)
+
+
+@pytest.mark.parametrize(
+    ("address", "group", "said"),
+    [
+        (f"bank:{KEY}", GROUP, "write bank:"),
+        ("bank:tofu/gpt/forget01:here", GROUP, "no controls 'tofu/gpt/forget01'"),
+        (f"bank:{KEY}:nowhere", GROUP, "clone https://github.com/nxZhai/BalDRO"),
+        (f"bank:{KEY}:here", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
+        (f"bank:{KEY}:here", "tofu Llama-3.2-3B-Instruct forget05", "do not fit"),
+    ],
+)
+def test_what_is_no_control_of_the_models_is_refused(address, group, said):
+    with pytest.raises(InputError, match=said):
+        controls(address, group)
+
+
+def test_what_a_laboratory_does_is_in_the_error():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0.2, 0.01, (5, 40))
+    quantity, ruler = Quantity(rows[0], rows[1:], (-1.0, 1.0)), Quantity(rows[0] + 0.5, rows[1:], (-1.0, 1.0))
+    sample = Sample(tuple(map(str, range(40))), None, 0, fixed=True)
+    plain, shifted = (
+        ratio_draws(quantity, ruler, sample, PRIOR_GRADED._replace(pair=0.5, laboratory=shift), name="x")
+        for shift in (0.0, 0.1)
+    )
+    # In units of the ruler, which is 0.5 long, and in quadrature with the error of trainings.
+    arms = [one.ends[1] - one.value for one in (plain, shifted)]
+    assert shifted.seed_error**2 - plain.seed_error**2 == pytest.approx(0.2**2, rel=0.01)
+    assert arms[1] > arms[0]
+
+
+def test_the_bank_is_listed_with_its_sources_and_licence(capsys):
+    from vestige.cli.setup import list_command
+
+    list_command("controls", as_json=False)
+    said = capsys.readouterr().out
+    assert KEY in said
+    assert "nxZhai/BalDRO@12a0b0c (MIT)" in " ".join(said.split())
