@@ -58,7 +58,7 @@ def test_a_subject_that_states_three_facts_and_refuses_the_rest_fails_and_the_fa
     line = verdict(found, "not expressed")
     assert line.outcome == "fails"
     assert max(e.value for e in line.evidence.values()) < 0.05
-    assert "it gives 3 facts of 120 more bits than any model that never knew could (p = " in line.reason
+    assert "it gives 3 facts of 120 more bits than any control could (p = " in line.reason
     assert ", if luck strikes each contract and answer by itself, z up to " in line.reason
     assert {one.item for one in found.facts if one.subject == "ga" and one.by == "forced, bits"} == set(mine)
     # Of one contract they are one event, which three controls do not rule out and five do.
@@ -103,7 +103,7 @@ def test_a_fact_known_in_multiple_choice_alone_is_seen_behind_options_that_are_a
     line = verdict(judge(case(seeds | {"ga": told}, edges=TEN), resamples=QUICK), "not expressed")
     assert line.evidence["option_text_mean"].value < 0.05
     assert line.outcome == "fails"
-    assert "it gives 30 facts of 120 away in option_text_mean, beyond any model that never knew (p = " in line.reason
+    assert "it gives 30 facts of 120 away in option_text_mean, beyond any control (p = " in line.reason
 
 
 def test_facts_that_look_given_away_keep_a_claim_from_holding():

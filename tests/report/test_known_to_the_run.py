@@ -1,5 +1,6 @@
 """The page says what the run knows: where controls come from, what was done, and that a judgement is not the first."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,6 +8,8 @@ import pytest
 from synthetic_audit import outcome
 
 from vestige.artifacts.audits import Judgement
+from vestige.metrics.contrasts import BOUND
+from vestige.metrics.intervals import LEVEL
 from vestige.report.build import answered, frameworks
 from vestige.report.evidence import unasked
 from vestige.report.first_screen import first_screen, margins_said
@@ -56,6 +59,12 @@ def test_no_order_of_events_is_claimed():
     assert "before the models were asked" not in " ".join(margins_said(outcome()))
     assert "This run records no earlier judgement of these answers." in margins_said(outcome())
     assert not any("no earlier judgement" in said for said in margins_said(rejudged({})))
+
+
+def test_the_levels_of_bounds_and_intervals_are_stated_once_and_are_those_of_the_rules():
+    (said,) = [line for line in margins_said(outcome()) if "one-sided" in line]
+    levels = [f"{100 * level:g}\N{NARROW NO-BREAK SPACE}%" for level in (LEVEL, (1 + LEVEL) / 2, BOUND)]
+    assert [part for part in re.findall(r"[\d.]+\s%", said)] == levels
 
 
 def test_a_bound_in_bits_is_printed_beside_its_pass():

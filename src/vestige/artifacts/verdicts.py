@@ -40,6 +40,13 @@ def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
     return f"{worst.group}: at least {_size(worst.size.low, unit)} {'likelier' if unit == 'bits' else 'left'}"
 
 
+BOUNDS_SAID = (
+    "Intervals are of 95 %. “At least” is their lower end (97.5 % one-sided), “at most” a bound of 96 % one-sided, "
+    "which can lie within them."
+)
+"""The levels of all that is printed, stated once; `metrics` has the numbers."""
+
+
 def controls_said(outcome: AuditOutcome) -> str:
     """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
     n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]

@@ -68,13 +68,13 @@ class _Test(NamedTuple):
         model = ", if luck strikes each contract and answer by itself"
         p += model if self.found.p < 1 / (self.controls + 1) else ""
         if self.by == STATED:
-            return f"it states {n} of {of} facts{after} that no model that never knew states {p})"
+            return f"it states {n} of {of} facts{after} that no control states {p})"
         many = "1 fact" if n == 1 else f"{n} facts"
         size = f"{p}, z up to {self.found.size:.1f}, theirs up to {self.found.null:.1f})"
         if self.by == BITS:
-            return f"it gives {many} of {of}{after} more bits than any model that never knew could {size}"
+            return f"it gives {many} of {of}{after} more bits than any control could {size}"
         where = "in all formats together" if self.by == TOGETHER else f"in {self.by}"
-        return f"it gives {many} of {of}{after} away {where}, beyond any model that never knew {size}"
+        return f"it gives {many} of {of}{after} away {where}, beyond any control {size}"
 
 
 def _rounded(p: float) -> str:

@@ -142,7 +142,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
     With `why` also the reason for each, what the attacks could have found, and what was not tested.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
-    from vestige.artifacts.verdicts import bound_said, controls_said
+    from vestige.artifacts.verdicts import BOUNDS_SAID, bound_said, controls_said
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
@@ -159,6 +159,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
         heads = ["subject", "claim", "verdict", "what is shown"]
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))
         print(f"evidence level: {controls_said(outcome)}")
+        print(BOUNDS_SAID)
         for subject in outcome.unchanged:
             print(f"{one_line(subject, width=60)} has the target's own weights")
         facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine, by_level
-from vestige.artifacts.verdicts import controls_said, n_facts
+from vestige.artifacts.verdicts import BOUNDS_SAID, controls_said, n_facts
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, attack_names, told
 from vestige.report.evidence import forget_label
@@ -322,6 +322,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
         f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
         f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
         "Inconclusive: neither is shown.",
+        BOUNDS_SAID.replace(" %", "\N{NARROW NO-BREAK SPACE}%"),
         *stated,
     ]
 
@@ -331,7 +332,7 @@ def _reading(outcome: AuditOutcome) -> str:
     parts = margins_said(outcome)
     parts.append(
         "Dots show the estimate in the form of question that reveals most, corrected for that choice; a bound is"
-        " that of the form it names. Lines are 95\N{NARROW NO-BREAK SPACE}% intervals."
+        " that of the form it names. Lines are the intervals."
     )
     if outcome.attacked:
         parts.append("Rings do not count what the attack itself teaches.")
