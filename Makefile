@@ -8,7 +8,12 @@ CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 # What stands in for processors that round otherwise.
-ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 SHAKEN_BY=1
+ROUNDINGS := MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 SHAKEN_BY=1
+
+# Shapes and types of arguments are checked at every call: in one run, since that takes time.
+CHECKED := --jaxtyping-packages=vestige.losses,vestige.metrics,vestige.models.forward,vestige.models.scoring,$\
+vestige.models.generation,vestige.training,beartype.beartype
+PORTABLE = $$(grep -rl --include="test_*.py" "mark.portable" tests)
 
 # A shell may forbid it; each of the processes that tests start would compile the package anew.
 test test-fast check-portable check-wheel: export PYTHONDONTWRITEBYTECODE :=
@@ -69,10 +74,11 @@ check-lowest:  ## The fast tests with the lowest versions that pyproject.toml ad
 		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
 	.venv-lowest/bin/python -m pytest -m "not slow"
 
-check-portable: setup  ## The quick tests of numbers, rounded as six kinds of processors would, two at a time
+check-portable: setup  ## The quick tests of numbers, rounded as five other kinds of processors would, two at a time; shapes checked
 	@printf '%s\n' $(ROUNDINGS) | xargs -P 2 -I{} sh -c 'said=$$({} OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "portable and not slow" \
-		-p no:cacheprovider $$(grep -rl --include="test_*.py" "mark.portable" tests) 2>&1); code=$$?; \
+		-p no:cacheprovider $(PORTABLE) 2>&1); code=$$?; \
 		printf "== %s\n%s\n" {} "$$(echo "$$said" | tail -n 30)"; exit $$code'
+	$(BIN)/pytest -q $(TWO) $(CHECKED) -p no:cacheprovider -m "not slow" $(PORTABLE) tests/metrics tests/test_losses.py
 
 check-wheel: setup  ## The fast tests of commands, reports and studies against the built wheel in place of src
 	rm -rf .wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir .wheel/dist .
