@@ -165,12 +165,17 @@ def killed_and_resumed(work: Callable[[], object], died: Path) -> None:
 
 
 def killed_tasks(died: Path, through: Path) -> Callable[..., Mapping[str, Exception]]:
-    """`run_tasks` whose workers are killed; a task that came through lies in the folder `through`, and rests."""
+    """`run_tasks` whose workers are killed until a task came through; then it runs again as a resumed command's does.
+
+    The folder `through` names those that did.
+    """
 
     def run_tasks(tasks: Sequence[Task], **_: object) -> Mapping[str, Exception]:
         for task in tasks:
             done = through / task.name.replace("/", " ")
-            if not done.exists():
+            if done.exists():
+                task.run(**task.arguments, report=lambda _: None)
+            else:
                 killed_and_resumed(lambda task=task: task.run(**task.arguments, report=lambda _: None), died)
                 done.mkdir(parents=True)
         return {}
