@@ -138,7 +138,7 @@ def test_adapters_in_float32_are_trained_on_a_model_in_bfloat16_also_in_shares(t
     # Shares go through in one pass, and a bfloat16 number has 8 bits: 2^-9 of it is rounding.
     together = losses(list(read_jsonl(two_processes / kind / BFLOAT16 / "whole" / "metrics.jsonl")))
     assert together == pytest.approx(alone, rel=2**-9)
-    assert alone[-1] < 0.99 * alone[0]
+    assert alone[-1] < 0.98 * alone[0]
 
 
 @pytest.mark.slow

@@ -31,9 +31,9 @@ ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' o
 CASES = ("finetune", "finetune lora", "finetune dropout", "npo_gd", "rmu", "pdu")
 BFLOAT16 = "finetune bfloat16 lora"
 LORA = {"finetune lora": 0.0, "finetune dropout": 0.3, BFLOAT16: 0.0}
-STEPS = 8
-CUT = 3
-SETTINGS = {"epochs": 2, "batch_size": 8, "learning_rate": 5e-4, "lora_rank": 0, "warmup_epochs": 0.0}
+STEPS = 12
+CUT = 5
+SETTINGS = {"epochs": 3, "batch_size": 8, "learning_rate": 5e-4, "lora_rank": 0, "warmup_epochs": 0.0}
 
 
 def small_model() -> torch.nn.Module:
