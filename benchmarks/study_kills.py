@@ -29,19 +29,23 @@ from typing import Any
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, write_text
-from vestige.studies.engine import LOST, Board, Cell, run_cells, work
+from vestige.studies.engine import LOST, Board, StudyCell, run_cells, work
 
 PATIENCE = 0.6
 """Seconds that a lease lasts where hosts are stopped."""
 
 
-def cells(n: int) -> list[Cell]:
+def cells(n: int) -> list[StudyCell]:
     """One first, many after it, and one after all of them."""
-    middle = [Cell(f"m{i:04}", "middle", f"middle {i}", ("first",)) for i in range(n)]
-    return [Cell("first", "first", "first"), *middle, Cell("last", "last", "last", tuple(c.key for c in middle))]
+    middle = [StudyCell(f"m{i:04}", "middle", f"middle {i}", ("first",)) for i in range(n)]
+    return [
+        StudyCell("first", "first", "first"),
+        *middle,
+        StudyCell("last", "last", "last", tuple(c.key for c in middle)),
+    ]
 
 
-def make(cell: Cell, *, place: str, seconds: float = 0.0) -> dict[str, str]:
+def make(cell: StudyCell, *, place: str, seconds: float = 0.0) -> dict[str, str]:
     """Take a while, and leave a file whose bytes follow from the cell."""
     folder = Path(place)
     append_lines(folder / "begun", [f"{cell.key}\n"])

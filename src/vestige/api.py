@@ -530,7 +530,7 @@ def study(
     from vestige.artifacts.layout import StudyFolder
     from vestige.studies import studies
     from vestige.studies.cells import Study
-    from vestige.studies.results import Results as Scores
+    from vestige.studies.results import PooledResults
     from vestige.studies.settings import StudySettings
 
     folder = None if output_dir is None else Path(output_dir)
@@ -544,7 +544,7 @@ def study(
         opened = studies.open_study_file(Path(file), folder)
     failed = studies.run(opened, jobs=jobs) if run else dict(studies.status(opened).failed)
     now = studies.status(opened)
-    rows = tuple(row._asdict() for row in Scores(opened).rows)
+    rows = tuple(row._asdict() for row in PooledResults(opened).rows)
     return StudyResults(opened.folder.path, now.done, now.cells, failed, rows)
 
 

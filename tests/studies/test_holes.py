@@ -194,11 +194,11 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
 
 def test_checkpoints_are_told_of_each_training_apart_and_before_it_is_done(tmp_path: Path) -> None:
     from vestige.studies.hole_tables import HoleTables
-    from vestige.studies.results import Results
+    from vestige.studies.results import PooledResults
 
     more = '{ name = "chain", compile = "chain:4" }, { name = "longer", compile = "chain:5" }'
     two = study(MADE.replace('{ name = "chain", compile = "chain:4" }', more), tmp_path)
-    tables = HoleTables(Results(two))
+    tables = HoleTables(PooledResults(two))
     assert {(p.data, p.until): len(runs) for p, runs in tables.checkpoints.items()} == {
         (data, step): 1 if step == 0 else 2 for data in ("chain", "longer") for step in (0, 1, 2)
     }
@@ -226,7 +226,7 @@ def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_bey
     assert {k: kinds.count(k) for k in counts} == counts
     place = {c.key: n for n, c in enumerate(cells)}
     assert all(place[a] < place[c.key] for c in cells for a in c.after)
-    probe = next(c for c in cells if c.kind == "probe" and c.given.until)
+    probe = next(c for c in cells if c.kind == "probe" and c.point.until)
     assert [by_key[k].kind for k in probe.after] == ["target", "checkpoint", "policy"]
     assert len({c.key for c in cells}) == len(cells)
 

@@ -14,9 +14,9 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.studies.cells import Study, corpus_of
-from vestige.studies.engine import Board, Cell
+from vestige.studies.engine import Board, StudyCell
 from vestige.studies.presets import TINY_FINETUNE
-from vestige.studies.results import Results
+from vestige.studies.results import PooledResults
 from vestige.studies.settings import StudySettings
 from vestige.studies.tables import export, latex, markdown, tables_of, write_report
 
@@ -55,7 +55,7 @@ def answered(text: str, folder: Path) -> Study:
     return found
 
 
-def record(study: Study, cell: Cell, made: dict[str, object]) -> None:
+def record(study: Study, cell: StudyCell, made: dict[str, object]) -> None:
     board = Board(study.folder.state)
     lease = board.take(cell.key, 0)
     assert lease is not None
@@ -70,8 +70,8 @@ def score(edge: str, at: int, forgotten: str, seed: int, rate: float) -> float:
     return own if edge != "1_2" else own + 0.1 + 0.1 * seed
 
 
-def answer(study: Study, cell: Cell) -> None:
-    corpus, point = corpus_of(study, "chain"), cell.given
+def answer(study: Study, cell: StudyCell) -> None:
+    corpus, point = corpus_of(study, "chain"), cell.point
     folder = EvalFolder(study.folder.path / "evals" / cell.key)
     forgotten = point.member.removeprefix("edge:")
     at = {i.id: n % 20 for n, i in enumerate(corpus.items)}
@@ -85,7 +85,7 @@ def answer(study: Study, cell: Cell) -> None:
 
 
 def test_means_and_spread_over_seeds_are_those_by_hand(study: Study) -> None:
-    rows = {(r.forget, r.method, r.rate, r.split): r for r in Results(study).rows}
+    rows = {(r.forget, r.method, r.rate, r.split): r for r in PooledResults(study).rows}
     one = rows["edge:0_1", "ga", "1e-05", "forget"]
     # Means 0.2 + 0.1 seed, and 0.0095 from the items' places.
     assert (one.value, one.sd) == pytest.approx((0.3095, 0.1))
@@ -100,7 +100,7 @@ def test_means_and_spread_over_seeds_are_those_by_hand(study: Study) -> None:
 
 
 def test_the_difference_of_two_contracts_is_paired_by_attribute_and_seed(study: Study) -> None:
-    found = [c for c in Results(study).contrasts if c.split == "forget" and c.at.startswith("equal rates")]
+    found = [c for c in PooledResults(study).contrasts if c.split == "forget" and c.at.startswith("equal rates")]
     assert [c.rates for c in found] == ["1e-05", "0.0001"]
     # 0.1, 0.2, 0.3 by seed and the same of every item: t = 0.2 / sqrt(0.01 / 3), two degrees of freedom.
     assert (found[0].difference, found[0].t, found[0].df, found[0].p) == pytest.approx(
@@ -110,7 +110,7 @@ def test_the_difference_of_two_contracts_is_paired_by_attribute_and_seed(study: 
 
 
 def test_methods_are_compared_at_the_highest_rate_that_keeps_the_utility(study: Study) -> None:
-    found = [c for c in Results(study).contrasts if c.split == "forget" and "matched utility" in c.at]
+    found = [c for c in PooledResults(study).contrasts if c.split == "forget" and "matched utility" in c.at]
     assert [c.rates for c in found] == ["1e-05"], "0.7 is below 0.8"
 
 
@@ -118,16 +118,16 @@ def test_two_methods_with_a_rate_each_are_compared_at_those(tmp_path: Path) -> N
     rates = '[{ values = [1e-5] }, { values = [1e-4], methods = ["gd"] }]'
     text = TEXT.replace('["ga"]', '["ga", "gd"]').replace("[{ values = [1e-5, 1e-4] }]", rates)
     text = text.replace("matched = 0.8\n", "").replace('[["edge:0_1", "edge:1_2"]]', '[["ga", "gd"]]')
-    found = [c for c in Results(answered(text, tmp_path)).contrasts if c.split == "retain"]
+    found = [c for c in PooledResults(answered(text, tmp_path)).contrasts if c.split == "retain"]
     assert [(c.at, c.rates, c.method) for c in found] == [("each at its rate", "1e-05, 0.0001", "both")] * 3
     assert [c.difference for c in found] == pytest.approx([-0.2] * 3)
 
 
 def test_a_group_that_lacks_a_member_at_a_seed_is_pooled_over_the_others(study: Study) -> None:
-    cell = next(c for c in study.cells if c.kind == "evaluate" and c.given.member == "edge:3_4" and c.given.seed == 2)
+    cell = next(c for c in study.cells if c.kind == "evaluate" and c.point.member == "edge:3_4" and c.point.seed == 2)
     mark = study.folder.state.done / cell.key
     kept = mark.rename(study.folder.path / "aside")
-    rows = {(r.forget, r.rate, r.split): r for r in Results(study).rows}
+    rows = {(r.forget, r.rate, r.split): r for r in PooledResults(study).rows}
     kept.rename(mark)
     assert rows["both", "1e-05", "forget"].seeds == 2
     assert rows["edge:0_1", "1e-05", "forget"].seeds == 3
@@ -138,7 +138,7 @@ def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: P
     before = {p: p.read_bytes() for p in paths}
     assert {p: p.read_bytes() for p in write_report(study)} == before
     assert sum(p.suffix == ".svg" for p in paths) == 2
-    table = tables_of(Results(study))[0]._replace(rows=(("a|b<script>", "$x_1$ & \\", "", "", "", ""),))
+    table = tables_of(PooledResults(study))[0]._replace(rows=(("a|b<script>", "$x_1$ & \\", "", "", "", ""),))
     assert "a\\|b\\<script\\>" in markdown(table)
     assert r"\$x\_1\$ \& \textbackslash{}" in latex(table)
     rows = pq.read_table(export(study, tmp_path / "items.parquet", "parquet")).to_pylist()
@@ -152,7 +152,7 @@ def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: P
 def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Results(study).warnings == ()
+    assert PooledResults(study).warnings == ()
     goal = '[{ values = [1e-5, 1e-4], goal = "retain>=0.95" }]'
     monkeypatch.setattr(sys.modules[__name__], "score", lambda *_: 0.01)
     text = TEXT.replace("[{ values = [1e-5, 1e-4] }]", goal)
@@ -160,7 +160,7 @@ def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
     for cell in other.cells:
         if cell.kind == "calibrate":
             record(other, cell, {"rate": 1e-4, "reached": False})
-    results = Results(answered(text, tmp_path))
+    results = PooledResults(answered(text, tmp_path))
     ignorant, *missed = results.warnings[:1], *results.warnings[-3:]
     assert "scores 0.01 in qa.mrr on what edge:0_1 names in chain" in ignorant[0]
     assert all("ga did not reach the goal retain>=0.95" in sentence for sentence in missed)

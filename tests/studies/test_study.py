@@ -19,7 +19,7 @@ from vestige.studies.cells import Study, save_plan, saved_plan
 from vestige.studies.engine import Board, work
 from vestige.studies.holes import hole_settings
 from vestige.studies.presets import STUDIES, study_preset
-from vestige.studies.results import Results
+from vestige.studies.results import PooledResults
 from vestige.studies.settings import StudyMethod, StudyModel, StudySettings
 from vestige.studies.studies import open_study_file, plan, status
 from vestige.studies.tables import tables_of, write_report
@@ -75,7 +75,7 @@ def test_one_target_serves_all_cells_of_its_seed_and_each_is_resolved_to_edges()
     cells = study().cells
     kinds = [c.kind for c in cells]
     assert {k: kinds.count(k) for k in kinds} == {"data": 1, "target": 2, "evaluate": 8, "unlearned": 6}
-    assert {c.given.member for c in cells if c.kind == "unlearned"} == {"edge:0_1", "edge:1_2", "edge:3_4"}
+    assert {c.point.member for c in cells if c.kind == "unlearned"} == {"edge:0_1", "edge:1_2", "edge:3_4"}
     place = {c.key: n for n, c in enumerate(cells)}
     assert all(place[a] < place[c.key] for c in cells for a in c.after)
 
@@ -179,11 +179,11 @@ def test_an_audit_judges_all_methods_of_a_forget_set_by_one_target_and_its_contr
     needed = [kinds[key] for key in cell.after]
     assert needed == ["target", "retrained", "unlearned", "unlearned", *["evaluate"] * 4]
     made(ours)
-    found = Results(ours).verdicts
+    found = PooledResults(ours).verdicts
     assert {(v.method, v.rate) for v in found} == {("ga", "0.0001"), ("gd", "0.0001")}
     claims = {v.claim for v in found}
     assert len(found) == 2 * len(claims)
-    (table,) = (t for t in tables_of(Results(ours)) if t.title.startswith("Audits"))
+    (table,) = (t for t in tables_of(PooledResults(ours)) if t.title.startswith("Audits"))
     assert set(table.head[5:]) == claims
     assert [row[3] for row in table.rows] == ["ga", "gd"]
     paths = {path.name for path in write_report(ours)}
@@ -265,7 +265,7 @@ def test_presets_of_published_files_are_made(name: str, tmp_path: Path, monkeypa
     ours.check()
     small = Study(ours, StudyFolder(tmp_path / "study"))
     made(small)
-    found = Results(small).rows
+    found = PooledResults(small).rows
     assert {r.metric for r in found if r.split == "forget"} == set(ours.report.metrics)
     assert {r.split for r in found} >= {"forget", "retain"}
     assert any(r.attack for r in found) == bool(ours.attack)
@@ -280,7 +280,7 @@ def test_status_reads_the_kept_plan_of_these_settings_only(tmp_path: Path) -> No
     assert status(ours) == plan(ours)
 
 
-def check_attacks(results: Results) -> None:
+def check_attacks(results: PooledResults) -> None:
     """Every model is attacked alike, and answers count for the forget items, also with a text beside them."""
     rows = {(r.forget, r.method, r.attack): r for r in results.rows if r.split == "forget" and r.metric == "qa.mrr"}
     kinds = {(method, attack) for _, method, attack in rows}
@@ -312,10 +312,10 @@ def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Pa
     assert at[next(c.key for c in ours.cells if c.kind == "calibrate")]["rate"] in (1e-4, 1e-3)
     scores = tmp_path / at[ours.cells[-1].key]["attacks"]["quantize 8 bits"]["evals"]["qa"] / "scores.jsonl"
     assert len(scores.read_text().splitlines()) == 20
-    check_attacks(Results(ours))
+    check_attacks(PooledResults(ours))
     read = vestige.study(ours.settings.model_dump(mode="json"), output_dir=tmp_path, run=False)
     assert (read.done, read.cells, dict(read.failed)) == (len(ours.cells), len(ours.cells), {})
-    assert [row["metric"] for row in read.rows] == [row.metric for row in Results(ours).rows]
+    assert [row["metric"] for row in read.rows] == [row.metric for row in PooledResults(ours).rows]
     other = study(
         tmp_path,
         seeds=[0],

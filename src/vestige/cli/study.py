@@ -11,7 +11,7 @@ from vestige.core.errors import GoalNotReached, InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.studies.studies import Progress
+    from vestige.studies.studies import StudyProgress
 
 study_app = typer.Typer(
     name="study",
@@ -92,13 +92,13 @@ def report_command(file: File, output_dir: Folder = None, as_json: AsJson = Fals
     tables say so too.
     """
     from vestige.cli.tables import print_json
-    from vestige.studies.results import Results
+    from vestige.studies.results import PooledResults
     from vestige.studies.studies import open_study_file
     from vestige.studies.tables import write_report
 
     study = open_study_file(file, output_dir)
     paths = [str(path) for path in write_report(study)]
-    warnings = Results(study).warnings
+    warnings = PooledResults(study).warnings
     if as_json:
         print_json({"files": paths, "warnings": list(warnings)})
     else:
@@ -157,7 +157,7 @@ def _options(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _show(progress: "Progress", *, as_json: bool) -> None:
+def _show(progress: "StudyProgress", *, as_json: bool) -> None:
     from vestige.cli.tables import print_json, print_table
 
     if as_json:

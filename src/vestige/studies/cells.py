@@ -22,7 +22,7 @@ from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named
 from vestige.data.graph import Graph, load_graph
 from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
-from vestige.studies.engine import Cell
+from vestige.studies.engine import StudyCell
 from vestige.studies.settings import EACH, StudyData, StudyForget, StudyMethod, StudyModel, StudySettings
 
 MOST_NAMED = 100
@@ -41,7 +41,7 @@ class Member(NamedTuple):
     id: str
 
 
-class Point(NamedTuple):
+class CellPoint(NamedTuple):
     """Where a cell lies on the axes; `step` counts what is forgotten in turn, and controls.
 
     `until` are steps after which a training is looked at (0: its end), `part` says which of several works of one kind.
@@ -101,7 +101,7 @@ class Study:
         return next(m for m in self.members[data, forget] if m.name == name)
 
     @cached_property
-    def places(self) -> tuple[Cell, ...]:
+    def places(self) -> tuple[StudyCell, ...]:
         """The cell of every combination, each after those that it needs; what is asked of a model comes right after it.
 
         Two combinations may come to one cell, as where one contract is in two forget sets.
@@ -109,9 +109,9 @@ class Study:
         return tuple(Planner(self).cells())
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[StudyCell, ...]:
         """What is made, each once."""
-        found: dict[str, Cell] = {}
+        found: dict[str, StudyCell] = {}
         for cell in self.places:
             found.setdefault(cell.key, cell)
         return tuple(found.values())
@@ -193,14 +193,14 @@ class Planner:
         """The study's."""
         return self.study.settings
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[StudyCell]:
         """What is made, in an order that gives results early."""
         for data in self.settings.data:
             held = self._id("data", data.name, partial(_of_data, data))
             if data.compile:
-                yield Cell(held, "data", data.name, (), Point("", data.name, 0))
+                yield StudyCell(held, "data", data.name, (), CellPoint("", data.name, 0))
             for model in self.settings.models:
-                asked: list[tuple[str, Cell]] = []
+                asked: list[tuple[str, StudyCell]] = []
                 for seed in data.seeds or self.settings.seeds:
                     yield from self._of_seed(data, held, model, seed, asked)
                 if self.settings.holes is not None and asked:
@@ -216,17 +216,17 @@ class Planner:
         return self._keys[kind, name]
 
     def _of_seed(
-        self, data: StudyData, held: str, model: StudyModel, seed: int, made: list[tuple[str, Cell]]
-    ) -> Iterator[Cell]:
+        self, data: StudyData, held: str, model: StudyModel, seed: int, made: list[tuple[str, StudyCell]]
+    ) -> Iterator[StudyCell]:
         """The cells of one seed; `made` gets the evaluations of unlearned models, each with its target's key."""
         start = self._id("model", model.label, lambda: _of_model(model))
         first = (held,) if data.compile else ()
         first_seed = (data.seeds or self.settings.seeds)[0]
-        point = Point(model.label, data.name, first_seed if model.one_target else seed, "target")
+        point = CellPoint(model.label, data.name, first_seed if model.one_target else seed, "target")
         if model.teach:
             taught = self._teaching(model, data)
             target = content_id(["target", held, start, taught, point.seed])
-            yield Cell(target, "target", f"target {model.label} {data.name} seed {point.seed}", first, point)
+            yield StudyCell(target, "target", f"target {model.label} {data.name} seed {point.seed}", first, point)
         else:
             # A model that knows already has no seed of its own: it is asked once.
             point = point._replace(seed=0)
@@ -234,22 +234,22 @@ class Planner:
             # With the figures that it is held against, so that none goes unchecked for an earlier study's sake.
             checked = [known[1].model_dump(mode="json", include={"figures", "tolerance"})] if known is not None else []
             target = content_id(["given", held, start, *checked])
-            yield Cell(target, "given", f"given {model.label} {data.name}", first, point)
+            yield StudyCell(target, "given", f"given {model.label} {data.name}", first, point)
         yield (asked := self._asked(target, point, held))
         for forget in self.settings.forget if self.settings.attack else ():
             for member in self.study.members.get((data.name, forget.label), ()):
                 own = point._replace(forget=forget.label, member=member.name)
                 yield self._attacked(target, target, own, member, held)
-        seen: dict[str, list[Cell]] = {}
+        seen: dict[str, list[StudyCell]] = {}
         for control in range(self.settings.evaluate.controls if model.teach else 0):
             for cell in self._control(data, held, model, seed, control, target):
-                seen.setdefault(cell.given.member, []).append(cell)
+                seen.setdefault(cell.point.member, []).append(cell)
                 yield cell
         for forget in self.settings.forget:
             members = self.study.members.get((data.name, forget.label), ())
             rates = {m.label: self.settings.rates_of(model, m, data, forget) for m in self.settings.methods}
             for member in members:
-                judged: list[Cell] = []
+                judged: list[StudyCell] = []
                 place = point._replace(seed=seed, forget=forget.label, member=member.name)
                 for method, tried in ((m, r) for m in self.settings.methods for r in rates[m.label]):
                     if method.model and seed != first_seed:
@@ -264,37 +264,37 @@ class Planner:
 
     def _control(
         self, data: StudyData, held: str, model: StudyModel, seed: int, number: int, target: str
-    ) -> Iterator[Cell]:
+    ) -> Iterator[StudyCell]:
         first = (held,) if data.compile else ()
         start = self._id("model", model.label, lambda: _of_model(model))
         taught = self._teaching(model, data)
         for forget in self.settings.forget:
             for member in self.study.members.get((data.name, forget.label), ()):
                 key = content_id(["retrained", held, start, taught, member.id, seed, number])
-                point = Point(model.label, data.name, seed, "retrained", "", forget.label, member.name, step=number)
+                point = CellPoint(model.label, data.name, seed, "retrained", "", forget.label, member.name, step=number)
                 name = f"retrained {model.label} {data.name} {member.name} seed {seed} {number}"
-                yield Cell(key, "retrained", name, first, point)
+                yield StudyCell(key, "retrained", name, first, point)
                 yield self._asked(key, point, held)
                 if self.settings.attack:
                     yield self._attacked(key, target, point, member, held)
 
     def _unlearned(
         self,
-        point: Point,
+        point: CellPoint,
         member: Member,
         model: StudyModel,
         method: StudyMethod,
         held: str,
         target: str,
         grid: tuple[float, ...],
-    ) -> Iterator[Cell]:
+    ) -> Iterator[StudyCell]:
         if method.model:
             its = model.model_copy(update={"model": method.model, "teach": False})
             key = content_id(
                 ["given", held, self._id("model", f"{model.label} {method.label}", lambda: _of_model(its))]
             )
             here = point._replace(role="unlearned")
-            yield Cell(key, "given", f"given {method.label} {model.label} {point.data}", (target,), here)
+            yield StudyCell(key, "given", f"given {method.label} {model.label} {point.data}", (target,), here)
             yield self._asked(key, here, held)
             return
         label = f"{model.label}\n{method.label}\n{point.rate!r}"
@@ -313,21 +313,21 @@ class Planner:
             here = point._replace(role="unlearned", step=step)
             rate = rate_name(point)
             name = f"{method.label} {member.name} rate {rate} {model.label} {point.data} seed {point.seed}"
-            yield Cell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before, *found), here)
+            yield StudyCell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before, *found), here)
         yield self._asked(key, here, held)
         if self.settings.attack:
             yield self._attacked(key, target, here, member, held)
 
     def _calibrated(
-        self, point: Point, member: Member, own: str, held: str, target: str, grid: tuple[float, ...]
-    ) -> Cell:
+        self, point: CellPoint, member: Member, own: str, held: str, target: str, grid: tuple[float, ...]
+    ) -> StudyCell:
         """The search for a rate, from the target of the first seed."""
         first = self._firsts.setdefault((point.model, point.data), (point.seed, target))
         questions = self.settings.evaluate.settings.get("qa", {})
         key = content_id(["calibrate", held, first[1], own, member.id, point.goal, grid, questions])
         at = point._replace(seed=first[0], role="calibrate")
         name = f"calibrate {point.method} {member.name} {point.goal} {point.model} {point.data}"
-        return Cell(key, "calibrate", name, (first[1],), at)
+        return StudyCell(key, "calibrate", name, (first[1],), at)
 
     def _teaching(self, model: StudyModel, data: StudyData) -> str:
         settings = self.settings
@@ -338,7 +338,7 @@ class Planner:
         training = self.settings.training(model, method, rate or 1.0).identity()
         return {"training": training, "method": method.method, "own": method.settings, "save": model.save}
 
-    def _asked(self, key: str, point: Point, held: str) -> Cell:
+    def _asked(self, key: str, point: CellPoint, held: str) -> StudyCell:
         """What a model is asked; a target about all forget sets of its data, another about its own."""
         members = [m for place, own in self.study.members.items() if place[0] == point.data for m in own]
         about = self._id("members", point.data, lambda: [m.id for m in members]) if not point.member else point.member
@@ -348,18 +348,18 @@ class Planner:
         own = content_id(["evaluate", held, key, about, asked])
         rate = f" rate {rate_name(point)}" if point.method else ""
         rate += f" step {point.until}" if point.until else ""
-        return Cell(own, "evaluate", name + rate, (key,), point)
+        return StudyCell(own, "evaluate", name + rate, (key,), point)
 
-    def _attacked(self, key: str, target: str, point: Point, member: Member, held: str) -> Cell:
+    def _attacked(self, key: str, target: str, point: CellPoint, member: Member, held: str) -> StudyCell:
         """All attacks on one model; a search for a prefix goes by the words of the target."""
         asked = self._id("attack", point.data, lambda: [self.settings.attack, self.settings.evaluate.identity()])
         most = self.study.data(point.data).most_items
         name = f"attack {point.method or point.role} {member.name} {point.model} {point.data} seed {point.seed}"
         own = content_id(["attack", held, key, target, member.id, asked, most])
         rate = f" rate {rate_name(point)}" if point.method else ""
-        return Cell(own, "attack", name + rate, tuple(dict.fromkeys((key, target))), point)
+        return StudyCell(own, "attack", name + rate, tuple(dict.fromkeys((key, target))), point)
 
-    def _audited(self, target: str, point: Point, member: Member, made: list[Cell], held: str) -> Cell:
+    def _audited(self, target: str, point: CellPoint, member: Member, made: list[StudyCell], held: str) -> StudyCell:
         """The audit of a forget set: its target first, then the models that are judged or compared with.
 
         It waits for what else asks these models, so that no two cells ask one model the same at once.
@@ -368,7 +368,7 @@ class Planner:
         models = tuple(dict.fromkeys((target, *(c.after[0] for c in asked))))
         key = content_id(["audit", held, models, member.id, self.settings.audit])
         name = f"audit {member.name} {point.model} {point.data} seed {point.seed}"
-        return Cell(key, "audit", name, (*models, *(c.key for c in asked)), point._replace(role="audit"))
+        return StudyCell(key, "audit", name, (*models, *(c.key for c in asked)), point._replace(role="audit"))
 
 
 def _of_data(data: StudyData) -> dict[str, Any]:
@@ -397,18 +397,18 @@ def _of_model(model: StudyModel) -> dict[str, Any]:
     return {"content": content, "dtype": model.dtype, "template": model.chat_template, "teach": model.teach}
 
 
-def rate_name(point: Point) -> str:
+def rate_name(point: CellPoint) -> str:
     """The learning rate as tables have it, or the goal that it was chosen for; nothing where nothing was unlearned."""
     short = f"{point.rate:g}"
     return point.goal or ("" if not point.rate else short if float(short) == point.rate else repr(point.rate))
 
 
-def label_of(point: Point) -> str:
+def label_of(point: CellPoint) -> str:
     """What tables call a model: its method, with the step of a checkpoint, or its role."""
     return f"{point.method} step {point.until}" if point.until else point.method or point.role
 
 
-def folder_of(room: str, point: Point, key: str) -> str:
+def folder_of(room: str, point: CellPoint, key: str) -> str:
     """The folder of a model within the study's."""
     parts = (label_of(point), point.part, point.member, point.model.rpartition("/")[2], point.data, f"s{point.seed}")
     return f"{room}/{slug(' '.join(filter(None, parts)))}-{key}"
@@ -420,7 +420,7 @@ def save_plan(study: Study) -> None:
     write_jsonl(study.folder.plan(study.settings.name), [{"study": study.id}, *rows])
 
 
-def saved_plan(study: Study) -> list[Cell] | None:
+def saved_plan(study: Study) -> list[StudyCell] | None:
     """The cells as they were kept, without what they need; None where nothing was run with these settings."""
     path = study.folder.plan(study.settings.name)
     if not path.exists():
@@ -428,7 +428,7 @@ def saved_plan(study: Study) -> list[Cell] | None:
     rows = read_jsonl(path)
     if next(rows, None) != {"study": study.id}:
         return None
-    return [Cell(key, kind, name) for key, kind, name in rows]
+    return [StudyCell(key, kind, name) for key, kind, name in rows]
 
 
 @lru_cache(maxsize=4)
@@ -445,7 +445,7 @@ def place_of(study: Study, key: str) -> Path:
 
 
 @lru_cache(maxsize=64)
-def splits_named(study: Study, point: Point) -> NamedSplits:
+def splits_named(study: Study, point: CellPoint) -> NamedSplits:
     """All items as the forget set of a cell sees them."""
     steps = study.member(point.data, point.forget, point.member).steps
     return named_splits(corpus_of(study, point.data), ",".join(steps), retain=study.data(point.data).retain)
@@ -455,7 +455,7 @@ def splits_named(study: Study, point: Point) -> NamedSplits:
 def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
     """The items as one forget set sees them, all of those that are asked and no others."""
     corpus = corpus_of(study, data)
-    splits = splits_named(study, Point("", data, 0, forget=forget, member=member))
+    splits = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
     asked, most = study.settings.evaluate, study.data(data).most_items
     kept = {n: items for n, items in splits.splits.items() if not asked.splits or n in asked.splits or n == "forget"}
     if most is not None:

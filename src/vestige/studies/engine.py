@@ -49,19 +49,19 @@ EXECUTORS = ("processes", "slurm", "local", "ray")
 """Who starts workers: this command, Slurm or submitit's own executor here, a Ray cluster."""
 
 
-class Cell(NamedTuple):
+class StudyCell(NamedTuple):
     """One piece of work: its content key, the keys of those that it needs, and what its maker has to know."""
 
     key: str
     kind: str
     name: str
     after: tuple[str, ...] = ()
-    given: Any = None
+    point: Any = None
 
 
-Plan = Callable[[], Sequence[Cell]]
+Plan = Callable[[], Sequence[StudyCell]]
 """The cells, each after those that it needs; called in every process."""
-Make = Callable[[Cell], Mapping[str, Any]]
+Make = Callable[[StudyCell], Mapping[str, Any]]
 """Makes a cell, or does nothing where it is made, and gives back what is to be known of it (JSON values)."""
 
 
@@ -231,7 +231,7 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def work(board: Board, cells: Sequence[Cell], make: Make, run: str, *, beat: float = BEAT) -> None:
+def work(board: Board, cells: Sequence[StudyCell], make: Make, run: str, *, beat: float = BEAT) -> None:
     """Make cells until all are done, failed, or wait for one that failed."""
     pending, idle = list(cells), 0.05
     with _heart(beat) as heart:
@@ -253,7 +253,7 @@ def work(board: Board, cells: Sequence[Cell], make: Make, run: str, *, beat: flo
                 heart.lease = None
 
 
-def _ready(pending: Sequence[Cell], status: Status) -> tuple[list[Cell], list[Cell]]:
+def _ready(pending: Sequence[StudyCell], status: Status) -> tuple[list[StudyCell], list[StudyCell]]:
     """Of the cells, in their order, those that are still to be made, and of these those that can be."""
     out = set(status.failed)
     left, ready = [], []
@@ -269,7 +269,7 @@ def _ready(pending: Sequence[Cell], status: Status) -> tuple[list[Cell], list[Ce
     return left, ready
 
 
-def _make(board: Board, cell: Cell, lease: Lease, make: Make, run: str) -> None:
+def _make(board: Board, cell: StudyCell, lease: Lease, make: Make, run: str) -> None:
     """Make one cell and record it; what only this cell suffers from is recorded as its failure."""
     if lease.number >= MOST_TAKEOVERS:
         reason = f"{lease.number} processes died over it, as happens when memory runs out"

@@ -46,11 +46,11 @@ from vestige.core.text import one_line
 from vestige.metrics.agreement import TTest, paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.studies.cells import Point, label_of, place_of, rate_name
-from vestige.studies.engine import Board, Cell
+from vestige.studies.cells import CellPoint, label_of, place_of, rate_name
+from vestige.studies.engine import Board, StudyCell
 from vestige.studies.holes import hole_settings
 from vestige.studies.lm_eval import read_benchmarks, scores_of
-from vestige.studies.results import Group, Results, Table, scored
+from vestige.studies.results import PooledResults, ResultGroup, TextTable, scored
 
 COLUMNS = ("table", "row", "set", "measure", "value", "low", "high", "n", "interval")
 """Of the CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""
@@ -68,7 +68,7 @@ class Probed:
     """One probe's files, as far as they are there; `name` is the unlearned model's."""
 
     name: str
-    point: Point
+    point: CellPoint
     folder: ProbeFolder | None
     after: tuple[str, ...]
     made: Mapping[str, Any]
@@ -161,11 +161,11 @@ class Probed:
 class HoleTables:
     """All tables of a study of holes, and their single numbers by `COLUMNS`."""
 
-    results: Results
+    results: PooledResults
     numbers: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
-    def _made(self) -> list[tuple[Cell, Path | None, Mapping[str, Any]]]:
+    def _made(self) -> list[tuple[StudyCell, Path | None, Mapping[str, Any]]]:
         """The cells of holes, in their order, with where those that are done lie, and what they told."""
         study = self.results.study
         board = Board(study.folder.state)
@@ -174,11 +174,11 @@ class HoleTables:
         told = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
         return [(c, study.folder.path / made["path"] if made else None, made) for c, made in told]
 
-    def name(self, point: Point) -> str:
+    def name(self, point: CellPoint) -> str:
         """What a model is called: its method, and what else differs in the study."""
         names = self.results.study.settings.names()
         more = [v for v, axis in ((point.model, "models"), (point.data, "data")) if len(names[axis]) > 1]
-        made = (c.given for c, *_ in self._made if c.given.method == point.method)
+        made = (c.point for c, *_ in self._made if c.point.method == point.method)
         places = {(p.forget, p.member, p.rate, p.goal) for p in made}
         more += [point.member, rate_name(point)] if len(places) > 1 else []
         return ", ".join([label_of(point), *more])
@@ -187,12 +187,12 @@ class HoleTables:
     def probes(self) -> list[Probed]:
         """Every probe of the study."""
         return [
-            Probed(self.name(c.given), c.given, ProbeFolder(path) if path else None, c.after, made)
+            Probed(self.name(c.point), c.point, ProbeFolder(path) if path else None, c.after, made)
             for c, path, made in self._made
             if c.kind == "probe"
         ]
 
-    def all(self) -> list[Table]:
+    def all(self) -> list[TextTable]:
         """The tables in the paper's order."""
         return [
             table
@@ -223,7 +223,7 @@ class HoleTables:
             for measure, test in probe.tests(source).items():
                 self._bare(table, name, called, measure, test.p, row.n_judged)
 
-    def _quality(self) -> Iterator[Table]:
+    def _quality(self) -> Iterator[TextTable]:
         probes = [p for p in self.probes if p.whole]
         scores = {(p.name, when): self._scores(p, when) for p in probes for when in ("before", "after")}
         columns = list(dict.fromkeys(column for found in scores.values() for column in found))
@@ -236,7 +236,7 @@ class HoleTables:
                 cells = [*(probe.side(s, when) for s in SOURCES), *(own.get(c, MISSING) for c in columns)]
                 rows.append((probe.name, when, *cells))
             tests += [(probe.name, called, *probe.change(source)) for source, called in SOURCES.items()]
-        yield Table(
+        yield TextTable(
             "Table 1: quality before and after unlearning",
             ("model", "when", *SOURCES.values(), *columns),
             tuple(rows),
@@ -247,7 +247,7 @@ class HoleTables:
             ),
         )
         head = ("model", "prompts", "n", "change", "p paired", "p Welch", "p Student", "holes", "false holes", "beyond")
-        yield Table(
+        yield TextTable(
             "Table 1: tests of the change",
             head,
             tuple(tests),
@@ -263,7 +263,7 @@ class HoleTables:
         p, study = probe.point, self.results.study
         before = when == "before"
         method, rate = ("target", "") if before else (label_of(p), rate_name(p))
-        group = Group(p.model, p.data, p.forget, method, rate)
+        group = ResultGroup(p.model, p.data, p.forget, method, rate)
         asked = "qa" in study.settings.evaluate.evals
         found = {
             f"{called}, ROUGE-1": scored(row)
@@ -278,13 +278,13 @@ class HoleTables:
             found |= scores_of(read_benchmarks(Path(lm_eval)), *_place_and_time(subject))
         return found
 
-    def _diversity(self) -> Iterator[Table]:
+    def _diversity(self) -> Iterator[TextTable]:
         rows = []
         for probe in (p for p in self.probes if p.whole):
             sets = {**SOURCES, RETAINED: "retained questions"}
             rows += [(probe.name, called, *probe.spread(source)) for source, called in sets.items()]
             self._spread(2, probe, probe.name, sets)
-        yield Table(
+        yield TextTable(
             "Table 2: diversity of the prompts",
             ("model", "prompts", "n", "Vendi", "Vendi / n", "1 - avgSelfBLEU"),
             tuple(rows),
@@ -300,9 +300,9 @@ class HoleTables:
                 self._bare(table, name, called, "Vendi / n", found.vendi_share, found.n)
                 self._bare(table, name, called, "1 - avgSelfBLEU", found.distinct_ngrams, found.n)
 
-    def _mended(self) -> Iterator[Table]:
+    def _mended(self) -> Iterator[TextTable]:
         """An unlearned model tuned on what was found, by its checkpoints; or the target unlearned anew, by rounds."""
-        made = [(c.given, read_mitigation(MitigationFolder(p))) for c, p, _ in self._made if c.kind == "mitigate" and p]
+        made = [(c.point, read_mitigation(MitigationFolder(p))) for c, p, _ in self._made if c.kind == "mitigate" and p]
         for number, title, at, iterative in (
             (3, "Tables 3 and 8: one-shot mitigation", "step", False),
             (4, "Tables 4 and 9: iterative mitigation", "round", True),
@@ -314,7 +314,7 @@ class HoleTables:
             rows: list[tuple[str, ...]] = []
             for point, table in found:
                 rows += self._mended_rows(number, f"{self.name(point)}, {point.part}", table, metrics, sets)
-            yield Table(
+            yield TextTable(
                 title,
                 ("model and way", "arm", at, *(f"forget set, {m}" for m in metrics), *sets),
                 tuple(rows),
@@ -344,7 +344,7 @@ class HoleTables:
             forget = [row.forget[m].said() if m in row.forget else MISSING for m in metrics]
             yield name, row.arm, f"{row.at} (kept)" if row.kept else f"{row.at}", *forget, *scores
 
-    def _settings(self) -> Iterator[Table]:
+    def _settings(self) -> Iterator[TextTable]:
         """The values of the search, and those that the ablation tries."""
         own = hole_settings(self.results.study)
         tried = own.ablation.variants if own.ablation else {}
@@ -354,19 +354,19 @@ class HoleTables:
                 name = f"{part}.{key}"
                 rows.append((name, f"{value}", ", ".join(f"{v:g}" for v in tried.get(name, ()))))
         note = "The paper has its six hyper-parameters in its Table 5, of which we had no copy: these are ours."
-        yield Table("Table 5: settings of the search", ("setting", "value", "other values"), tuple(rows), (note,))
+        yield TextTable("Table 5: settings of the search", ("setting", "value", "other values"), tuple(rows), (note,))
 
     @cached_property
-    def checkpoints(self) -> dict[Point, list[Probed]]:
+    def checkpoints(self) -> dict[CellPoint, list[Probed]]:
         """The runs of each checkpoint, by all but their part; of each training the whole is last and at step 0."""
         of = dict.fromkeys(p.point.method for p in self.probes if p.point.until)
-        found: dict[Point, list[Probed]] = {}
+        found: dict[CellPoint, list[Probed]] = {}
         for probe in self.probes:
             if probe.point.method in of and (probe.point.until or probe.whole):
                 found.setdefault(probe.point._replace(part=""), []).append(probe)
         return found
 
-    def _checkpoints(self) -> Iterator[Table]:
+    def _checkpoints(self) -> Iterator[TextTable]:
         rows = []
         for runs in self.checkpoints.values():
             for probe in runs:
@@ -387,7 +387,7 @@ class HoleTables:
             "Each checkpoint is searched anew; the mean is over its runs, ± their SD. The one without a step is the "
             "whole training."
         )
-        yield Table("Table 7: checkpoints of one training", head, tuple(rows), (note,))
+        yield TextTable("Table 7: checkpoints of one training", head, tuple(rows), (note,))
 
     def _over_runs(self, runs: Sequence[Probed], source: str, called: str) -> str:
         """The mean quality after unlearning over the runs that left prompts of a source to test, with its SD."""
@@ -398,7 +398,7 @@ class HoleTables:
         self._bare(7, f"{runs[0].name}, mean", called, "quality after", mean, len(found))
         return f"{mean:.2f} ± {float(np.std(found, ddof=1)):.2f}, {len(found)} runs"
 
-    def _ablation(self) -> Iterator[Table]:
+    def _ablation(self) -> Iterator[TextTable]:
         of = {p.point.method for p in self.probes if p.point.part and not p.point.until}
         rows = []
         for probe in self.probes:
@@ -413,16 +413,16 @@ class HoleTables:
         head = ("model", "setting", "J = 10 (different)", "D_LP after", "holes in D_LP", "Vendi / n",
                 "1 - avgSelfBLEU", "collapsed")  # fmt: skip
         note = "One hyper-parameter of the search at a time. One seed each: between two settings lies chance as well."
-        yield Table("Table 10: ablation of the search", head, tuple(rows), (note,))
+        yield TextTable("Table 10: ablation of the search", head, tuple(rows), (note,))
 
-    def _prompts(self) -> Iterator[Table]:
+    def _prompts(self) -> Iterator[TextTable]:
         """What the prompts of both sources are about, a table a model, and the first holes with both answers."""
         holes = []
         for probe in (p for p in self.probes if p.folder and p.whole):
             assert probe.folder is not None
             topics = probe.made.get("topics", {})
             columns = [[f"{name} ({n})" for name, n in topics.get(source, ())] for source in SOURCES]
-            yield Table(
+            yield TextTable(
                 f"Tables 11 to 14: what the prompts are about, {probe.name}",
                 tuple(SOURCES.values()),
                 tuple(zip_longest(*columns, fillvalue="")),
@@ -433,7 +433,7 @@ class HoleTables:
                 for h in read_holes(probe.folder)[:_SHOWN]
             ]
         head = ("model", "prompts", "prompt", "target", "unlearned")
-        yield Table("Tables 16 to 20: holes with both answers", head, tuple(holes))
+        yield TextTable("Tables 16 to 20: holes with both answers", head, tuple(holes))
 
     def write_figures(self, folder: Path) -> list[Path]:
         """Figure 3 of each training that has checkpoints: what is kept, and what is left of the forget set, by step."""
@@ -479,7 +479,7 @@ class HoleTables:
         if split == "forget" and probe.harm:
             return probe.harm
         p = probe.point
-        row = self.results.row(Group(p.model, p.data, p.forget, label_of(p), rate_name(p)), split, RECALL)
+        row = self.results.row(ResultGroup(p.model, p.data, p.forget, label_of(p), rate_name(p)), split, RECALL)
         return None if row is None else Estimate(RECALL, "share", row.value, row.low, row.high, row.items, "")
 
 

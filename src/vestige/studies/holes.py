@@ -47,8 +47,8 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import make_subject
 from vestige.steps.subjects import Asked, asked_model
 from vestige.steps.unlearn import UnlearnRequest, unlearn_part, unlearn_spec
-from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named
-from vestige.studies.engine import Board, Cell
+from vestige.studies.cells import CellPoint, Study, corpus_of, folder_of, place_of, rate_name, splits_named
+from vestige.studies.engine import Board, StudyCell
 from vestige.studies.lm_eval import read_benchmarks
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -253,15 +253,15 @@ def hole_settings(study: Study) -> HolesSettings:
 
 
 def hole_cells(
-    study: Study, held: str, asked: Sequence[tuple[str, Cell]], ask: Callable[[str, Point], Cell]
-) -> Iterator[Cell]:
+    study: Study, held: str, asked: Sequence[tuple[str, StudyCell]], ask: Callable[[str, CellPoint], StudyCell]
+) -> Iterator[StudyCell]:
     """The cells of the holes in the unlearned models of one model and data set.
 
     `asked` are the targets' keys and the evaluations of unlearned models, seed by seed; `ask` evaluates another model.
     """
-    own, first = hole_settings(study), asked[0][1].given.seed
+    own, first = hole_settings(study), asked[0][1].point.seed
     for target, cell in asked:
-        point: Point = cell.given
+        point: CellPoint = cell.point
         if point.seed != first:
             continue
         at = _At(study, own, held, target, cell.after[0], point)
@@ -273,14 +273,14 @@ def hole_cells(
             for step in own.checkpoints.steps:
                 here_ = point._replace(until=step)
                 key = content_id(["checkpoint", cell.after[0], step])
-                yield Cell(key, "checkpoint", f"{at.name} step {step}", (target, cell.after[0]), here_)
+                yield StudyCell(key, "checkpoint", f"{at.name} step {step}", (target, cell.after[0]), here_)
                 yield ask(key, here_)
                 for run in range(1, own.checkpoints.runs + 1):
                     yield at.probe(f"run {run}", own, key, here_)
         if own.mitigation and point.method in own.mitigation.of:
             for way in own.mitigation.ways:
                 key = content_id(["mitigate", probe.key, way, own.mitigation.identity() | {"of": "", "ways": ""}])
-                yield Cell(
+                yield StudyCell(
                     key, "mitigate", f"mitigate {way} {at.name}", (probe.key, *probe.after), point._replace(part=way)
                 )
 
@@ -294,7 +294,7 @@ class _At:
     held: str
     target: str
     unlearned: str
-    point: Point
+    point: CellPoint
 
     @property
     def name(self) -> str:
@@ -308,17 +308,17 @@ class _At:
         return self.study.member(self.point.data, self.point.forget, self.point.member).id
 
     @cached_property
-    def policy(self) -> tuple[Cell, ...]:
+    def policy(self) -> tuple[StudyCell, ...]:
         """The cell of the policy, where it is taught."""
         if not self.own.asks.lists:
             return ()
         p = self.point
         key = content_id(["policy", self.held, self.member, p.seed, self.own.asks.identity()])
-        at = Point("", p.data, p.seed, "policy", "", p.forget, p.member)
+        at = CellPoint("", p.data, p.seed, "policy", "", p.forget, p.member)
         # It waits for the target, and so for the data, and takes nothing of it.
-        return (Cell(key, "policy", f"policy {p.member} {p.data} seed {p.seed}", (self.target,), at),)
+        return (StudyCell(key, "policy", f"policy {p.member} {p.data} seed {p.seed}", (self.target,), at),)
 
-    def probe(self, part: str, settings: HolesSettings, unlearned: str, point: Point) -> Cell:
+    def probe(self, part: str, settings: HolesSettings, unlearned: str, point: CellPoint) -> StudyCell:
         """One probe of a model: of another checkpoint, or with other settings."""
         name = " ".join(filter(None, ("probe", part, f"step {point.until}" if point.until else "", self.name)))
         policies = tuple(c.key for c in self.policy)
@@ -326,7 +326,7 @@ class _At:
         key = content_id(
             ["probe", self.held, self.target, unlearned, policies, self.member, settings.of_a_probe(), run]
         )
-        return Cell(key, "probe", name, (self.target, unlearned, *policies), point._replace(part=part))
+        return StudyCell(key, "probe", name, (self.target, unlearned, *policies), point._replace(part=part))
 
 
 def run_seed(seed: int, run: int) -> int:
@@ -338,18 +338,18 @@ class Maker(NamedTuple):
     """What the making of other cells lends: how a model is read, and what a method was asked."""
 
     settings: Callable[[str], ModelSettings]
-    unlearning: Callable[[Cell, float], tuple[UnlearnRequest, NamedSplits]]
+    unlearning: Callable[[StudyCell, float], tuple[UnlearnRequest, NamedSplits]]
 
 
-def make_hole_cell(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
+def make_hole_cell(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
     """Make a cell of holes."""
     kinds = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "mitigate": _mended}
     return kinds[cell.kind](study, cell, maker)
 
 
-def _policy(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
+def _policy(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
     """Teach the policy to write lists of retained and factual questions, as a search begins them."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     own, corpus = hole_settings(study).asks, corpus_of(study, point.data)
     lists = question_lists(splits_named(study, point), own.lists, own.questions, seed=point.seed)
     place = folder_of("models", point, cell.key)
@@ -373,9 +373,9 @@ def question_lists(splits: NamedSplits, n_lists: int, n_questions: int, *, seed:
     return tuple(Item(listed_questions([kept[i] for i in chosen]), _END) for chosen in drawn)
 
 
-def _checkpoint(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
+def _checkpoint(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
     """Keep the model as it stands after so many steps of its training, whose length stays what it is."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     request, _ = maker.unlearning(cell, _rate(study, cell.after[1]))
     whole, place = unlearn_spec(request), folder_of("cells", point, cell.key)
     until = {**whole.settings, "until_step": point.until}
@@ -398,7 +398,7 @@ class Cast(NamedTuple):
     searching: Searching
 
     @classmethod
-    def of(cls, study: Study, folder: ProbeFolder, point: Point, keys: Sequence[str], maker: Maker) -> "Cast":
+    def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str], maker: Maker) -> "Cast":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
@@ -419,12 +419,12 @@ def _model(maker: Maker, key: str) -> Asked:
     return asked_model(maker.settings(key))
 
 
-def _probe(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
+def _probe(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
     """One probe: adjacent questions, the search, and which of both are holes."""
-    place = folder_of("holes", cell.given, cell.key)
+    place = folder_of("holes", cell.point, cell.key)
     folder = ProbeFolder(study.folder.path / place)
-    cast = Cast.of(study, folder, cell.given, cell.after, maker)
-    make_adjacent(folder, _near(study, cell.given, cast.settings))
+    cast = Cast.of(study, folder, cell.point, cell.after, maker)
+    make_adjacent(folder, _near(study, cell.point, cast.settings))
     search(folder, cast.who, LATENT, cast.searching)
     forget, retain = (cast.splits.splits[name] for name in ("forget", "retain"))
     found = filter_holes(folder, FilterRequest(cast.who, forget, cast.settings.filter, retain))
@@ -446,14 +446,14 @@ def _besides(cast: Cast, folder: ProbeFolder) -> dict[str, Any]:
     return told
 
 
-def _near(study: Study, point: Point, own: HolesSettings) -> AdjacentRequest:
+def _near(study: Study, point: CellPoint, own: HolesSettings) -> AdjacentRequest:
     """The adjacent questions, the same of every probe of a forget set."""
     return own.near(splits_named(study, point), corpus_of(study, point.data).dataset, point.seed)
 
 
-def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
+def _mended(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
     """Mend one unlearned model in one way; each round of an iterative one unlearns as the model was unlearned."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     probe = ProbeFolder(place_of(study, cell.after[0]))
     cast = Cast.of(study, probe, point, cell.after[1:], maker)
     asked, way = cast.settings.mitigation, point.part
@@ -478,7 +478,7 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     return {"path": str(folder.path.relative_to(study.folder.path))}
 
 
-def forecast_of(study: Study, point: Point) -> ProbeForecast:
+def forecast_of(study: Study, point: CellPoint) -> ProbeForecast:
     """What one probe asks at most."""
     whole = hole_settings(study)
     own = dict(whole.variants()).get(point.part, whole)

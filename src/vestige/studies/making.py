@@ -47,8 +47,8 @@ from vestige.steps.subjects import any_subject
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_request
 from vestige.studies import calibrate as calibrating
 from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings, calibrate
-from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named, splits_of
-from vestige.studies.engine import Cell
+from vestige.studies.cells import CellPoint, Study, corpus_of, folder_of, place_of, rate_name, splits_named, splits_of
+from vestige.studies.engine import StudyCell
 from vestige.studies.settings import StudyModel, StudySettings
 
 
@@ -59,14 +59,14 @@ def open_study(settings: str, folder: str) -> Study:
     return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder)))
 
 
-def make_cell(cell: Cell, *, settings: str, folder: str) -> Mapping[str, Any]:
+def make_cell(cell: StudyCell, *, settings: str, folder: str) -> Mapping[str, Any]:
     """Make one cell; gives back where its results lie within the study's folder."""
     kinds = {"data": _data, "target": _taught, "retrained": _taught, "given": _given, "unlearned": _unlearned}
     kinds |= {"evaluate": _evaluated, "attack": _attacked, "calibrate": _calibrated, "audit": _audited}
     return kinds.get(cell.kind, _of_holes)(open_study(settings, folder), cell)
 
 
-def plan_cells(settings: str, folder: str) -> tuple[Cell, ...]:
+def plan_cells(settings: str, folder: str) -> tuple[StudyCell, ...]:
     """The cells, in a process of its own."""
     return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder))).cells
 
@@ -132,7 +132,7 @@ def _versions_of_holes(study: Study) -> dict[str, int]:
     return {**versions, "search": latent.SEARCH_VERSION}
 
 
-def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _data(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     data = study.data(cell.name)
     place = study.folder.dataset(f"{cell.name}-{cell.key}")
     own = CompileSettings(seed=data.seed, temporal=data.temporal, contract_types=data.contract_types)
@@ -140,15 +140,15 @@ def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
     return {"path": str(place.relative_to(study.folder.path))}
 
 
-def _of_holes(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _of_holes(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     from vestige.studies.holes import Maker, make_hole_cell
 
     by_key = {c.key: c for c in study.cells}
 
     def settings(key: str) -> ModelSettings:
         if by_key[key].kind == "given":
-            return _given_settings(study, by_key[key].given)
-        return _settings_of(study, study.model(cell.given.model), place_of(study, key))
+            return _given_settings(study, by_key[key].point)
+        return _settings_of(study, study.model(cell.point.model), place_of(study, key))
 
     return make_hole_cell(study, cell, Maker(settings, lambda cell, rate: _unlearning(study, cell, rate)))
 
@@ -163,9 +163,9 @@ def _settings_of(study: Study, model: StudyModel, path: Path | None = None) -> M
     )
 
 
-def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _taught(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """A target, or a model that never sees a forget set."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     model, corpus = study.model(point.model), corpus_of(study, point.data)
     data = study.data(point.data)
     request = finetune_request(
@@ -188,31 +188,31 @@ def _tokens(study: Study, place: str) -> int:
     return sum(row["n_tokens"] for row in read_training_log(SubjectFolder(study.folder.path / place).training_log))
 
 
-def _given(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _given(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """A model that knows already: its folder is for evidence, and its weights stay where they are."""
-    place = folder_of("models", cell.given, cell.key)
-    subject = _from_elsewhere(study, study.folder.path / place, cell.given)
-    if cell.given.role == "target":
-        data, known = study.data(cell.given.data).data, study.settings.published or None
-        if (figures := published_of(data, study.model(cell.given.model).model, known)) is not None:
-            check_published(subject, *figures, seed=cell.given.seed)
+    place = folder_of("models", cell.point, cell.key)
+    subject = _from_elsewhere(study, study.folder.path / place, cell.point)
+    if cell.point.role == "target":
+        data, known = study.data(cell.point.data).data, study.settings.published or None
+        if (figures := published_of(data, study.model(cell.point.model).model, known)) is not None:
+            check_published(subject, *figures, seed=cell.point.seed)
     return {"path": place, "digest": subject.made.digest.id}
 
 
-def _from_elsewhere(study: Study, folder: Path, point: Point) -> Subject:
+def _from_elsewhere(study: Study, folder: Path, point: CellPoint) -> Subject:
     settings = _given_settings(study, point)
     return any_subject(settings, str(folder), role=point.role, name=point.method or point.model)
 
 
-def _given_settings(study: Study, point: Point) -> ModelSettings:
+def _given_settings(study: Study, point: CellPoint) -> ModelSettings:
     """How a target or an unlearned model is read that was there before the study."""
     settings = _settings_of(study, study.model(point.model))
     own = study.method(point.method).model if point.method else ""
     return settings.model_copy(update={"model": own}) if own else settings
 
 
-def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
-    point: Point = cell.given
+def _unlearned(study: Study, cell: StudyCell) -> Mapping[str, Any]:
+    point: CellPoint = cell.point
     rate = read_json(study.folder.state.done / cell.after[-1])["made"]["rate"] if point.goal else point.rate
     request, _ = _unlearning(study, cell, rate)
     place = folder_of("cells", point, cell.key)
@@ -221,9 +221,9 @@ def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
     return {"path": place, "rate": rate, **told}
 
 
-def _calibrated(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _calibrated(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Find the rate for a goal, in this process."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
     forget = next(f for f in study.settings.forget if f.label == point.forget)
     tried = next(t for t in study.settings.rates_of(model, method, data, forget) if t.goal == point.goal)
@@ -237,9 +237,9 @@ def _calibrated(study: Study, cell: Cell) -> Mapping[str, Any]:
     return {"path": place, "rate": found.rate, "reached": found.reached, "tokens": found.n_tokens}
 
 
-def _unlearning(study: Study, cell: Cell, rate: float) -> tuple[UnlearnRequest, NamedSplits]:
+def _unlearning(study: Study, cell: StudyCell, rate: float) -> tuple[UnlearnRequest, NamedSplits]:
     """What is asked of a method at a rate, and the splits that it is asked with."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
     corpus, member = corpus_of(study, point.data), study.member(point.data, point.forget, point.member)
     done = tuple(named_splits(corpus, step).resolved for step in member.steps[: point.step])
@@ -256,9 +256,9 @@ def _unlearning(study: Study, cell: Cell, rate: float) -> tuple[UnlearnRequest, 
     return replace(request, forget=member.steps[point.step], before=done), named
 
 
-def _parent(study: Study, cell: Cell, model: StudyModel) -> ModelSettings:
+def _parent(study: Study, cell: StudyCell, model: StudyModel) -> ModelSettings:
     """The model that unlearning starts from."""
-    if not model.teach and cell.given.step == 0:
+    if not model.teach and cell.point.step == 0:
         return _settings_of(study, model)
     folder = SubjectFolder(place_of(study, cell.after[0]))
     if read_done(folder) is None:
@@ -266,9 +266,9 @@ def _parent(study: Study, cell: Cell, model: StudyModel) -> ModelSettings:
     return _settings_of(study, model, folder.model)
 
 
-def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _attacked(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Attack a model in every way, and ask it again; by attack where its last answers lie, and what stands for what."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     seed, splits = study.data(point.data).seed, splits_of(study, point.data, point.forget, point.member)
     planned = plan_all(study.settings.attacks().model_dump(), splits.splits, seed=seed)
     subject = _subject(study, point, place_of(study, cell.after[0]))
@@ -289,18 +289,18 @@ def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
     return {"attacks": found, "untested": list(planned.untested)}
 
 
-def _audited(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _audited(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Audit a forget set; what became of each claim about each method and rate."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     model, data, settings = study.model(point.model), study.data(point.data), study.settings.audits()
     assert settings is not None, "planned where audits are asked for"
     target, by_key = place_of(study, cell.after[0]), {c.key: c for c in study.cells}
     # Evidence about a model from elsewhere lies in a folder of the model's name.
     models = [AuditedModel("target", "target", str(target)) if model.teach
               else AuditedModel(target.name, "target", model.model)]  # fmt: skip
-    subjects: dict[str, Point] = {}
+    subjects: dict[str, CellPoint] = {}
     for made in (by_key[key] for key in cell.after[1:]):
-        own: Point = made.given
+        own: CellPoint = made.point
         if made.kind == "retrained":
             models.append(AuditedModel(f"retrained {own.step + 1}", "retrained", str(place_of(study, made.key))))
         elif made.kind in ("unlearned", "given"):
@@ -355,7 +355,7 @@ def _questions(study: Study) -> dict[str, Settings]:
     return {n: find_eval(n).SETTINGS.build(asked.settings.get(n, {}), where=n) for n in asked.evals}
 
 
-def _subject(study: Study, point: Point, place: Path) -> Subject:
+def _subject(study: Study, point: CellPoint, place: Path) -> Subject:
     """A model that the study made, or one that was given."""
     model = study.model(point.model)
     if (point.role == "target" and not model.teach) or (point.method and study.method(point.method).model):
@@ -364,9 +364,9 @@ def _subject(study: Study, point: Point, place: Path) -> Subject:
     return finished_subject(SubjectFolder(place), device=study.settings.device, trust_remote_code=trusted)
 
 
-def _evaluated(study: Study, cell: Cell) -> Mapping[str, Any]:
+def _evaluated(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Ask a model; what it scores on each item lies in the folders that are named by evaluation."""
-    point: Point = cell.given
+    point: CellPoint = cell.point
     asked = study.settings.evaluate
     if point.member:
         seen = [splits_of(study, point.data, point.forget, point.member)]

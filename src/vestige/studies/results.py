@@ -21,7 +21,7 @@ from vestige.core.text import one_line
 from vestige.data.corpus import everything
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import Contrast, contrast_over_seeds, interval_over_seeds
-from vestige.studies.cells import Member, Point, Study, label_of, rate_name, splits_of
+from vestige.studies.cells import CellPoint, Member, Study, label_of, rate_name, splits_of
 from vestige.studies.engine import Board
 
 RESAMPLES = 4_000
@@ -35,7 +35,7 @@ KNOWS = 0.05
 Matrix = Float[np.ndarray, "S N"]
 
 
-class Group(NamedTuple):
+class ResultGroup(NamedTuple):
     """What one row of a table is about; `rate` is empty and `method` the role where nothing was unlearned."""
 
     model: str
@@ -46,14 +46,14 @@ class Group(NamedTuple):
     attack: str = ""
 
 
-class Asked(NamedTuple):
+class AskedModel(NamedTuple):
     """The folder of each evaluation of one model, and by the id of an asked item the one that it stands for."""
 
     evals: Mapping[str, str]
     stands_for: Mapping[str, str]
 
 
-class Row(NamedTuple):
+class ScoreRow(NamedTuple):
     """A pooled score: mean over items and seeds, its 95 % interval, and the SD of the seeds' means (None of one)."""
 
     model: str
@@ -75,18 +75,18 @@ class Row(NamedTuple):
     interval: str
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ResultGroup:
         """What the row is about."""
-        return Group(self.model, self.data, self.forget, self.method, self.rate, self.attack)
+        return ResultGroup(self.model, self.data, self.forget, self.method, self.rate, self.attack)
 
 
-def scored(row: Row) -> str:
+def scored(row: ScoreRow) -> str:
     """As in `0.42 ± 0.03 [0.30, 0.55]`; without ± where there was one seed."""
     spread = "" if row.sd is None else f" ± {row.sd:.3f}"
     return f"{row.value:.3f}{spread} [{row.low:.2f}, {row.high:.2f}]"
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table as text: its title, heads and rows, and remarks in sentences."""
 
     title: str
@@ -133,7 +133,7 @@ class VerdictRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreMatrix:
     """The scores of one group on one split: an item a column, a seed a row; with each item's edge and attribute."""
 
     values: Matrix
@@ -150,38 +150,38 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class PooledResults:
     """What a study has come to so far."""
 
     study: Study
 
     @cached_property
-    def asked(self) -> dict[Group, dict[str, dict[str, Asked]]]:
+    def asked(self) -> dict[ResultGroup, dict[str, dict[str, AskedModel]]]:
         """By group, then seed, then member, what was asked and is done."""
         board = Board(self.study.folder.state)
         done = board.status().done
-        found: dict[Group, dict[str, dict[str, Asked]]] = {}
+        found: dict[ResultGroup, dict[str, dict[str, AskedModel]]] = {}
         for cell in self.study.places:
             if cell.kind not in ("evaluate", "attack") or cell.key not in done:
                 continue
-            point, made = cell.given, board.facts(cell.key)["made"]
+            point, made = cell.point, board.facts(cell.key)["made"]
             answers = {"": made} if cell.kind == "evaluate" else made["attacks"]
             for group, member in self._of(point):
                 seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
                 for attack, own in answers.items():
-                    asked = Asked(own["evals"], own.get("asked", {}))
+                    asked = AskedModel(own["evals"], own.get("asked", {}))
                     found.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = asked
         return found
 
-    def _of(self, point: Point) -> Iterator[tuple[Group, str]]:
+    def _of(self, point: CellPoint) -> Iterator[tuple[ResultGroup, str]]:
         """The groups and members that a cell's answers are for; those of a target are for every forget set."""
         for (data, forget), members in self.study.members.items():
             for member in members if data == point.data and point.forget in ("", forget) else ():
                 if point.member in ("", member.name):
-                    yield Group(point.model, data, forget, label_of(point), rate_name(point)), member.name
+                    yield ResultGroup(point.model, data, forget, label_of(point), rate_name(point)), member.name
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ResultGroup, ...]:
         """Those with every member of their forget set at one seed at least, as tables have them."""
         order = [m.label for m in self.study.settings.methods]
         place = {label: n for n, label in enumerate(["target", "retrained", *order])}
@@ -203,16 +203,16 @@ class Results:
             )
         )
 
-    def _seeds(self, group: Group) -> list[str]:
+    def _seeds(self, group: ResultGroup) -> list[str]:
         """The seeds at which every member was asked."""
-        own: Mapping[str, Mapping[str, Asked]] = self.asked.get(group, {})
+        own: Mapping[str, Mapping[str, AskedModel]] = self.asked.get(group, {})
         n = len(self.study.members[group.data, group.forget])
         return [seed for seed in sorted(own) if len(own[seed]) == n]
 
-    def _members(self, group: Group) -> Sequence[Member]:
+    def _members(self, group: ResultGroup) -> Sequence[Member]:
         return self.study.members[group.data, group.forget]
 
-    def by_item(self, asked: Asked, evaluation: str) -> Mapping[str, Mapping[str, float]]:
+    def by_item(self, asked: AskedModel, evaluation: str) -> Mapping[str, Mapping[str, float]]:
         """The scores of one evaluation by item; none where an attacked model was not asked it."""
         path = asked.evals.get(evaluation)
         if path is None:
@@ -226,13 +226,13 @@ class Results:
     def _read(self) -> dict[str, dict[str, dict[str, float]]]:
         return {}
 
-    def items(self, group: Group, member: str, split: str) -> tuple[Item, ...]:
+    def items(self, group: ResultGroup, member: str, split: str) -> tuple[Item, ...]:
         """The items of a split (`forget:free`: of one scope), as one forget set sees them."""
         name, _, scope = split.partition(":")
         splits = splits_of(self.study, group.data, group.forget, member)
         return tuple(i for i in splits.splits.get(name, ()) if not scope or splits.scopes.get(i.id) == scope)
 
-    def scores(self, group: Group, split: str, metric: str) -> Scores | None:
+    def scores(self, group: ResultGroup, split: str, metric: str) -> ScoreMatrix | None:
         """An item's score is its mean over the models of the group that were asked it; None where there are none."""
         evaluation, _, name = metric.partition(".")
         if evaluation not in self.study.settings.evaluate.evals:
@@ -257,7 +257,7 @@ class Results:
         if matrix.min() < 0 or matrix.max() > 1:
             raise InputError(f"report.metrics: {one_line(metric)!r} is no share from 0 to 1, so it is not pooled")
         items = [every[i] for i in kept]
-        return Scores(
+        return ScoreMatrix(
             matrix,
             tuple(seeds),
             tuple(kept),
@@ -265,7 +265,7 @@ class Results:
             tuple(f"{i.group}/{i.attribute}" for i in items),
         )
 
-    def row(self, group: Group, split: str, metric: str) -> Row | None:
+    def row(self, group: ResultGroup, split: str, metric: str) -> ScoreRow | None:
         """A pooled score."""
         scores = self.scores(group, split, metric)
         if scores is None:
@@ -277,7 +277,7 @@ class Results:
         )
         sd = float(values.mean(axis=1).std(ddof=1)) if len(values) > 1 else None
         places = [m.connectivity for m in self._members(group) if m.connectivity is not None]
-        return Row(
+        return ScoreRow(
             group.model,
             group.data,
             group.forget,
@@ -298,7 +298,7 @@ class Results:
         )
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ScoreRow, ...]:
         """Every pooled score that the report asks for."""
         report = self.study.settings.report
         found = (self.row(g, split, m) for g in self.groups for split in report.splits for m in report.metrics)
@@ -310,7 +310,7 @@ class Results:
         board = Board(self.study.folder.state)
         done = board.status().done
         return frozenset(
-            (cell.given.model, cell.given.data, cell.given.forget, cell.given.method, cell.given.goal)
+            (cell.point.model, cell.point.data, cell.point.forget, cell.point.method, cell.point.goal)
             for cell in self.study.places
             if cell.kind == "calibrate" and cell.key in done and not board.facts(cell.key)["made"]["reached"]
         )
@@ -334,10 +334,10 @@ class Results:
         return (*dict.fromkeys(ignorant), *missed)
 
     @cached_property
-    def matched(self) -> dict[Group, Group]:
+    def matched(self) -> dict[ResultGroup, ResultGroup]:
         """By group without a rate, that with the highest rate that keeps the utility that is asked for."""
         report = self.study.settings.report
-        found: dict[Group, Group] = {}
+        found: dict[ResultGroup, ResultGroup] = {}
         for group in self.groups if report.matched is not None else ():
             kept = self.scores(group, report.utility, report.metrics[0])
             if (
@@ -374,7 +374,7 @@ class Results:
         done, found = board.status().done, []
         for cell in self.study.places:
             if cell.kind == "audit" and cell.key in done:
-                p: Point = cell.given
+                p: CellPoint = cell.point
                 where = (p.model, p.data, p.forget, p.member, str(p.seed))
                 found += [VerdictRow(*where, **v) for v in board.facts(cell.key)["made"]["verdicts"]]
         return tuple(dict.fromkeys(found))
@@ -412,7 +412,7 @@ class Results:
                 if match is not None and match != self._other(group, axis, second)[0]:
                     yield from self._against(group, match, split, metric, "matched utility")
 
-    def _other(self, group: Group, axis: str, second: str) -> tuple[Group, str]:
+    def _other(self, group: ResultGroup, axis: str, second: str) -> tuple[ResultGroup, str]:
         """What a group is held against: at its own rate, or, where two methods have one rate each, at the other's."""
         same = _with(group, axis, second)
         if axis == "method" and same not in self.asked:
@@ -421,7 +421,7 @@ class Results:
                 return rates[1][0], "each at its rate"
         return same, "equal rates"
 
-    def _against(self, one: Group, other: Group, split: str, metric: str, at: str) -> Iterator[ContrastRow]:
+    def _against(self, one: ResultGroup, other: ResultGroup, split: str, metric: str, at: str) -> Iterator[ContrastRow]:
         if not self._seeds(one) or not self._seeds(other):
             return
         first, second = self.scores(one, split, metric), self.scores(other, split, metric)
@@ -474,7 +474,7 @@ class Results:
                         }
 
 
-def contrast_of(first: Scores, second: Scores, *, common: float = COMMON) -> Contrast | None:
+def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMMON) -> Contrast | None:
     """Second less first over the seeds that both have.
 
     Compared one by one are items that both have, and else questions about one attribute, where each side asks one
@@ -508,12 +508,12 @@ def _number(rate: str) -> float:
         return 0.0
 
 
-def _with(group: Group, axis: str, name: str) -> Group:
-    return Group(**{**group._asdict(), axis: name})
+def _with(group: ResultGroup, axis: str, name: str) -> ResultGroup:
+    return ResultGroup(**{**group._asdict(), axis: name})
 
 
 def _contrast_row(
-    one: Group, other: Group, at: str, split: str, metric: str, first: str, second: str, found: Contrast
+    one: ResultGroup, other: ResultGroup, at: str, split: str, metric: str, first: str, second: str, found: Contrast
 ) -> ContrastRow:
     same = {name: getattr(one, name) for name in ("model", "data", "method")}
     for name in same:

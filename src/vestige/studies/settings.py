@@ -175,6 +175,14 @@ class StudyReport(Settings):
     """The split that is to be kept."""
 
 
+class RateChoice(NamedTuple):
+    """A learning rate; or a goal, and the rates among which one is chosen for it."""
+
+    rate: float
+    goal: str = ""
+    grid: tuple[float, ...] = ()
+
+
 class StudySettings(Settings):
     """A whole study; lists of names are axes, and every combination is a cell.
 
@@ -309,10 +317,12 @@ class StudySettings(Settings):
         values = {**self.unlearn, **model.unlearn, **method.unlearn, "learning_rate": rate}
         return UnlearningSettings.build(values, where=f"unlearn of {model.label} by {method.label}")
 
-    def rates_of(self, model: StudyModel, method: StudyMethod, data: StudyData, forget: StudyForget) -> list["Tried"]:
+    def rates_of(
+        self, model: StudyModel, method: StudyMethod, data: StudyData, forget: StudyForget
+    ) -> list[RateChoice]:
         """The learning rates of a cell: those of the last rule that fits."""
         if method.model:
-            return [Tried(0.0)]
+            return [RateChoice(0.0)]
         own = {"models": model.label, "methods": method.label, "data": data.name, "forget": forget.label}
         fits = [r for r in self.rates if all(not getattr(r, k) or v in getattr(r, k) for k, v in own.items())]
         if not fits:
@@ -322,7 +332,7 @@ class StudySettings(Settings):
             )
         values, goal = fits[-1].values, fits[-1].goal
         if not isinstance(values, str):
-            return [Tried(0.0, goal, values)] if goal else [Tried(rate) for rate in values]
+            return [RateChoice(0.0, goal, values)] if goal else [RateChoice(rate) for rate in values]
         family = next((f for f in ("llama-2", "mistral") if f in model.model.lower()), None)
         found = PAPER_RATES.get((data.compile, family or "", method.method))
         if found is None:
@@ -330,15 +340,7 @@ class StudySettings(Settings):
                 f"{self.name}: the paper has no rate for {method.method!r} on {model.model!r} and {data.name!r}; give "
                 "[[rates]] with values = [...]"
             )
-        return [Tried(found)]
-
-
-class Tried(NamedTuple):
-    """A learning rate; or a goal, and the rates among which one is chosen for it."""
-
-    rate: float
-    goal: str = ""
-    grid: tuple[float, ...] = ()
+        return [RateChoice(found)]
 
 
 def read_study(path: Path) -> StudySettings:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
-from vestige.studies.cells import Point, Study, save_plan, saved_plan
-from vestige.studies.engine import Board, Cell, Status, run_cells, work
+from vestige.studies.cells import CellPoint, Study, save_plan, saved_plan
+from vestige.studies.engine import Board, Status, StudyCell, run_cells, work
 from vestige.studies.settings import read_study
 
 if TYPE_CHECKING:
     from vestige.probes.holes import ProbeForecast
 
 
-class Judged(NamedTuple):
+class JudgeCost(NamedTuple):
     """What the judge of all probes is asked at most: requests, and of a language model tokens and money.
 
     `cost` is None where no prices are given. Mending and repeated measurements are not reckoned.
@@ -50,7 +50,7 @@ class KindLine:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StudyProgress:
     """How far a study is; `failed` are the reasons by the cell's name, `left` seconds of work of one process.
 
     `judged` is what a judge of holes is still asked at most, where there is one and a plan was asked for.
@@ -59,7 +59,7 @@ class Progress:
     kinds: tuple[KindLine, ...]
     failed: Mapping[str, str]
     left: float | None
-    judged: "Judged | None" = None
+    judged: "JudgeCost | None" = None
 
     @property
     def done(self) -> int:
@@ -86,7 +86,7 @@ def open_study_file(file: Path, output_dir: Path | None = None) -> Study:
     return Study(read_study(file), StudyFolder(output_dir or file.with_suffix("")))
 
 
-def plan(study: Study) -> Progress:
+def plan(study: Study) -> StudyProgress:
     """What there is to do and what it will take by what was measured; nothing is run, and nothing is written."""
     found = _progress(study, study.cells)
     if study.settings.holes is None:
@@ -96,7 +96,7 @@ def plan(study: Study) -> Progress:
     return replace(found, judged=_judge_cost(study, left))
 
 
-def _judge_cost(study: Study, cells: Sequence[Cell]) -> Judged:
+def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
     """What the judge is asked for these probes at most; compiled data are drawn aside, and no model is loaded."""
     from vestige.studies.holes import forecast_of, hole_settings
     from vestige.studies.making import make_cell
@@ -107,24 +107,24 @@ def _judge_cost(study: Study, cells: Sequence[Cell]) -> Judged:
         make = partial(make_cell, settings=aside.settings.model_dump_json(), folder=folder)
         work(Board(aside.folder.state), data, make, "plan")
         forecasts: dict[tuple[str, ...], ProbeForecast] = {}
-        total = Judged(0, 0, 0, None)
+        total = JudgeCost(0, 0, 0, None)
         for cell in cells:
-            p: Point = cell.given
+            p: CellPoint = cell.point
             at = (p.data, p.forget, p.member, p.part)
             if at not in forecasts:
                 forecasts[at] = forecast_of(aside, p)
             forecast = forecasts[at]
             cost = total.cost if forecast.most_cost is None else (total.cost or 0.0) + forecast.most_cost
-            total = Judged(
+            total = JudgeCost(
                 total.requests + sum(forecast.judge_requests.values()),
                 total.prompt_tokens + forecast.judge_prompt_tokens,
                 total.completion_tokens + forecast.judge_most_completion_tokens,
                 cost,
             )
-    return total if hole_settings(study).judge.kind != "grounded" else Judged(total.requests, 0, 0, None)
+    return total if hole_settings(study).judge.kind != "grounded" else JudgeCost(total.requests, 0, 0, None)
 
 
-def status(study: Study) -> Progress:
+def status(study: Study) -> StudyProgress:
     """How far the study is."""
     kept = saved_plan(study)
     return _progress(study, study.cells if kept is None else kept)
@@ -134,7 +134,7 @@ _MEASURED = 20
 """Of so many finished cells of a kind the times are read."""
 
 
-def _progress(study: Study, cells: Sequence[Cell]) -> Progress:
+def _progress(study: Study, cells: Sequence[StudyCell]) -> StudyProgress:
     there = study.folder.state.path.is_dir()
     board = Board(study.folder.state) if there else None
     now = board.status() if board else Status(set(), set(), {})
@@ -155,7 +155,7 @@ def _progress(study: Study, cells: Sequence[Cell]) -> Progress:
     known = all(k.seconds is not None for k in lines if k.done < k.cells)
     left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if known else None
     names = {cell.key: cell.name for cell in cells}
-    return Progress(tuple(lines), {names[k]: why for k, why in now.failed.items() if k in names}, left)
+    return StudyProgress(tuple(lines), {names[k]: why for k, why in now.failed.items() if k in names}, left)
 
 
 def run(

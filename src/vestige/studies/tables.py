@@ -12,7 +12,7 @@ from vestige.core.files import write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.studies.cells import Study
-from vestige.studies.results import ContrastRow, Results, Row, Table, VerdictRow, scored
+from vestige.studies.results import ContrastRow, PooledResults, ScoreRow, TextTable, VerdictRow, scored
 
 FORMATS = ("csv", "parquet", "latex", "markdown")
 """What a study is exported as."""
@@ -27,7 +27,7 @@ _TEX = str.maketrans(
 
 def write_report(study: Study) -> list[Path]:
     """Write all tables and figures of a study from what is there, and give back their paths."""
-    results = Results(study)
+    results = PooledResults(study)
     if not results.rows:
         raise InputError(f"{study.folder.path} holds no finished result of {study.settings.name!r}; run it first")
     tables, figures = study.folder.tables_of(study.settings.name), study.folder.figures_of(study.settings.name)
@@ -53,11 +53,11 @@ def write_report(study: Study) -> list[Path]:
     return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
 
 
-def export(study: Study, path: Path, form: str, results: Results | None = None) -> Path:
+def export(study: Study, path: Path, form: str, results: PooledResults | None = None) -> Path:
     """The results as one file: pooled scores as CSV, every item's scores as Parquet, tables as LaTeX or Markdown."""
-    found = results or Results(study)
+    found = results or PooledResults(study)
     if form == "csv":
-        write_csv(path, Row._fields, (r._asdict() for r in found.rows))
+        write_csv(path, ScoreRow._fields, (r._asdict() for r in found.rows))
     elif form == "parquet":
         _write_parquet(path, list(found.item_rows()))
     elif form in ("latex", "markdown"):
@@ -82,7 +82,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def tables_of(results: Results) -> list[Table]:
+def tables_of(results: PooledResults) -> list[TextTable]:
     """A table of scores for each data set, and one of the differences."""
     found = []
     for data in results.study.settings.names()["data"]:
@@ -98,7 +98,7 @@ def tables_of(results: Results) -> list[Table]:
     return [table for table in found if table.rows]
 
 
-def _scores(results: Results, data: str, metric: str) -> Table:
+def _scores(results: PooledResults, data: str, metric: str) -> TextTable:
     at = {(r.group, r.split): r for r in results.rows if r.metric == metric}
     groups = [g for g in results.groups if g.data == data and any(key[0] == g for key in at)]
     splits = [s for s in results.study.settings.report.splits if any((g, s) in at for g in groups)]
@@ -113,7 +113,7 @@ def _scores(results: Results, data: str, metric: str) -> Table:
         cells += ["" if r is None else scored(r) for r in own]
         rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
-    return Table(about, (*head, "seeds"), tuple(rows), results.warnings)
+    return TextTable(about, (*head, "seeds"), tuple(rows), results.warnings)
 
 
 def metric_name(metric: str) -> str:
@@ -127,7 +127,7 @@ def _named_split(split: str) -> str:
     return split.replace(":", ", ").replace("_", " ")
 
 
-def _differences(contrasts: Sequence[ContrastRow]) -> Table:
+def _differences(contrasts: Sequence[ContrastRow]) -> TextTable:
     """Those of one score."""
     head = ("model", "method", "rate", "at", "second less first", "difference", "t (df)", "p", "p (Holm)")
     rows = []
@@ -137,10 +137,10 @@ def _differences(contrasts: Sequence[ContrastRow]) -> Table:
         at = f"{c.at}, one training" if "one seed" in c.method_of_test else c.at
         rows.append((c.model, c.method, c.rates, at, f"{c.second} less {c.first}", size, *test))
     score = f"{metric_name(contrasts[0].metric)}, {_named_split(contrasts[0].split)}"
-    return Table(f"Differences in {score}; Holm's p counts all tests of this table", head, tuple(rows))
+    return TextTable(f"Differences in {score}; Holm's p counts all tests of this table", head, tuple(rows))
 
 
-def _verdicts(verdicts: Sequence[VerdictRow]) -> Table:
+def _verdicts(verdicts: Sequence[VerdictRow]) -> TextTable:
     """How many trainings of a method each claim holds for, is open for and fails for."""
     claims = list(dict.fromkeys(v.claim for v in verdicts))
     counts: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
@@ -152,14 +152,14 @@ def _verdicts(verdicts: Sequence[VerdictRow]) -> Table:
         for where, own in counts.items()
     ]
     about = "Audits: for how many trainings each claim holds"
-    return Table(about, ("model", "data", "forget set", "method", "rate", *claims), tuple(rows))
+    return TextTable(about, ("model", "data", "forget set", "method", "rate", *claims), tuple(rows))
 
 
 def _p(p: float | None) -> str:
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def markdown(table: Table) -> str:
+def markdown(table: TextTable) -> str:
     """The table in Markdown, where no text acts."""
     rows = ["| " + " | ".join(one_line(c).translate(_MARK) for c in row) + " |" for row in table.rows]
     head = "| " + " | ".join(h.translate(_MARK) for h in table.head) + " |"
@@ -176,7 +176,7 @@ def markdown(table: Table) -> str:
     )
 
 
-def latex(table: Table) -> str:
+def latex(table: TextTable) -> str:
     """The table for booktabs."""
 
     def row(cells: Sequence[str]) -> str:
@@ -189,7 +189,7 @@ def latex(table: Table) -> str:
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
 
 
-def write_figures(folder: Path, results: Results) -> list[Path]:
+def write_figures(folder: Path, results: PooledResults) -> list[Path]:
     """For each model and data set scores by method and forget set, and against connectivity where sets differ in it."""
     from vestige.studies.plots import saved
 
@@ -215,7 +215,7 @@ def write_figures(folder: Path, results: Results) -> list[Path]:
     return paths
 
 
-def _bars(axis: Any, rows: Sequence[Row], title: str) -> None:
+def _bars(axis: Any, rows: Sequence[ScoreRow], title: str) -> None:
     """A bar for each method and rate, in groups by forget set; whiskers are 95 % intervals."""
     from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
 
@@ -235,7 +235,7 @@ def _bars(axis: Any, rows: Sequence[Row], title: str) -> None:
     axis.set_title(title, fontsize=8, loc="left")
 
 
-def _along(axis: Any, rows: Sequence[Row], metric: str, split: str) -> None:
+def _along(axis: Any, rows: Sequence[ScoreRow], metric: str, split: str) -> None:
     """Scores against the mean connectivity of what is forgotten, a line for each method and rate."""
     from vestige.report.audit_panels import METHODS_LIGHT
 
@@ -256,7 +256,7 @@ def _along(axis: Any, rows: Sequence[Row], metric: str, split: str) -> None:
     axis.legend(frameon=False, fontsize=7)
 
 
-def _connectivity(row: Row) -> float:
+def _connectivity(row: ScoreRow) -> float:
     return math.nan if row.connectivity is None else row.connectivity
 
 
