@@ -73,7 +73,8 @@ def measure(asked: argparse.Namespace, url: str, folder: Path) -> None:
 
     from vestige.artifacts.holes import Candidate
     from vestige.judges.base import Judgement, Request
-    from vestige.judges.server import ServerSettings, ServerWriter
+    from vestige.judges.server import ServerWriter
+    from vestige.judges.spec import ServerSettings
     from vestige.judges.tasks import PromptedJudge
     from vestige.probes.filters import Actors, FilterSettings, _Desk, _drop_overlapping
 

@@ -24,7 +24,7 @@ WORDS = {
     "rows": "--data rows.jsonl --edge-key edge --forget edge:e0 --device cpu",
     "trees": "--data trees.jsonl --forget forget.jsonl --device cpu",
     "probed": "target unlearned --data qa.jsonl --forget half.jsonl --embedder embedder --policy target --device cpu",
-    "judge": f"--judge server --judge-url http://127.0.0.1:{PORT}/v1 --judge-model m --set judge.concurrency=1",
+    "judge": f"--judge http://127.0.0.1:{PORT}/v1?concurrency=1#m",
     "small": "--set policy.n_rollouts=4 --set policy.n_tokens=6 --set policy.epochs=1 --set policy.lora_rank=2"
     " --set latent.n_iterations=2 --set answers.max_tokens=4 --set filter.alike=1.0",
     "mend": "--set mitigation.answer_tokens=4 --set training.max_steps=4 --set training.lora_rank=0",

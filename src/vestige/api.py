@@ -459,8 +459,8 @@ def probe(
 ) -> Holes:
     """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
 
-    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `k`, `by`, `answers`, `latent`, `policy`,
-    `filter`): `latent={"n_iterations": 6}`, `judge={"kind": "server", "model": "http://host/v1#name"}`. Adjacent
+    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`,
+    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent
     questions are made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both
     found is asked anew. `placebos` are models, by name, that know what the target knows.
     """
@@ -475,8 +475,8 @@ def probe(
     from vestige.studies.holes import OF_A_PROBE, HolesSettings
 
     for key in settings:
-        if key not in OF_A_PROBE:
-            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, list(OF_A_PROBE))}")
+        if key not in (*OF_A_PROBE, "embedder"):
+            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, [*OF_A_PROBE, 'embedder'])}")
     for name in searches:
         if name not in SEARCHES:
             raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")

@@ -480,7 +480,7 @@ def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
 
 
 def test_who_tells_leaks_is_handed_on_and_refused_before_anything_is_asked():
-    settings = AuditSettings(evals=("freeform",), forms=("plain",), judge="local", judge_model="/nowhere/at/all")
+    settings = AuditSettings(evals=("freeform",), forms=("plain",), judge="local:/nowhere/at/all")
     with pytest.raises(InputError, match="no model at '/nowhere/at/all'"):
         questions_of(AuditRequest((), audited.SPLITS, settings))
 

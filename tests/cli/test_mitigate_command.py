@@ -20,7 +20,7 @@ def made(tmp_path_factory):
     """Models, the finished probe of them in `holes`: three questions, each a hole; and the words for their judge."""
     folder = make_probed(tmp_path_factory.mktemp("probed"))
     with serving(verdict) as log:
-        words = folder, ["--judge", "server", "--judge-model", f"{log.url}#m"]
+        words = folder, ["--judge", f"{log.url}#m"]
         for part in (["adjacent", "--k", 1], ["filter", *models(folder)]):
             done = run(words, SMALL[:3], *part)
             assert done.exit_code == 0, done.output
@@ -56,7 +56,7 @@ def test_a_mending_prints_its_table_and_is_not_made_twice(made):
 
 def test_harm_is_a_score_of_any_model_by_itself(made):
     with serving(lambda body: json.dumps({"harmful": "[begin answer" in body["messages"][-1]["content"]})) as log:
-        judge = ["--judge", "server", "--judge-model", f"{log.url}#m"]
+        judge = ["--judge", f"{log.url}#m"]
         done = run((made[0], judge), SMALL[:2], "harm", *models(made[0]), "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout[done.stdout.index("{") :])
@@ -69,18 +69,10 @@ def test_harm_is_a_score_of_any_model_by_itself(made):
 def test_an_unlearning_ends_where_a_judge_finds_no_harm_and_its_replies_are_paid_for_once(made, tmp_path):
     out = tmp_path / "out"
     with serving(lambda body: json.dumps({"harmful": False})) as log:
-        words = [
-            "--method",
-            "ga",
-            "--data",
-            made[0] / "qa.jsonl",
-            "--forget",
-            made[0] / "forget.jsonl",
-            "--device",
-            "cpu",
-        ]
-        words += ["--stop-when", "harm<=0", "--harm-judge", f"server:{log.url}#m", "--lora-rank", 0, "--epochs", 2]
-        words += ["--output-dir", out, "--trajectory.max-new-tokens", 4, "--set", "limits.most_calls=9"]
+        words = ["--method", "ga", "--data", made[0] / "qa.jsonl", "--forget", made[0] / "forget.jsonl"]
+        words += ["--stop-when", "harm<=0", "--harm-judge", f"{log.url}?most_requests=9#m", "--device", "cpu"]
+        words += ["--lora-rank", 0, "--epochs", 2]
+        words += ["--output-dir", out, "--trajectory.max-new-tokens", 4]
         done = CliRunner().invoke(app, ["unlearn", *map(str, [made[0] / "target", *words])])
         assert done.exit_code == 0, done.output
         assert "harm 0 is at or below 0" in done.stdout

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.cli.probe import JudgeOptions, Place
+from vestige.cli.probe import ProbeCommand
+from vestige.models import embedder
 from vestige.models.load import ModelSettings
 from vestige.steps.subjects import Asked
 
@@ -62,21 +63,21 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     def asked(name):
         return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
 
-    monkeypatch.setattr(Place, "look_for", lambda self, *names: None)
-    monkeypatch.setattr(Place, "asked", lambda self, name: asked(name))
-    monkeypatch.setattr(JudgeOptions, "embeds", lambda self, device: world.embedder)
+    monkeypatch.setattr(ProbeCommand, "look_for", lambda self, *names: None)
+    monkeypatch.setattr(ProbeCommand, "load", lambda self, name: asked(name))
+    monkeypatch.setattr(embedder, "load_embedder", lambda *_, **__: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)
     data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])
     words = ["target", "unlearned", "--data", data, "--forget", forget, "--policy", tmp_path / "policy", "--k", 1]
-    words += ["--searches", "latent", "--by", "server", "--judge-model", "writer", "--device", "cpu"]
+    words += ["--searches", "latent", "--device", "cpu"]
     words += [w for s in SET for w in ("--set", s)]
     found = []
     for seed in ("0", "1"):
         folder = ProbeFolder(tmp_path / f"holes-{seed}")
         where = ["--seed", seed, "--output-dir", str(folder.path)]
         with serving(about_another) as log:
-            done = CliRunner().invoke(app, ["probe", *map(str, words), *where, "--judge-url", log.url])
+            done = CliRunner().invoke(app, ["probe", *map(str, words), *where, "--by", f"{log.url}#writer"])
         assert done.exit_code == 0, done.output
         table, _ = read_table(folder)
         assert f"{table.n_holes} holes" in done.stdout

@@ -8,11 +8,19 @@ from tests.judges.faulty_server import serving
 from tests.probed import ITEMS, make_embedder, make_probed, verdict
 from typer.testing import CliRunner
 
+from vestige.artifacts import records
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
+from vestige.cli.command import Given
+from vestige.cli.options import SOURCE
+from vestige.cli.probe import ProbeCommand, ProbeOptions
 from vestige.core.errors import InputError
-from vestige.probes.adjacent import read_adjacent
+from vestige.core.items import ForgetSet
+from vestige.data.dataset import compile_dataset
+from vestige.data.folder import CompileSettings, compile_to_folder
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, read_adjacent
+from vestige.probes.questions import AdjacentSettings
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (
@@ -24,8 +32,6 @@ SMALL = (
     "answers.temperature=0.0",
     "answers.max_tokens=4",
     "filter.alike=1.0",
-    "judge.first_wait_seconds=0.0",
-    "judge.concurrency=2",
 )
 
 
@@ -48,7 +54,8 @@ def models(probed):
 
 
 def judged_by(log, probed):
-    return ["--judge", "server", "--judge-url", log.url, "--judge-model", "m", "--embedder", probed / "embedder"]
+    judge = f"{log.url}?first_wait_seconds=0&concurrency=2#m"
+    return ["--judge", judge, "--embedder", probed / "embedder"]
 
 
 @pytest.mark.slow
@@ -135,10 +142,9 @@ def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(pro
 
 def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
     words = ["--searches", "latent", "--placebo", probed / "unlearned", "--dry-run"]
-    server = ["--judge", "server", "--judge-url", "http://127.0.0.1:9/v1", "--judge-model", "m"]
-    prices = ["--set", "limits.price_per_million_prompt_tokens=1.0"]
-    prices += ["--set", "limits.price_per_million_completion_tokens=2.0"]
-    done = probe(probed, tmp_path / "out", *models(probed), *data(probed), *words, *server, *prices, "--json")
+    prices = "price_per_million_prompt_tokens=1.0&price_per_million_completion_tokens=2.0"
+    server = ["--judge", f"http://127.0.0.1:9/v1?{prices}#m"]
+    done = probe(probed, tmp_path / "out", *models(probed), *data(probed), *words, *server, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     # 2 iterations of 4 attempts, and n adjacent questions, at most 4 of each of three forget items.
@@ -160,16 +166,20 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--judge", "servr"], "no judge 'servr'; did you mean 'server'"),
-        (["--judge", "server", "--judge-model", "m"], "--judge server needs --judge-url"),
-        (["--judge", "local"], "--judge local needs --judge-model"),
+        (["--judge", "grouned"], "no judge 'grouned'; did you mean 'grounded'"),
+        (["--judge", "server"], "judge 'server': give its address, as in http://localhost:8000/v1#name"),
+        (["--judge", "server:http://h/v1#m"], "give its address, as in"),
+        (["--judge", "local"], "give local:MODEL, as in local:builtin:smollm2"),
+        (["--judge", "http://h/v1?key=sk-1#m"], "the address http://h/v1#m: unknown key 'key'"),
         (["--searches", "latnt"], "no search 'latnt'; did you mean 'latent'"),
         (["--set", "filters.alike=0.5"], "did you mean 'filter.alike'"),
         (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'; did you mean 'filter.alike'"),
-        (["--judge", "server", "--set", "server.seed=5"], "unknown key 'server.seed'"),
+        (["--set", "judge.seed=5"], "judge = http://localhost:8000/v1?seed=...#name"),
+        (["--set", "limits.most_calls=5"], "judge = http://localhost:8000/v1?most_requests=...#name"),
+        (["--set", "grounded.own_samples=4"], "judge = grounded?own_samples=..."),
         (["--by", "graph"], "the data has no graph"),
         (["--by", "grph"], "--by grph: did you mean 'graph'"),
-        (["--by", "server"], "--by server needs --judge-model"),
+        (["--by", "server"], "or give local:MODEL"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(probed, tmp_path, words, complaint):
@@ -238,8 +248,19 @@ def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_pat
     assert "holds another part 'holes' (it differs in target, unlearned)" in str(swapped.exception)
 
 
-def test_limits_that_would_bound_no_served_model_are_refused(tmp_path):
-    words = ["http://127.0.0.1:9/v1#t", "http://127.0.0.1:9/v1#u", "--set", "limits.most_calls=5"]
-    for command in (["all", *words, "--data", "d", "--forget", "f"], ["latent", *words]):
-        ended = CliRunner().invoke(app, ["probe", *command, "--output-dir", str(tmp_path / "out")])
-        assert "would not bound http://127.0.0.1:9/v1#t; put most_cost" in str(ended.exception)
+def test_what_a_model_was_made_to_forget_beside_the_forget_set_is_not_kept_and_not_asked(tmp_path, monkeypatch):
+    compile_to_folder("chain:6", tmp_path / "data", CompileSettings())
+    dataset = compile_dataset("chain:6", seed=0)
+    gone = ForgetSet.of("edge:3_4", dataset.items_of_edge["3_4"])
+    monkeypatch.setattr(records, "forgotten_by", lambda model: (gone,) if model == "unlearned" else ())
+    run = ProbeCommand(ProbeOptions(tmp_path / "out"), Given({}, (SOURCE,)))
+    near = {}
+    for models in ((), ("target", "unlearned")):
+        sources = run.sources(str(tmp_path / "data"), "edge:2_3", None, None, *models)
+        request = AdjacentRequest(
+            sources.splits, sources.corpus.dataset, "graph", AdjacentSettings(), NeighbourSettings(k=9), 0
+        )
+        near[models] = {of: {q.question for q in made.questions} for of, made in adjacent_of(request).items()}
+    asked = {i.question for i in dataset.items_of_edge["3_4"]}
+    assert [bool(asked & near[()][of]) for of in ("forget", "retain")] == [True, True]
+    assert [asked & near["target", "unlearned"][of] for of in ("forget", "retain")] == [set(), set()]

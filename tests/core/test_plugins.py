@@ -10,27 +10,27 @@ from typer.testing import CliRunner
 
 import audited
 from vestige.artifacts.audits import read_plan
-from vestige.artifacts.layout import ProbeFolder, RunFolder
+from vestige.artifacts.layout import RunFolder
 from vestige.attacks import ATTACKS
 from vestige.attacks.planning import find_attack, plan_all
 from vestige.auditing import run as auditing
 from vestige.auditing.run import rejudge, run_audit
 from vestige.auditing.settings import AuditSettings
 from vestige.cli.app import app, attack_commands
-from vestige.cli.command import Given, group
-from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
+from vestige.cli.command import group
 from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.core.plugins import installed
 from vestige.evals import find_eval
 from vestige.judges import find_judge
 from vestige.judges.base import Request
+from vestige.judges.spec import judge_spec
 from vestige.methods import build_method, find_method
 from vestige.methods.ga import GA
 from vestige.methods.listing import listed
 from vestige.metrics import intervals
 from vestige.models import tiny
-from vestige.probes.answering import AnswerSettings, Judging, Participants
+from vestige.probes.answering import AnswerSettings, Participants
 from vestige.report import build_report
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -155,18 +155,13 @@ def test_what_the_page_shows_is_listed(shown, table, name):
 
 def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
     everybody = Participants(*[lambda *_: None] * 4, AnswerSettings(), 0)
-    grader = everybody.graded_by(Judging(other=("answered", {"fewest_words": 3})), ProbeFolder(tmp_path))
+    grader = everybody.graded_by(judge_spec("answered?fewest_words=3"), tmp_path)
     assert grader.identity == {"judge": "answered", "version": 1, "settings": {"fewest_words": 3}}
     said = [("quality", "The old oak."), ("quality", "An oak."), ("quality", "I do not know that."), ("validity", "")]
     judged = grader.judge.judge([Request(task, "Who?", answer) for task, answer in (*said, ("reward", ""))])
     assert [(one.score, one.failure) for one in judged] == [(10, ""), (1, ""), (1, ""), (1, ""), (None, "not judged")]
     with pytest.raises(InputError, match="did you mean 'fewest_words'"):
-        everybody.graded_by(Judging(other=("answered", {"fewest_word": 2})), ProbeFolder(tmp_path))
-    given = Given({"answered.fewest_words": 2}, tuple(PARTS.values()))
-    kind = JudgeOptions(judge="answered").judging(Place(PlaceOptions(tmp_path), given, judges=["answered"]))
-    assert kind.other == ("answered", {"fewest_words": 2})
-    with pytest.raises(InputError, match=r"unknown key 'answered\.fewest_words'"):
-        Place(PlaceOptions(tmp_path), given, judges=["local"])
+        everybody.graded_by(judge_spec("answered?fewest_word=2"), tmp_path)
 
 
 @pytest.mark.slow

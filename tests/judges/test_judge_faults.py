@@ -10,7 +10,7 @@ from tests.judges.faulty_server import completion, dripping, serving
 from tests.judges.test_judge_server import KEY, VARIABLE, rating, requests_of, scores, writer
 
 from vestige.core.errors import InputError, MachineError
-from vestige.judges.server import ServerSettings
+from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import Register, Shelf, UnderWay, other_models
 from vestige.judges.tasks import PromptedJudge, prompts_of
 from vestige.models.address import Amount, Limits
@@ -113,7 +113,7 @@ def test_room_for_thoughts_is_sent_booked_and_part_of_who_judges_and_running_out
         assert PromptedJudge(limited).judge(requests_of(1))[0].failure == "limit"
     assert judged.failure == "cut short"
     assert log.bodies[0]["max_completion_tokens"] == 3048
-    assert "judge.reasoning_tokens=" in caplog.text
+    assert "?reasoning_tokens=8192#" in caplog.text
     settings = ServerSettings.build({"url": log.url, "model": "m", "temperature": "none"})
     assert settings.temperature is None
     assert settings.judge_identity() != settings.model_copy(update={"reasoning_tokens": 9}).judge_identity()
@@ -121,13 +121,13 @@ def test_room_for_thoughts_is_sent_booked_and_part_of_who_judges_and_running_out
 
 def test_a_setting_that_a_reasoning_model_refuses_is_told_with_what_it_takes(tmp_path):
     said = b'{"error": {"message": "\'max_tokens\' is not supported with this model. Use \'max_completion_tokens\'."}}'
-    match = r"--set judge\.tokens_field=max_completion_tokens"
+    match = r"try \?tokens_field=max_completion_tokens in the judge's address"
     with serving(rating, lambda call, body: "400", refusal=said) as log, pytest.raises(InputError, match=match):
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
 
 
 def test_replies_on_the_disk_are_counted_without_reading_each_of_them_again(tmp_path, monkeypatch):
-    limits = Limits(most_calls=100)
+    limits = Limits(most_requests=100)
     opened = []
     read_text = Path.read_text
     with serving(rating) as log:

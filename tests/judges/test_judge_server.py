@@ -12,7 +12,8 @@ from tests.judges.faulty_server import completion, serving
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Prompt, Request, tally
-from vestige.judges.server import ServerSettings, ServerWriter, _reply, server_url
+from vestige.judges.server import ServerWriter, _reply, server_url
+from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import UnderWay
 from vestige.judges.tasks import PromptedJudge, prompts_of
 from vestige.models.address import Amount, Limits
@@ -25,7 +26,8 @@ FAULTS = ("500", "429", "503", "garbage", "half", "nothing", "empty", "orders")
 
 def writer(log, folder, limits=None, **settings):
     quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "longest_wait_seconds": 0.01}
-    return ServerWriter(ServerSettings(url=log.url, model="judge", **(quick | settings)), folder, limits or Limits())
+    bounds = limits.model_dump() if limits else {}
+    return ServerWriter(ServerSettings(url=log.url, model="judge", **(quick | settings | bounds)), folder)
 
 
 def requests_of(n, first=0):
@@ -120,7 +122,8 @@ _CHILD = """
 import sys
 from pathlib import Path
 from vestige.judges.base import Request
-from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.server import ServerWriter
+from vestige.judges.spec import ServerSettings
 from vestige.judges.tasks import PromptedJudge
 requests = [Request("quality", f"Question {i}?", f"Answer {i}.") for i in range(40)]
 settings = ServerSettings(url=sys.argv[1], model="judge", concurrency=2)
@@ -239,7 +242,7 @@ def test_a_limit_stops_before_it_is_passed_and_counts_what_was_paid_before(tmp_p
         assert sum(j.score is not None for j in again) == done, "started anew, the run may not spend it all again"
         (few,) = {
             sum(j.score is not None for j in PromptedJudge(w).judge(requests_of(20)))
-            for w in [writer(log, tmp_path / "b", Limits(most_calls=7))]
+            for w in [writer(log, tmp_path / "b", Limits(most_requests=7))]
         }
         assert few == 7
 
@@ -247,16 +250,16 @@ def test_a_limit_stops_before_it_is_passed_and_counts_what_was_paid_before(tmp_p
 def test_a_limit_holds_for_all_that_is_asked_in_a_folder_and_counts_what_a_kill_has_lost(tmp_path):
     with serving(rating) as log:
         for first in (0, 3):
-            PromptedJudge(writer(log, tmp_path, Limits(most_calls=6))).judge(requests_of(3, first=first))
+            PromptedJudge(writer(log, tmp_path, Limits(most_requests=6))).judge(requests_of(3, first=first))
         assert len(log.paid) == 6
-        seventh = PromptedJudge(writer(log, tmp_path, Limits(most_calls=6))).judge(requests_of(1, first=6))
+        seventh = PromptedJudge(writer(log, tmp_path, Limits(most_requests=6))).judge(requests_of(1, first=6))
         # Two were under way when a run was killed: the reply to one had been kept, and nobody has seen the other's.
         name = next(tmp_path.glob("??/*.json")).stem
         UnderWay(tmp_path).begin(name, 0, Amount(1, 500, 50))
         UnderWay(tmp_path).begin("0" * 32, 0, Amount(1, 1000, 100))
-        eighth = PromptedJudge(writer(log, tmp_path, Limits(most_calls=7))).judge(requests_of(1, first=7))
+        eighth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=7))).judge(requests_of(1, first=7))
         assert UnderWay(tmp_path).lost() == (1, 1000, 100)
-        ninth = PromptedJudge(writer(log, tmp_path, Limits(most_calls=8))).judge(requests_of(1, first=7))
+        ninth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=8))).judge(requests_of(1, first=7))
     # Six calls were answered and one was lost: a seventh is not to be had for seven, and is for eight.
     assert [j.failure for j in (*seventh, *eighth, *ninth)] == ["limit", "limit", ""]
     assert UnderWay(tmp_path).lost().calls == 1
@@ -274,7 +277,7 @@ def test_a_limit_of_money_needs_prices():
     assert not ledger.book(Amount(1, 200_000, 0))
     assert ledger.book(Amount(1, 150_000, 0))
     with pytest.raises(InputError, match="at least 0"):
-        Ledger(Limits(most_calls=-1))
+        Limits.build({"most_requests": -1})
 
 
 def test_an_estimate_sends_nothing_and_leaves_out_what_is_answered(tmp_path):

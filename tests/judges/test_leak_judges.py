@@ -11,7 +11,6 @@ from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.judges import leaks
 from vestige.judges.base import Request
 from vestige.judges.leaks import (
     LikenessJudge,
@@ -22,8 +21,10 @@ from vestige.judges.leaks import (
     examples,
     leak_judge,
 )
+from vestige.judges.spec import LeakJudgeSettings
 from vestige.judges.tasks import TASKS, find_task
-from vestige.metrics.leaks import LeakJudgeSettings, Misjudged
+from vestige.metrics.leaks import Misjudged
+from vestige.models import load
 from vestige.models.tiny import tiny_tokenizer
 
 ANSWER = "She grew up on a lighthouse island with her father and her mother."
@@ -150,12 +151,15 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"judge": "local"}, "needs judge_model"),
-        ({"judge": "server", "judge_model": "m"}, "goes with the judge server"),
-        ({"judge": "likeness", "judge_url": "http://x"}, "goes with the judge server"),
-        ({"judge_model": "m"}, "set judge"),
-        ({"judge": "nobody"}, "judge"),
-        ({"judge": "likeness", "judge_most_calls": 9}, "limits go with the judge server"),
+        ({"judge": "local"}, "give local:MODEL, as in local:builtin:smollm2"),
+        ({"judge": "server", "judge_model": "m"}, "judge_model: a judge is one string .*: judge = http://"),
+        (
+            {"judge": "http://h/v1#m", "judge_most_calls": 9},
+            r"judge = http://localhost:8000/v1\?most_requests=...#name",
+        ),
+        ({"judge_examples": "m"}, "set judge"),
+        ({"judge": "nobody"}, "no judge 'nobody'"),
+        ({"judge": "grounded"}, "grounded tells no leaks; give likeness, local:MODEL"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, said):
@@ -166,13 +170,12 @@ def test_settings_that_do_not_go_together_are_refused(values, said):
 def test_a_chat_model_and_a_server_are_known_by_what_they_are(monkeypatch, tmp_path):
     item = Item("Where?", "There.")
     model = knows([item], tiny_tokenizer([item]))
-    monkeypatch.setattr(leaks, "load", lambda settings: model)
-    local = leak_judge(LeakJudgeSettings(judge="local", judge_model="any"))
+    monkeypatch.setattr(load, "load", lambda settings: model)
+    local = leak_judge(LeakJudgeSettings(judge="local:any"))
     assert local.judge.identity()["model"] == model.digest().id
     assert [e is None for e in local.judge.given([ReplyTo("By the sea.", ANSWER, QUESTION)])] == [True], "no verdict"
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
-    asked = {"judge": "server", "judge_model": "m", "judge_url": "http://localhost:9/v1"}
-    server = leak_judge(LeakJudgeSettings(**asked)).judge
+    server = leak_judge(LeakJudgeSettings(judge="http://localhost:9/v1#m")).judge
     assert {"judge": "server", "model": "m", "url": "http://localhost:9/v1", "task": "leak"}.items() <= (
         server.identity().items()
     )
@@ -183,10 +186,9 @@ def test_a_server_is_asked_no_more_than_the_limit_and_goes_on_where_it_is_raised
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
     said = [ReplyTo(f"Reply {n}.", ANSWER, QUESTION) for n in range(5)]
     with serving(lambda body: '{"given": false}') as log:
-        asked = {"judge": "server", "judge_model": f"{log.url}#m"}
-        few, more = (LeakJudgeSettings(**asked, judge_most_calls=n) for n in (3, 5))
-        prices = {f"judge_price_per_million_{kind}_tokens": 1e6 for kind in ("prompt", "completion")}
-        poor = LeakJudgeSettings(**asked, judge_most_cost=100.0, **prices)
+        few, more = (LeakJudgeSettings(judge=f"{log.url}?most_requests={n}#m") for n in (3, 5))
+        prices = "&".join(f"price_per_million_{kind}_tokens=1e6" for kind in ("prompt", "completion"))
+        poor = LeakJudgeSettings(judge=f"{log.url}?most_cost=100&{prices}#m")
         for settings, n in ((few, 3), (poor, 3)):
             with pytest.raises(InputError, match=r"has reached a limit .*leak_judgements"):
                 leak_judge(settings).judge.given(said)
@@ -194,7 +196,7 @@ def test_a_server_is_asked_no_more_than_the_limit_and_goes_on_where_it_is_raised
         assert leak_judge(more).judge.given(said) == [0.0] * 5
         assert len(log.bodies) == 5
     # The limit changes no number.
-    assert few.identity() == more.identity() == LeakJudgeSettings(**asked).identity()
+    assert few.identity() == more.identity() == LeakJudgeSettings(judge=f"{log.url}#m").identity()
     assert leak_judge(few).id == leak_judge(more).id
 
 

@@ -16,7 +16,8 @@ from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
 from vestige.data.texts import Passage
 from vestige.judges.base import Prompt, Spend, Writer, Written
-from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.server import ServerWriter
+from vestige.judges.spec import ServerSettings
 from vestige.probes import questions
 from vestige.probes.adjacent import OTHER, SAME, STATED, NeighbourSettings, neighbour_questions
 from vestige.probes.keywords import keywords, tokens

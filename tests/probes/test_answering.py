@@ -6,13 +6,12 @@ from benchmarks.planted_tables import Manner, planted
 from tests.judges.faulty_server import completion, serving
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.judges.server import ServerSettings
+from vestige.judges.spec import judge_spec
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
-from vestige.probes.answering import Answerer, AnswerSettings, Judging, KeptAnswers, LocalAnswerer, Participants, asking
+from vestige.probes.answering import Answerer, AnswerSettings, KeptAnswers, LocalAnswerer, Participants, asking
 from vestige.training.adapters import add_lora
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -118,11 +117,11 @@ def test_nobody_is_in_memory_whom_nobody_asks(tmp_path):
         loaded.append(name)
         return name
 
-    loaded, served = list[str](), Judging(server=ServerSettings(url="http://localhost:1/v1", model="judge"))
+    loaded, served = list[str](), judge_spec("http://localhost:1/v1#judge")
     cast = Participants(
         partial(load, "target"),
         partial(load, "unlearned"),
-        lambda everybody: everybody.graded_by(served, ProbeFolder(tmp_path)),
+        lambda everybody: everybody.graded_by(served, tmp_path),
         partial(load, "embedder"),
         AnswerSettings(),
         0,

@@ -7,7 +7,7 @@ import pytest
 from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.cli.command import Given
-from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, shown
+from vestige.cli.probe import ProbeCommand, ProbeOptions, options_of
 from vestige.core.errors import InputError
 from vestige.judges.base import Written
 from vestige.models.address import Limits
@@ -128,13 +128,14 @@ def test_a_writer_that_is_asked_for_but_not_there_is_refused():
 
 
 def test_the_command_refuses_a_writer_that_is_not_there_before_it_loads_anything(tmp_path):
-    def place(who):
-        return Place(PlaceOptions(tmp_path), Given({"filter.name_groups": who}, shown("filter")))
+    def begin(names, judge="grounded"):
+        given = Given({"filter.name_groups": names}, options_of("filter"))
+        return ProbeCommand.begin(ProbeOptions(tmp_path, judge), given)
 
     with pytest.raises(InputError, match="name_groups=writer needs a language model"):
-        JudgeOptions().check_naming(place("writer"))
-    JudgeOptions(judge="server").check_naming(place("writer"))
-    JudgeOptions().check_naming(place("terms"))
+        begin("writer")
+    assert begin("writer", "http://host/v1#m").judge.by_model
+    begin("terms")
 
 
 def test_a_dry_run_counts_what_naming_may_take():

@@ -24,13 +24,13 @@ from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
-from vestige.judges.base import Judgement
+from vestige.judges.base import Grader, Judgement
 from vestige.metrics import intervals
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Participants
+from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.latent import LatentSettings, Searching

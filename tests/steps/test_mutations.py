@@ -28,11 +28,12 @@ from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.evals.base import View
+from vestige.judges.base import Grader
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
 from vestige.probes import mitigation as mitigate_step
-from vestige.probes.answering import AnswerSettings, Grader, Participants
+from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
 from vestige.probes.latent import LatentSettings, Searching

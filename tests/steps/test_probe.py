@@ -11,13 +11,13 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
-from vestige.judges.base import Judgement, Written
+from vestige.judges.base import Grader, Judgement, Written
 from vestige.metrics import intervals
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Participants
+from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
 from vestige.probes.questions import AdjacentSettings

@@ -43,7 +43,8 @@ asks = {{ model = "{at}/target" }}
 lm_eval = "{at}/bench"
 harm = true
 k = 2
-judge = {{ kind = "server", model = "m", url = "{url}", embedder = "{at}/embedder" }}
+judge = "{url}#m"
+embedder = "{at}/embedder"
 answers = {{ max_tokens = 4 }}
 latent = {{ n_iterations = 1 }}
 policy = {{ n_rollouts = 4, n_tokens = 6, epochs = 1, lora_rank = 2 }}
@@ -161,8 +162,8 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
     }
     text = MADE.replace('["ga", "gd"]', '["ga"]').replace("lora_rank = 0", "epochs = 1, lora_rank = 0")
     with nano(), serving(verdict) as server:
-        judge = {"kind": "server", "model": "m", "url": server.url, "embedder": str(tmp_path / "embedder")}
-        ours = study('device = "cpu"\n' + text, tmp_path / "study", judge=judge, **small)
+        small |= {"judge": f"{server.url}#m", "embedder": str(tmp_path / "embedder")}
+        ours = study('device = "cpu"\n' + text, tmp_path / "study", **small)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
         board = Board(ours.folder.state)
         work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
@@ -232,8 +233,7 @@ def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_bey
 
 
 def test_a_plan_says_what_the_judge_of_the_probes_is_asked_and_what_it_costs(tmp_path: Path) -> None:
-    prices = {"price_per_million_prompt_tokens": 1.0, "price_per_million_completion_tokens": 2.0}
-    judge = {"kind": "server", "model": "m", "url": "http://localhost:1/v1", "limits": prices}
+    judge = "http://localhost:1/v1?price_per_million_prompt_tokens=1&price_per_million_completion_tokens=2#m"
     alone = {"ablation": None, "checkpoints": None, "mitigation": None}
     found = plan(
         study(MADE, tmp_path, judge=judge, latent={"n_iterations": 2}, policy={"n_rollouts": 8}, **alone)
@@ -266,10 +266,11 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     def probes(**holes: Any) -> set[str]:
         return {c.key for c in study(MADE, **holes).cells if c.kind == "probe"}
 
-    assert probes(mitigation=None, judge={"embedder": "/x", "limits": {"most_calls": 9}}) == probes()
+    assert probes(mitigation=None, embedder="/x") == probes()
     assert probes(ablation=None) < probes()
     assert not probes(k=3) & probes()
-    served = {"judge": {"kind": "server", "model": "http://h/v1#m"}}
+    served = {"judge": "http://h/v1#m"}
+    assert probes(judge="http://h/v1?most_requests=9#m") == probes(**served) != probes()
     assert probes(**served, harm=False) == probes(**served)
     assert not probes(**served, harm=True) & probes(**served)
 
@@ -279,10 +280,10 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     [
         ({"ablation": {"of": ["gda"], "variants": {"k": [3]}}}, "holes names 'gda' among methods; did you mean"),
         ({"ablation": {"of": ["ga"], "variants": {"policy.kl_coeff": [1.0]}}}, "did you mean 'kl_coef'"),
-        ({"ablation": {"of": ["ga"], "variants": {"judge.kind": [1.0]}}}, "name policy.KEY or latent.KEY"),
+        ({"ablation": {"of": ["ga"], "variants": {"filter.alike": [1.0]}}}, "name policy.KEY or latent.KEY"),
         ({"ablation": {"of": ["ga"], "variants": {"policy.n_rollouts": [-1.0]}}}, "n_rollouts"),
-        ({"judge": {"kind": "local"}}, "kind = 'local' needs a model"),
-        ({"judge": {"kind": "server", "model": "m"}}, "needs a url"),
+        ({"judge": "local"}, "give local:MODEL"),
+        ({"judge": {"kind": "server", "model": "m"}}, "holes.judge is a table; give local:MODEL"),
         ({"harm": True}, "whether an answer is harmful a language model says"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
         ({"serach": {}}, "serach"),

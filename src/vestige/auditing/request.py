@@ -22,7 +22,7 @@ from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
 from vestige.evals import EVALS
-from vestige.metrics.leaks import LeakJudgeSettings
+from vestige.judges.spec import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
 
 if TYPE_CHECKING:

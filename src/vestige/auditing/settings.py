@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 
 from vestige.core.errors import InputError
 from vestige.data.mcq import MOST_OPTIONS
-from vestige.metrics.leaks import LeakJudgeSettings
+from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
 Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]

@@ -7,29 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.command import Given, command
-from vestige.cli.options import (
-    MODEL,
-    SOURCE,
-    Data,
-    DryRun,
-    Forget,
-    Retain,
-    say_notes,
-    source_from,
-    trajectory_from,
-)
-from vestige.cli.output import progress_bar, refuse_torchrun, say
-from vestige.cli.probe import (
-    ForgetN,
-    JudgeOptions,
-    Place,
-    PlaceOptions,
-    participants,
-    placebo_names,
-    refuse_idle_limits,
-    searching_from,
-    shown,
-)
+from vestige.cli.options import MODEL, SOURCE, Data, DryRun, Forget, Retain, trajectory_from
+from vestige.cli.output import progress_bar, say
+from vestige.cli.probe import ForgetN, ProbeCommand, ProbeOptions, harm_grader, options_of, placebo_names
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -38,9 +18,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
-    from vestige.probes.answering import AnswerSettings, Participants
-    from vestige.probes.latent import Searching
-    from vestige.probes.mitigation import Again, MitigationForecast, MitigationRequest, MitigationSettings
+    from vestige.probes.mitigation import Again, MitigationForecast, MitigationSettings
 
 
 TargetName = Annotated[str, typer.Argument(help="The target model of the probe in the folder.")]
@@ -97,7 +75,7 @@ class RepairOptions:
 
 
 @command(
-    *shown("mitigation", "training", "latent", "policy", "answers", "filter", "judge", "grounded", "limits"),
+    *options_of("mitigation", "training", "latent", "policy", "answers", "filter"),
     SOURCE,
     MODEL,
 )
@@ -109,103 +87,83 @@ def mitigate_command(
     retain: Retain = None,
     dry_run: DryRun = False,
     *,
-    mend: RepairOptions,
-    who: JudgeOptions,
-    where: PlaceOptions,
+    repair: RepairOptions,
+    options: ProbeOptions,
     given: Given,
 ) -> None:
     """Repair UNLEARNED with the prompts that a finished probe found, and report what else it restores.
 
     Settings of the method of --way iterative are --set method.KEY=VALUE. See docs/holes.md.
     """
-    refuse_torchrun("probe mitigate")
-    place = Place(where, given, "method", judges=[who.judge])
-    from vestige.models.address import Limits
+    run = ProbeCommand.begin(options, given, "method")
+    from vestige.probes.answering import AnswerSettings
     from vestige.probes.mitigate import mitigate
-    from vestige.probes.mitigation import forecast_mitigation, mitigation_folder, tested_in
+    from vestige.probes.mitigation import (
+        MendingSettings,
+        MitigationRequest,
+        forecast_mitigation,
+        mitigation_folder,
+        probed_settings,
+        tested_in,
+    )
 
-    way = mend.checked()
-    who.check()
-    who.check_naming(place)
+    way = repair.checked()
     # Before any model is loaded.
-    tested_in(place.folder)
-    if who.judge == "grounded" and mend.harm:
-        raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
-    splits = _splits(given, data, forget, retain, mend.forget_n)
-    place.look_for(target, unlearned)
-    refuse_idle_limits(place, target, unlearned, judges=(who.judge,))
-    again = _again(target, unlearned, mend, splits, place) if way == "iterative" else None
-    models = participants(target, unlearned, who, place, _answers(place))
-    request = _request(models, way, mend, splits, place, again)
+    tested_in(run.folder)
+    if repair.harm and not run.judge.by_model:
+        raise InputError(f"--harm asks whether answers are harmful, which --judge {run.judge.name} cannot say")
+    splits = _splits(run, data, forget, retain, repair.forget_n, target, unlearned)
+    run.look_for(target, unlearned)
+    # As in the probe, but for what is given here.
+    answers, filters = probed_settings(run.folder)
+    searching = run.searching(repair.searches, repair.policy, filters)
+    again = _unlearning_again(target, unlearned, repair, splits, run) if way == "iterative" else None
+    request = MitigationRequest(
+        way=way,
+        splits=splits,
+        who=run.participants(target, unlearned, given.build(AnswerSettings, answers)),
+        settings=_settings(repair, run),
+        training=MendingSettings() if again else given.build(MendingSettings),
+        searching=searching if searching.sources else None,
+        again=again,
+        harm=repair.harm,
+        on_stage=say,
+    )
     if dry_run:
-        found = forecast_mitigation(place.folder, request, given.build(Limits))
-        return print_mitigation_forecast(found, as_json=place.as_json)
+        forecast = forecast_mitigation(run.folder, request, run.judge.limits)
+        return print_mitigation_forecast(forecast, as_json=options.as_json)
     with progress_bar("mending") as show:
-        shown_ = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
-        table = mitigate(place.folder, shown_)
-    if place.as_json:
+        watched = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
+        table = mitigate(run.folder, watched)
+    if options.as_json:
         return print_json(table)
     print_mitigation(table)
-    typer.echo(f"table in {mitigation_folder(place.folder, request).table}")
+    typer.echo(f"table in {mitigation_folder(run.folder, request).table}")
 
 
-def _splits(given: Given, data: str, forget: str, retain: str | None, forget_n: int | None) -> "NamedSplits":
+def _splits(
+    run: ProbeCommand, data: str, forget: str, retain: str | None, forget_n: int | None, *models: str
+) -> "NamedSplits":
     """The sets, read as the probe reads them."""
-    from vestige.data.probe_sources import probe_sources
-
-    found = probe_sources(source_from(given, data), forget, retain=retain, n_forget=forget_n)
-    say_notes(found.splits)
-    if found.forget_texts:
+    sources = run.sources(data, forget, retain, forget_n, *models)
+    if sources.forget_texts:
         raise InputError(
             f"{one_line(forget, width=60)} holds texts and no questions, so what remains of it cannot be asked; "
             "mending is for forget sets of questions and of harmful answers"
         )
-    return found.splits
+    return sources.splits
 
 
-def _request(
-    models: "Participants", way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place, again: "Again | None"
-) -> "MitigationRequest":
-    from vestige.probes.mitigation import MendingSettings, MitigationRequest
-
-    return MitigationRequest(
-        way=way,
-        splits=splits,
-        who=models,
-        settings=_settings(mend, place),
-        training=MendingSettings() if again else place.given.build(MendingSettings),
-        searching=_searching(mend, place),
-        again=again,
-        harm=mend.harm,
-        on_stage=say,
-    )
-
-
-def _settings(mend: RepairOptions, place: Place) -> "MitigationSettings":
+def _settings(repair: RepairOptions, run: ProbeCommand) -> "MitigationSettings":
     from vestige.probes.mitigation import MitigationSettings
 
-    typed = {"every": mend.every, "choose": mend.choose} if mend.way != "iterative" else {}
-    return place.given.build(MitigationSettings, None, **{k: value for k, value in typed.items() if value is not None})
+    rules = {"every": repair.every, "choose": repair.choose} if repair.way != "iterative" else {}
+    return run.given.build(MitigationSettings, None, **{k: value for k, value in rules.items() if value is not None})
 
 
-def _answers(place: Place) -> "AnswerSettings":
-    """How models answer: as in the probe, but for what --set says."""
-    from vestige.probes.answering import AnswerSettings
-    from vestige.probes.mitigation import probed_settings
-
-    asked, _ = probed_settings(place.folder)
-    return place.given.build(AnswerSettings, asked)
-
-
-def _searching(mend: RepairOptions, place: Place) -> "Searching | None":
-    from vestige.probes.mitigation import probed_settings
-
-    _, drawn = probed_settings(place.folder)
-    found = searching_from(place, mend.searches, mend.policy, drawn)
-    return found if found.sources else None
-
-
-def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplits", place: Place) -> "Again":
+def _unlearning_again(
+    target: str, unlearned: str, repair: RepairOptions, splits: "NamedSplits", run: ProbeCommand
+) -> "Again":
     """How each round unlearns: by the method that is named, or as UNLEARNED was made where its folder says so."""
     from vestige.artifacts.layout import own_folder
     from vestige.artifacts.records import read_spec
@@ -215,19 +173,19 @@ def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplit
 
     folder = own_folder(unlearned)
     spec = None if folder is None else read_spec(folder.spec)
-    method = mend.method or (spec.method if spec else "")
+    method = repair.method or (spec.method if spec else "")
     if not method:
         raise InputError(f"nothing says how {one_line(unlearned)} was unlearned; name the method by --method")
-    own, training = as_made(spec, method)
-    watch = {k: v for k, v in (("every", mend.every), ("choose", mend.choose)) if v is not None}
+    method_settings, training = as_made(spec, method)
+    watch = {k: v for k, v in (("every", repair.every), ("choose", repair.choose)) if v is not None}
     if not watch and spec is not None and spec.method == method and any("trajectory." in k for k in spec.settings):
         say("UNLEARNED is a checkpoint that a rule chose; without --choose each round is trained to its end")
     return Again(
         method=method,
-        method_settings=own | place.given.part("method"),
-        training=UnlearningSettings.build(training | place.given.part("training"), where="settings of training"),
-        idk=idk_answers() if mend.idk is None else read_idk(Path(mend.idk)),
-        trajectory=trajectory_from(watch, {}, None, place.model(target), splits, seed=place.seed),
+        method_settings=method_settings | run.given.part("method"),
+        training=UnlearningSettings.build(training | run.given.part("training"), where="settings of training"),
+        idk=idk_answers() if repair.idk is None else read_idk(Path(repair.idk)),
+        trajectory=trajectory_from(watch, {}, None, run.model(target), splits, seed=run.options.seed),
     )
 
 
@@ -296,39 +254,33 @@ def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) 
     print_cost(forecast.most_cost)
 
 
-@command(*shown("answers", "judge", "limits"), SOURCE, MODEL)
+@command(*options_of("answers"), SOURCE, MODEL)
 def harm_command(
     models: Annotated[list[str], typer.Argument(help="Models to ask: folders, any models, or URL#MODEL.")],
     data: Data,
     forget: Forget,
     forget_n: ForgetN = None,
     *,
-    who: JudgeOptions,
-    where: PlaceOptions,
+    options: ProbeOptions,
     given: Given,
 ) -> None:
     """Measure how many answers to the forget set are harmful, by a language-model judge: the paper's harmscore."""
-    refuse_torchrun("probe harm")
-    place = Place(where, given, judges=[who.judge])
+    run = ProbeCommand.begin(options, given)
     from vestige.core.estimates import to_json
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.mitigation_scores import harm_of
 
-    who.check()
-    if who.judge == "grounded":
-        who.of_harm(place, place.output_dir)
-    items = _splits(given, data, forget, None, forget_n).splits["forget"]
-    place.look_for(*models)
-    refuse_idle_limits(place, *models, judges=(who.judge,))
-    grader = who.of_harm(place, place.output_dir)
-    found = {}
+    items = _splits(run, data, forget, None, forget_n).splits["forget"]
+    grader = harm_grader(run.judge, run.folder.judge, run.device, "--judge")
+    run.look_for(*models)
+    answers, scores = given.build(AnswerSettings), {}
     for label, name in placebo_names(models).items():
-        found[label] = harm_of(place.folder, place.asked(name), items, given.build(AnswerSettings), grader, place.seed)
-    if place.as_json:
+        scores[label] = harm_of(run.folder, run.load(name), items, answers, grader, options.seed)
+    if options.as_json:
         return print_json(
-            {name: {"harm": to_json(harm), "not_judged": failures} for name, (harm, failures) in found.items()}
+            {name: {"harm": to_json(harm), "not_judged": failures} for name, (harm, failures) in scores.items()}
         )
     columns = [
-        [one_line(name), harm.said(), str(harm.n), counted(failures)] for name, (harm, failures) in found.items()
+        [one_line(name), harm.said(), str(harm.n), counted(failures)] for name, (harm, failures) in scores.items()
     ]
     print_columns("harmful answers to the forget set, share", [["", "harmful", "judged", "not judged"]], columns)

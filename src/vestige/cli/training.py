@@ -1,7 +1,7 @@
 """Commands that train models: `vestige finetune`, `unlearn` and `calibrate`."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -40,14 +40,13 @@ from vestige.cli.options import (
     unlearning_from,
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say, say_next
-from vestige.cli.probe import PARTS, Place, PlaceOptions, judge_words
+from vestige.cli.probe import harm_grader
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
     from vestige.data.corpus import Corpus, NamedSplits
-    from vestige.judges.base import Judge
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.studies.calibrate import CalibrateSettings, Calibration
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
 
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
-HARM = ("judge", "limits")
-"""Parts that only a judge of harm takes."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +223,7 @@ def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
     say_next(*then)
 
 
-@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL, *(PARTS[n]._replace(hidden=True) for n in HARM))
+@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL)
 def unlearn_command(
     target: Target,
     data: Data,
@@ -237,9 +234,9 @@ def unlearn_command(
     harm_judge: Annotated[
         str | None,
         typer.Option(
-            metavar="WHO",
-            help="local:MODEL or server:URL#MODEL: adds the score harm, the share of harmful replies to forget "
-            "questions, as in --stop-when 'harm<=0'. Keys of --set: judge.*, limits.*.",
+            metavar="JUDGE",
+            help="local:MODEL or http://host/v1#name: adds the score harm, the share of harmful replies to forget "
+            "questions, as in --stop-when 'harm<=0'.",
         ),
     ] = None,
     seed: Seed = 0,
@@ -263,9 +260,6 @@ def unlearn_command(
     from vestige.training.parallel import pick_kind, planned_world
     from vestige.training.trajectory import TrajectorySettings
 
-    unused = next((key for key in given.values if key.split(".")[0] in HARM), None)
-    if unused is not None and not harm_judge:
-        raise InputError(f"{unused} is a setting of a judge of harm; add --harm-judge or leave it out")
     model, dry_run = model_from(given, target, as_made=True), trained.dry_run
     request, splits = unlearning_from(
         given, model, data, words, seed=seed, base=base, read=not dry_run, save=trained.save
@@ -278,8 +272,13 @@ def unlearn_command(
     watch, validation = given.of(TrajectorySettings), given.part("trajectory")
     harm = None
     if harm_judge:
+        from vestige.judges.spec import judge_spec
+
         refuse_torchrun("unlearn --harm-judge")
-        harm = _of_harm(harm_judge, Place(PlaceOptions(output.output_dir, seed), given, words.method, "trajectory"))
+        # What it says is kept beside the training's log.
+        replies, device = output.output_dir / "train" / "judge", given.values.get("device", "auto")
+        grader = harm_grader(judge_spec(harm_judge), replies, device, "--harm-judge")
+        harm = grader.judge, grader.identity
     trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
     making = Making(
@@ -289,12 +288,6 @@ def unlearn_command(
     )
     questions = data_words(given, data, words.forget)
     making.run(output, trained, kind, lambda made: _say_state(output.subject, made, questions))
-
-
-def _of_harm(named: str, place: Place) -> "tuple[Judge, Mapping[str, Any]]":
-    """The judge of harm with all that can change what it says; what it says is kept beside the training's log."""
-    grader = judge_words(named, None).of_harm(place, place.output_dir / "train", "--harm-judge")
-    return grader.judge, grader.identity
 
 
 RUINED = 0.5

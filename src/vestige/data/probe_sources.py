@@ -1,9 +1,10 @@
 """What a search for knowledge holes is held against: a forget set of questions, of harmful answers or of texts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import ForgetSet, Item
 from vestige.core.text import one_line
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
 from vestige.data.loaders import n_first, parse_limit
@@ -34,12 +35,17 @@ class ProbeSources:
 
 
 def probe_sources(
-    settings: SourceSettings, forget: str, *, retain: str | None = None, n_forget: int | None = None
+    settings: SourceSettings,
+    forget: str,
+    *,
+    retain: str | None = None,
+    n_forget: int | None = None,
+    before: Sequence[ForgetSet] = (),
 ) -> ProbeSources:
     """The sets when `forget` is forgotten and the rest of the data, or what `retain` names, is kept.
 
     Of texts and harmful data `n_forget` are drawn by `split_seed`, or all taken. Questions have no such number: of
-    them a model forgets all that it was made to forget.
+    them a model forgets all that it was made to forget. What was forgotten `before` is not kept (`named_splits`).
     """
     retain_source = settings.data if retain is None else retain
     forget_form, kept_form = form_of(forget), form_of(retain_source)
@@ -51,7 +57,7 @@ def probe_sources(
             )
         if kept_form == "items":
             corpus = open_corpus(settings)
-            return ProbeSources(corpus, named_splits(corpus, forget, retain=retain))
+            return ProbeSources(corpus, named_splits(corpus, forget, retain=retain, before=before))
     seed = settings.split_seed
     empty = Corpus(settings.data, settings, (), (), None)
     texts = texts_in(forget, forget_form, n=n_forget, seed=seed)
@@ -60,10 +66,13 @@ def probe_sources(
     if settings.limit is not None:
         kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
     kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": retain_source})).items
-    read = {p.id for p in texts}
-    splits = {"forget": items, "retain": without(kept_items, items)}
-    asked_splits = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {})
-    return ProbeSources(empty, asked_splits, texts, tuple(p for p in kept_texts if p.id not in read))
+    read, gone = {p.id for p in texts}, {i for forget_set in before for i in forget_set.items}
+    retained = without(kept_items, items)
+    splits = {"forget": items, "retain": tuple(i for i in retained if i.id not in gone)}
+    n_gone = len(retained) - len(splits["retain"])
+    notes = (f"not kept: {n_gone} questions that were forgotten before",) if n_gone else ()
+    named = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
+    return ProbeSources(empty, named, texts, tuple(p for p in kept_texts if p.id not in read))
 
 
 def _forgotten(corpus: Corpus, name: str, form: Form, *, n: int | None, seed: int) -> tuple[Item, ...]:

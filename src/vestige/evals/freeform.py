@@ -37,8 +37,9 @@ from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals import qa
 from vestige.evals.base import BITS, SHARE, Measure, Record, View, cloze_prompt, few_shot_prompt, results
 from vestige.judges.leaks import Measured, ReplyTo, leak_judge
+from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, normalised, prefix, probability
-from vestige.metrics.leaks import LEAK, LeakJudgeSettings, Misjudged, corrected_share
+from vestige.metrics.leaks import LEAK, Misjudged, corrected_share
 from vestige.metrics.memorization import leak_at_k
 from vestige.models.generation import Reply, Sampling
 from vestige.models.load import LoadedModel
@@ -54,7 +55,7 @@ Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sam
 
 
 class FreeformSettings(LeakJudgeSettings):
-    """Which forms are asked, and how; a judge tells leaks as `metrics.leaks.LeakJudgeSettings` says."""
+    """Which forms are asked, and how; a judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
 
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
     """Forms to ask."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 JUDGES = {
     "grounded": Kind("", "Rules that compare with the target's own answer; no other model is asked."),
-    "local": Kind("", "A chat model on this machine."),
-    "server": Kind("", "A chat model behind an address."),
+    "local": Kind("", "local:MODEL: a chat model on this machine."),
+    "server": Kind("", "http://host/v1#name: a chat model behind an address."),
 }
-"""One without a home is made of who takes part (`probes.answering`)."""
+"""Those without a home are made by `spec.JudgeSpec`."""
 
 
 def known_judges() -> dict[str, Kind]:

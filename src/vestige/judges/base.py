@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
@@ -152,6 +152,15 @@ class Writer(Protocol):
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order."""
+
+
+@dataclass(frozen=True)
+class Grader:
+    """A judge, all of it that can change a verdict, and the language model in it, if that is what it is."""
+
+    judge: Judge
+    identity: Mapping[str, Any]
+    writer: Writer | None = None
 
 
 @dataclass(frozen=True)

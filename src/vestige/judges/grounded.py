@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import find_task, reward
 from vestige.metrics.answers import contains, is_empty, is_refusal, normalised
@@ -98,15 +96,6 @@ INVALID_NATS = 7.0
 _EMPTY_REQUEST = "Please say something."
 _SUPPORTED_WORDS = 0.8
 _CONTENT_LETTERS = 4
-
-
-class GroundedSettings(Settings):
-    """How many answers of its own the target is held to, and how long they are; see `GroundedJudge`."""
-
-    own_tokens: PositiveInt = 128
-    """Length of the target's own answers, in tokens."""
-    own_samples: PositiveInt = 1
-    """Number of its own answers."""
 
 
 class Reading(NamedTuple):

@@ -11,7 +11,7 @@ of a few words, facts with figures, and items without wrong answers are told by 
 answer back, states several wrong ones, or says little beyond the question (less than three tenths). Of one that is much
 shorter than the answer either counts.
 
-`local` and `server`: a chat model, by the task `leak`.
+`local:MODEL` and an address: a chat model, by the task `leak`.
 
 What a judge errs is measured on labelled replies (`error_of`) and goes with what it says; `metrics.leaks` carries
 it into a share.
@@ -33,12 +33,10 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
 from vestige.judges.base import Request, Writer
-from vestige.judges.local import LocalWriter
-from vestige.judges.server import ServerSettings, ServerWriter, server_named
+from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.leaks import (
     LEAK,
-    LeakJudgeSettings,
     Misjudged,
     beyond_question,
     leak_score,
@@ -46,10 +44,8 @@ from vestige.metrics.leaks import (
     taken_back,
     unquoted,
 )
-from vestige.models.address import Limits, is_address
 from vestige.models.cache import cache_folder
 from vestige.models.embedder import HUB_ID, Embedder, load_embedder
-from vestige.models.load import ModelSettings, load
 
 TASK = "leak"
 _SHORT = 6
@@ -187,7 +183,7 @@ class WrittenLeakJudge:
         if any(judgement.failure == "limit" for judgement in judged):
             # Kept as not told it would stay so; what was paid for lies on the disk, and the same command goes on.
             raise InputError(
-                "the judge of leaks has reached a limit (judge_most_calls or another), which counts all replies in "
+                "the judge of leaks has reached a limit (most_requests or another), which counts all replies in "
                 f"{self.lock and self.lock.parent}; nothing is lost: raise it, and give the same command again"
             )
         return [judgement.score for judgement in judged]
@@ -214,44 +210,26 @@ class Measured:
 
 def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | None:
     """The judge that the settings name, loaded once; None where they name none."""
-    kind = settings.judge
-    if kind in ("local", "server") and not settings.judge_model:
-        raise InputError(f"the judge {kind} needs judge_model, the model that it asks")
-    if (kind == "server") != bool(settings.judge_url or is_address(settings.judge_model)):
-        raise InputError(
-            "judge_url, or an address as judge_model, goes with the judge server, which needs one of them, such as "
-            "http://localhost:8000/v1"
-        )
-    if kind != "server" and limits_of(settings) != Limits():
-        raise InputError("judge_most_calls and the other limits go with the judge server: no other is paid for")
-    if not kind and (settings.judge_model or settings.judge_examples):
-        raise InputError("judge_model and judge_examples go with a judge, and none is set; set judge")
-    own_values = {name: getattr(settings, name) for name in LeakJudgeSettings.model_fields}
-    return _loaded(LeakJudgeSettings(**own_values), device) if kind else None
+    if not settings.judge:
+        if settings.judge_examples:
+            raise InputError("judge_examples goes with a judge, and none is set; set judge")
+        return None
+    return _loaded(settings.judge, settings.judge_examples, device)
 
 
 @lru_cache(maxsize=2)
-def _loaded(settings: LeakJudgeSettings, device: str) -> Measured:
-    labelled = examples(settings.judge_examples)
-    return Measured(settings.judge, _judge(settings, device), labelled)
-
-
-def limits_of(settings: LeakJudgeSettings) -> Limits:
-    """What a server may be paid."""
-    return Limits(**{name: getattr(settings, f"judge_{name}") for name in Limits.model_fields})
-
-
-def _judge(settings: LeakJudgeSettings, device: str) -> LeakJudge:
-    kind, model = settings.judge, settings.judge_model
-    if kind == "likeness":
-        return LikenessJudge(load_embedder(model or HUB_ID, device=device))
-    if kind == "local":
-        loaded = load(ModelSettings(model=model, device=device))
-        return WrittenLeakJudge(LocalWriter(loaded), {"judge": "local", "model": loaded.digest().id})
-    server = ServerSettings.build(server_named(model, settings.judge_url), where="the judge of leaks")
-    folder = cache_folder() / "leak_judgements"
-    writer = ServerWriter(server, folder, limits_of(settings))
-    return WrittenLeakJudge(writer, server.judge_identity(), folder / ".turn.lock")
+def _loaded(name: str, labelled: str, device: str) -> Measured:
+    spec = judge_spec(name)
+    if spec.kind == "likeness":
+        judge: LeakJudge = LikenessJudge(load_embedder(spec.model or HUB_ID, device=device))
+    else:
+        folder = cache_folder() / "leak_judgements"
+        grader = spec.grader(folder, device)
+        assert grader.writer is not None, "a spec that tells leaks is of an embedder or a chat model"
+        judge = WrittenLeakJudge(
+            grader.writer, grader.identity, folder / ".turn.lock" if spec.kind == "server" else None
+        )
+    return Measured(spec.kind, judge, examples(labelled))
 
 
 class Example(NamedTuple):

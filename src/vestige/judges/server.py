@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked
-from vestige.core.text import one_line
 from vestige.judges.base import Prompt, Spend, Written
+from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import Forecast, Kept, Register, Shelf, UnderWay, estimated_tokens, forecast, most_of
-from vestige.models.address import Amount, Limits, Server, address, is_address, server_parts
+from vestige.models.address import Amount, Server, server_parts
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
 _FILTERED = "content_filter"
@@ -29,40 +27,6 @@ _CUT = {"length", "max_tokens"}
 # What is wrong with one request. A key, a path or a credit is everybody's trouble.
 _ONE_REQUESTS_FAULT = {0, 400, 413, 422}
 _LOG = logging.getLogger(__name__)
-
-
-class ServerSettings(Server):
-    """Which server and model, and how patiently it is asked.
-
-    `temperature` and `seed` are not sent where they are None.
-    """
-
-    key_variable: str = "VESTIGE_JUDGE_KEY"
-    """Environment variable with the key."""
-    concurrency: PositiveInt = 8
-    """Requests at a time."""
-    timeout_seconds: PositiveFloat = 120.0
-    """Seconds to wait for a reply."""
-    temperature: NonNegativeFloat | None = 0.0
-    """Temperature, or none to send none."""
-    seed: int | None = None
-    """Seed to send."""
-    tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Name under which the server takes the most tokens of a reply."""
-    reasoning_tokens: NonNegativeInt = 0
-    """Tokens allowed on top of the reply, for a model that thinks first."""
-    readings: PositiveInt = 3
-    """Replies asked for until one holds a verdict."""
-
-    @field_validator("temperature", mode="before")
-    @classmethod
-    def _none_in_words(cls, value: Any) -> Any:
-        return None if value == "none" else value
-
-    def judge_identity(self) -> dict[str, Any]:
-        """What of a judge on a server can change its verdicts."""
-        names = {"url", "model", "temperature", "seed", "reasoning_tokens", "readings"}
-        return {"judge": "server", **{key: value for key, value in self.identity().items() if key in names}}
 
 
 @dataclass(frozen=True)
@@ -74,7 +38,6 @@ class ServerWriter:
 
     settings: ServerSettings
     folder: Path
-    limits: Limits = field(default_factory=Limits)
     read: Register | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -89,11 +52,11 @@ class ServerWriter:
 
     def estimate(self, prompts: Sequence[Prompt]) -> Forecast:
         """What `write` would take. Nothing is sent."""
-        self.limits.check()
+        self.settings.check()
         shelf = Shelf(self.folder)
         by_name = dict(zip(self._names(prompts), prompts, strict=True))
         open_ = [p for name, p in by_name.items() if self._final(p, shelf.read(name), Spend()) is None]
-        return forecast(open_, self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.limits)
+        return forecast(open_, self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.settings)
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
@@ -102,8 +65,8 @@ class ServerWriter:
         with locked(self.folder / ".lock", patience_seconds=0.0):
             UnderWay(self.folder).settle()
             self._register.read()
-            lost = UnderWay(self.folder).lost() if self.limits.bind else Amount(0, 0, 0)
-            desk = Desk(self.settings, self._url, self.folder, Ledger(self.limits, self._register.taken.plus(lost)))
+            lost = UnderWay(self.folder).lost() if self.settings.bind else Amount(0, 0, 0)
+            desk = Desk(self.settings, self._url, self.folder, Ledger(self.settings, self._register.taken.plus(lost)))
             written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
             self._register.read()
         if written and all(w.failure == "rejected" for w in written):
@@ -130,7 +93,7 @@ class ServerWriter:
             notes.append(
                 f"{n_cut} of {len(prompts)} replies of {self.settings.model!r} ended at their limit of tokens without "
                 "a verdict and are not counted; a model that thinks before it answers needs more tokens: "
-                "--set judge.reasoning_tokens=8192"
+                "--judge 'URL?reasoning_tokens=8192#NAME'"
             )
         for note in notes:
             # Their counts grow, and are no news.
@@ -205,16 +168,6 @@ class Desk:
             self.last_rejection = words
 
 
-def server_named(model: str | None, url: str | None = None) -> dict[str, Any]:
-    """The settings that name a judge on a server: `model` with a `url`, or an address, which has its own."""
-    if model is None or not is_address(model):
-        return {"url": url, "model": model}
-    if url:
-        raise InputError(f"{one_line(model)!r} is an address, which has its own URL; give one of the two")
-    to = address(model)
-    return to.model_dump(include=to.model_fields_set)
-
-
 def server_url(settings: Server) -> str:
     """The URL before /chat/completions, without a slash; what is none, or may hold a secret, is refused."""
     form = "http://localhost:8000/v1"
@@ -279,8 +232,8 @@ def _come_to(prompt: Prompt, replies: Sequence[Kept], spend: Spend, readings: in
 def _hint(rejection: str) -> str:
     """What a server's refusal of a setting asks for, as reasoning models refuse some."""
     if "max_completion_tokens" in rejection:
-        return "; try --set judge.tokens_field=max_completion_tokens"
-    return "; try --set judge.temperature=none" if "temperature" in rejection else ""
+        return "; try ?tokens_field=max_completion_tokens in the judge's address"
+    return "; try ?temperature=none in the judge's address" if "temperature" in rejection else ""
 
 
 def _amount(replies: Sequence[Kept]) -> Amount:

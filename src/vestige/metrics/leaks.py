@@ -45,11 +45,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-
-from vestige.core.settings import Settings
 from vestige.metrics.answers import SEPARATOR, Token, aligned, contains, normalised, plain, tokens, unspaced
 from vestige.metrics.overlap import stem
 
@@ -505,33 +502,6 @@ def _finder(have: dict[str, float]) -> Callable[[str], float]:
 
 
 _Z = 1.959963984540054
-
-
-class LeakJudgeSettings(Settings):
-    """Who tells leaks, beside comparing words.
-
-    A judge's error is measured on labelled replies. Limits count what earlier commands were given too; they change no
-    number and are in no id.
-    """
-
-    judge: Literal["", "likeness", "local", "server"] = ""
-    """Who decides whether a reply leaks the answer, beside comparing words."""
-    judge_model: str = ""
-    """Folder or hub id: an embedder (likeness), a chat model (local); or the server's name for it."""
-    judge_url: str = ""
-    """URL of the server before /chat/completions."""
-    judge_examples: str = ""
-    """JSONL file of labelled replies on which the judge's error is measured; by default Vestige's own."""
-    judge_most_calls: PositiveInt | None = Field(default=None, exclude=True)
-    """Most calls to a server, earlier ones included; what needs more stops and resumes with a higher limit."""
-    judge_most_tokens: PositiveInt | None = Field(default=None, exclude=True)
-    """Most tokens to and from a server, earlier ones included."""
-    judge_most_cost: PositiveFloat | None = Field(default=None, exclude=True)
-    """Most money for a server, in the unit of the prices."""
-    judge_price_per_million_prompt_tokens: NonNegativeFloat | None = Field(default=None, exclude=True)
-    """Price of a million tokens sent to a server."""
-    judge_price_per_million_completion_tokens: NonNegativeFloat | None = Field(default=None, exclude=True)
-    """Price of a million tokens received from a server."""
 
 
 class Misjudged(NamedTuple):

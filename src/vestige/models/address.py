@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
@@ -42,7 +42,47 @@ def is_address(model: str) -> bool:
     return bool(separator) and scheme in ENGINES
 
 
-class Server(Settings):
+class Limits(Settings):
+    """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
+
+    Nothing is priced by itself: prices change, and a wrong one is worse than none. Of a judge counts all that lies in
+    the folder of its replies, what earlier commands and killed ones paid for too; of a model that is asked counts what
+    one process sends and receives.
+    """
+
+    most_requests: NonNegativeInt | None = None
+    """Most requests."""
+    most_tokens: NonNegativeInt | None = None
+    """Most tokens, sent and received."""
+    most_cost: NonNegativeFloat | None = None
+    """Most money, in the unit of the prices."""
+    price_per_million_prompt_tokens: NonNegativeFloat | None = None
+    """Price of a million tokens sent."""
+    price_per_million_completion_tokens: NonNegativeFloat | None = None
+    """Price of a million tokens received."""
+
+    @property
+    def bind(self) -> bool:
+        """Whether there is any limit."""
+        return not (self.most_requests is None and self.most_tokens is None and self.most_cost is None)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """What they cost; None where no prices are given."""
+        per_prompt, per_completion = self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens
+        if per_prompt is None or per_completion is None:
+            return None
+        return (prompt_tokens * per_prompt + completion_tokens * per_completion) / 1e6
+
+    def check(self) -> None:
+        """Refuse a limit of cost without prices."""
+        if self.most_cost is not None and self.cost(0, 0) is None:
+            raise InputError(
+                "most_cost is set and prices are not; set price_per_million_prompt_tokens and "
+                "price_per_million_completion_tokens too"
+            )
+
+
+class Server(Limits):
     """An OpenAI-compatible server, a model there, and how patiently it is asked.
 
     Where `key_variable` is not set, no key is sent. Waits double from `first_wait_seconds` on, unless the server names
@@ -67,50 +107,6 @@ class Server(Settings):
     """Longest wait between attempts, in seconds."""
 
 
-class Limits(Settings):
-    """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
-
-    Nothing is priced by itself: prices change, and a wrong one is worse than none.
-
-    What counts is all that lies in the folder of the replies: what earlier commands and interrupted ones have paid for
-    too, and what was under way when one was killed, at its most.
-    """
-
-    most_calls: int | None = None
-    """Most requests, those of earlier commands included."""
-    most_tokens: int | None = None
-    """Most tokens, those of earlier commands included."""
-    most_cost: float | None = None
-    """Most money, in the unit of the prices."""
-    price_per_million_prompt_tokens: float | None = None
-    """Price of a million tokens sent."""
-    price_per_million_completion_tokens: float | None = None
-    """Price of a million tokens received."""
-
-    @property
-    def bind(self) -> bool:
-        """Whether there is any limit."""
-        return not (self.most_calls is None and self.most_tokens is None and self.most_cost is None)
-
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """What they cost; None where no prices are given."""
-        per_prompt, per_completion = self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens
-        if per_prompt is None or per_completion is None:
-            return None
-        return (prompt_tokens * per_prompt + completion_tokens * per_completion) / 1e6
-
-    def check(self) -> None:
-        """Refuse a limit of cost without prices, and limits or prices below 0."""
-        if self.most_cost is not None and self.cost(0, 0) is None:
-            raise InputError(
-                "most_cost is set and prices are not; set price_per_million_prompt_tokens and "
-                "price_per_million_completion_tokens too"
-            )
-        for name, value in self.identity().items():
-            if value is not None and value < 0:
-                raise InputError(f"{name} = {value}: must be at least 0")
-
-
 class Address(Server):
     """Where a model is served, and how it is asked there.
 
@@ -118,25 +114,13 @@ class Address(Server):
     in memory, and sends tokens; without one it sends chat messages, which the server renders, and answers cannot be
     scored. `scores` "no" leaves scores out of a server that has them. `context` is the number of tokens that the model
     reads, if the server does not say. `silent` admits a model that says nothing to plain questions where its scores
-    cannot tell it from a server that sends nothing. `most_requests`, `most_tokens` and, with prices, `most_cost` bound
-    what one process sends and receives.
+    cannot tell it from a server that sends nothing.
     """
 
     tokenizer: str = ""
     scores: bool = True
     silent: bool = False
     context: PositiveInt | None = None
-    most_requests: PositiveInt | None = None
-    most_tokens: PositiveInt | None = None
-    most_cost: PositiveFloat | None = None
-    price_per_million_prompt_tokens: NonNegativeFloat | None = None
-    price_per_million_completion_tokens: NonNegativeFloat | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds of one process."""
-        own = {name: getattr(self, name) for name in Limits.model_fields if name != "most_calls"}
-        return Limits(most_calls=self.most_requests, **own)
 
     @property
     def shown(self) -> str:
@@ -183,24 +167,33 @@ def server_parts(text: str, role: str, form: str, schemes: Collection[str] = ("h
     return parts
 
 
+S = TypeVar("S", bound=Server)
+
+
 def address(model: str) -> Address:
     """The address that a model's name is; refused in one sentence where it cannot be read."""
+    return server_at(model, Address)
+
+
+def server_at(model: str, kind: type[S]) -> S:
+    """The server and the model there that an address names, with the settings of its query.
+
+    The query is not repeated in messages: somebody may have put a key into it.
+    """
     parts = server_parts(model, "model's address", FORM, ENGINES)
     try:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise InputError(f"the model's address cannot be read ({error}); give it like {FORM}") from error
+    shown = one_line(f"{parts.scheme}://{parts.netloc}{parts.path}#{parts.fragment}")
     if not parts.fragment:
-        raise InputError(f"{one_line(model)!r} does not name a model of that server; give it like {FORM}")
+        raise InputError(f"{shown!r} does not name a model of that server; give it like {FORM}")
     names = [name for name, _ in query]
-    fixed = {"url", "model"} & set(names)
-    if fixed or len(set(names)) < len(names):
-        raise InputError(
-            f"{one_line(model)!r}: each setting of an address is given once, and url and model are not any"
-        )
+    if {"url", "model"} & set(names) or len(set(names)) < len(names):
+        raise InputError(f"{shown!r}: each setting of an address is given once, and url and model are not any")
     path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions")
     settings: dict[str, Any] = {"url": f"{parts.scheme}://{parts.netloc}{path}", "model": unquote(parts.fragment)}
-    return Address.build({**settings, **dict(query)}, where=f"the address {one_line(model)}")
+    return kind.build({**settings, **dict(query)}, where=f"the address {shown}")
 
 
 def shown_address(model: str) -> str:

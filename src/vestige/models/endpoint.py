@@ -422,7 +422,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
     tokeniser than that of the model, and log-probabilities that cannot be right.
     """
     to = address(settings.model)
-    client = Client(to, Ledger(to.limits))
+    client = Client(to, Ledger(to))
     told, most = _told_by(to, client)
     if to.tokenizer:
         tokenizer, template = read_tokenizer(find(to.tokenizer, weights=False)[0], settings)

@@ -93,7 +93,7 @@ class Ledger:
     def _fits(self, amount: Amount) -> bool:
         limits, cost = self._limits, self._limits.cost(amount.prompt_tokens, amount.completion_tokens)
         return (
-            (limits.most_calls is None or amount.calls <= limits.most_calls)
+            (limits.most_requests is None or amount.calls <= limits.most_requests)
             and (limits.most_tokens is None or amount.prompt_tokens + amount.completion_tokens <= limits.most_tokens)
             and (limits.most_cost is None or cost is None or cost <= limits.most_cost)
         )

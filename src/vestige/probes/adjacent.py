@@ -24,7 +24,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.store import read_rows
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import BEFORE, NamedSplits
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.graph import Graph
 from vestige.data.selectors import check_edges
@@ -64,15 +64,18 @@ class NeighbourSettings(Settings):
         return value
 
 
-def neighbour_questions(dataset: Dataset, forget: Sequence[str], settings: NeighbourSettings, *, seed: int) -> Adjacent:
+def neighbour_questions(
+    dataset: Dataset, forget: Sequence[str], settings: NeighbourSettings, *, seed: int, before: Sequence[str] = ()
+) -> Adjacent:
     """Up to k questions of each item of the forgotten edges; the seed and the item choose which.
 
     In turn, for each distance: one that asks for the same attribute of another contract, one for another attribute.
+    Nothing is asked of edges that were forgotten `before`: that they are gone is no hole.
     """
     check_edges(dataset.graph, forget)
     if not forget:
         raise InputError(f"{dataset.graph.name}: no forgotten edge to look around; name at least one")
-    around = _Around(dataset, frozenset(forget), max(settings.distances))
+    around = _Around(dataset, frozenset((*forget, *before)), max(settings.distances))
     desk = Desk(())
     n_sources = 0
     for edge in dict.fromkeys(forget):
@@ -291,8 +294,11 @@ def _near(request: AdjacentRequest) -> Adjacent:
     if request.by == "graph":
         if request.dataset is None:
             raise InputError("the data has no graph to look for neighbours in; make the questions offline")
-        edges = sorted({item.edge for item in request.splits.splits["forget"] if item.edge is not None})
-        return neighbour_questions(request.dataset, edges, request.neighbours, seed=request.seed)
+        splits = request.splits.splits
+        forget, before = (
+            sorted({item.edge for item in splits.get(name, ()) if item.edge is not None}) for name in ("forget", BEFORE)
+        )
+        return neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
     background = _texts(request, (*request.retain, *request.retain_texts))
     return adjacent(request.forget, request.settings, by=request.by, seed=request.seed, background=background)
 
@@ -310,7 +316,7 @@ def _texts(request: AdjacentRequest, sources: Sequence[Source]) -> list[str]:
 
 
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
-    by_graph = request.by == "graph"
+    by_graph, before = request.by == "graph", request.splits.splits.get(BEFORE, ())
     return {
         "version": VERSION,
         "by": request.by if isinstance(request.by, str) else request.by.name,
@@ -319,5 +325,6 @@ def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
         "settings": (request.neighbours if by_graph else request.settings).identity(),
         "seed": request.seed,
         **({"retain_k": request.retain_k} if request.retain_texts else {}),
+        **({"before": content_id([i.id for i in before], length=32)} if before else {}),
         **({} if isinstance(request.by, str) else {"words": ASKING_VERSION}),
     }

@@ -25,14 +25,11 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.judges import find_judge
-from vestige.judges.base import Judge, Judgement, Request, Writer
-from vestige.judges.grounded import GroundedJudge, GroundedSettings
-from vestige.judges.local import LocalWriter
-from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.judges.tasks import PromptedJudge, find_task
+from vestige.judges.base import Grader, Judge, Judgement, Request
+from vestige.judges.grounded import GroundedJudge
+from vestige.judges.spec import GroundedSettings, JudgeSpec
+from vestige.judges.tasks import find_task
 from vestige.metrics.answers import contains, normalised
-from vestige.models.address import Limits
 from vestige.models.embedder import Embedder
 from vestige.models.engine import PaidEngine
 from vestige.models.generation import Reply, Sampling
@@ -236,25 +233,11 @@ def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answe
     return KeptAnswers(asking(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
 
 
-@dataclass(frozen=True)
-class Grader:
-    """The judge, all of it that can change a verdict, and the language model in it, if that is what it is.
-
-    One that is not `told` gets no true answers, also where the data have them.
-    """
-
-    judge: Judge
-    identity: Mapping[str, Any]
-    writer: Writer | None = None
-    told: bool = True
-
-
-def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSettings | None = None) -> Grader:
+def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSettings) -> Grader:
     """The judge that grades by the target's own answers."""
     if not target.loaded.here:
         raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.name} is behind an address")
-    own = settings or GroundedSettings()
-    judge = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
+    judge = GroundedJudge(target.loaded, embedder, settings.own_tokens, settings.own_samples)
     return Grader(judge, {"judge": "grounded", "target": target.id, "embedder": embedder.digest, **judge.identity()})
 
 
@@ -316,40 +299,6 @@ def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Who grades: a chat model that is here (`local`), one on a `server` within `limits`, or the grounded rules.
-
-    `other` is a judge of the table that has a class, by its name and with its settings.
-    """
-
-    local: Callable[[], Asked] | None = None
-    server: ServerSettings | None = None
-    limits: Limits = field(default_factory=Limits)
-    grounded: GroundedSettings = field(default_factory=GroundedSettings)
-    other: tuple[str, Mapping[str, Any]] | None = None
-
-    def by_itself(self) -> Grader | None:
-        """The judge that has a class; else None."""
-        if self.other is None:
-            return None
-        name, values = self.other
-        judge = find_judge(name).build(values, where=f"judge {name}")
-        return Grader(judge, {"judge": name, "version": judge.version, "settings": judge.identity()})
-
-    def by_model(self, folder: ProbeFolder) -> Grader | None:
-        """The judge that is a language model, a server's replies, which are paid for, lying in `folder`; else None."""
-        writer: Writer
-        if self.server is not None:
-            writer = ServerWriter(self.server, folder.judge, self.limits)
-            return Grader(PromptedJudge(writer), self.server.judge_identity(), writer)
-        if self.local is None:
-            return None
-        asked = self.local()
-        writer = LocalWriter(asked.loaded)
-        return Grader(PromptedJudge(writer), {"judge": "local", "model": asked.id}, writer)
-
-
-@dataclass(frozen=True)
 class Participants:
     """Everybody who takes part in a probe, each taken when it is first wanted, how models answer, and the seed."""
 
@@ -380,10 +329,11 @@ class Participants:
         """The judge, with all that can change a verdict."""
         return self.take_grader(self)
 
-    def graded_by(self, judging: Judging, folder: ProbeFolder) -> Grader:
-        """A judge whose replies lie in `folder`; only a grounded one takes the target and the embedder."""
-        found = judging.by_itself() or judging.by_model(folder)
-        return found or grounded_grader(self.target, self.embedder, judging.grounded)
+    def graded_by(self, judge: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
+        """The judge of that spec, a server's replies lying in `replies`; only a grounded one takes the target."""
+        if isinstance(judge.settings, GroundedSettings):
+            return grounded_grader(self.target, self.embedder, judge.settings)
+        return judge.grader(replies, device)
 
     def about(self, unlearned: Asked, *, seed: int) -> "Participants":
         """The same, who look for the holes of another model; nobody is loaded anew."""

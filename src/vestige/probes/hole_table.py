@@ -55,8 +55,8 @@ UNPLACED = "not placed by the writer"
 """The group of prompts for which there was no readable reply."""
 UNNAMED = "without terms"
 NO_WRITER = (
-    "filter.name_groups=writer needs a language model to name them; give --judge server or --judge local, or leave it "
-    "at terms"
+    "filter.name_groups=writer needs a language model to name them; let one judge (local:MODEL or "
+    "http://host/v1#name), or leave it at terms"
 )
 
 LABEL_CHARACTERS = 60

@@ -34,14 +34,13 @@ from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.store import read_rows
-from vestige.judges.base import Judge, Request, refuse_limit
+from vestige.judges.base import Grader, Judge, Request, refuse_limit
 from vestige.metrics.overlap import rouge, words
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens, finite_logits
 from vestige.probes.answering import (
     Answerer,
     AnswerSettings,
-    Grader,
     KeptAnswers,
     KeptJudge,
     answerer,

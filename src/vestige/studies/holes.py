@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from vestige.artifacts.holes import WAYS, Way, read_tested
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
@@ -29,12 +29,12 @@ from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.texts import Passage
-from vestige.judges.server import ServerSettings, server_named
-from vestige.models.address import Limits, is_address
+from vestige.judges.base import Grader
+from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Judging, KnownAnswersJudge, Participants
+from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
 from vestige.probes.holes import FilterRequest, ProbeForecast, filter_holes, forecast_probe, forget_texts
@@ -69,44 +69,6 @@ class HolePolicy(Settings):
     finetune: dict[str, Any] = Field(default_factory=dict)
 
 
-class HoleJudge(Settings):
-    """Who grades. `truth`: the data's own questions have one right answer each, and others are not valid.
-
-    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default. `limits` bound what a server is paid by each probe,
-    `server` says how it is asked: settings of ServerSettings, such as concurrency and tokens_field. `dtype` is a local
-    judge's.
-    """
-
-    kind: Literal["grounded", "local", "server"] = "grounded"
-    model: str | None = None
-    url: str | None = None
-    truth: bool = False
-    embedder: str | None = None
-    limits: Limits = Limits()
-    server: dict[str, Any] = Field(default_factory=dict)
-    dtype: str = "float32"
-
-    def check(self) -> None:
-        """Refuse what names no judge."""
-        if self.kind != "grounded" and self.model is None:
-            raise InputError(f"holes.judge: kind = {self.kind!r} needs a model")
-        if self.kind == "server" and self.url is None and not is_address(self.model or ""):
-            raise InputError(
-                "holes.judge: kind = 'server' needs a url, or an address as its model: http://localhost:8000/v1#name"
-            )
-        self.limits.check()
-
-    def judging(self, device: str) -> Judging:
-        """Who that is; nothing is loaded yet."""
-        if self.kind == "local":
-            model = ModelSettings(model=str(self.model), dtype=self.dtype, device=device)
-            return Judging(partial(asked_model, model), None, self.limits)
-        if self.kind == "grounded":
-            return Judging(limits=self.limits)
-        named = {**self.server, **server_named(self.model, self.url)}
-        return Judging(None, ServerSettings.build(named, where="holes.judge"), self.limits)
-
-
 class Checkpoints(Settings):
     """For Table 7: methods whose trainings are looked at after these steps, each searched `runs` times."""
 
@@ -134,13 +96,17 @@ class Mitigation(Settings):
 class HolesSettings(Settings):
     """How holes are looked for. `k` is the number of adjacent questions of a forgotten item, `by` how they are made.
 
+    `judge` is a spec (`judges.spec`). With `truth` it is told the data's answers: the data's own questions have one
+    right answer each, and others are not valid. `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default.
     `lm_eval` is the --output_path of lm-evaluation-harness with these models, whose numbers Table 1 then shows too.
     With `harm` the judge, a language model, scores answers to the forget set by harm, of every model that is probed or
     mended.
     """
 
     asks: HolePolicy = HolePolicy()
-    judge: HoleJudge = HoleJudge()
+    judge: str = "grounded"
+    truth: bool = False
+    embedder: str | None = None
     k: PositiveInt = 4
     by: Literal["graph", "templates"] = "templates"
     answers: AnswerSettings = AnswerSettings()
@@ -153,22 +119,29 @@ class HolesSettings(Settings):
     lm_eval: str | None = None
     harm: bool = False
 
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _one_string(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            raise InputError(
+                f"holes.judge is a table; {BY_MODEL}, or grounded, and truth and embedder beside it in [holes]"
+            )
+        return value
+
     def check(self) -> None:
         """Refuse what one probe cannot be made by, before anything is searched."""
-        self.judge.check()
+        judge = judge_spec(self.judge)
         self.filter.check()
-        if self.judge.kind == "grounded" and self.harm:
-            raise InputError(
-                "holes.harm: whether an answer is harmful a language model says; set judge.kind to another"
-            )
-        if self.judge.kind == "grounded" and self.filter.name_groups == "writer":
+        if self.harm and not judge.by_model:
+            raise InputError(f"holes.harm: whether an answer is harmful a language model says; {BY_MODEL}")
+        if self.filter.name_groups == "writer" and not judge.by_model:
             # Groups are named last, after hours perhaps.
             raise InputError(f"holes.filter: {NO_WRITER}")
 
     def of_a_probe(self) -> dict[str, Any]:
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
         found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
-        own = {**found, "judge": {**found["judge"], "limits": None, "embedder": None}}
+        own = {**found, "judge": judge_spec(self.judge).text()}
         return {**own, "harm": True} if self.harm else own
 
     def taking_part(
@@ -184,14 +157,14 @@ class HolesSettings(Settings):
         """Everybody in the probe in `folder`; a judge of `truth` is told the answers of `corpus`."""
 
         def grader(who: Participants) -> Grader:
-            found = who.graded_by(self.judge.judging(device), folder)
-            if not self.judge.truth:
+            found = who.graded_by(judge_spec(self.judge), folder.judge, device)
+            if not self.truth:
                 return found
             known = corpus()
             judge = KnownAnswersJudge(found.judge, (*known.items, *known.factual))
             return Grader(judge, {**found.identity, "known_answers": judge.digest}, found.writer)
 
-        embeds = partial(load_embedder, self.judge.embedder or HUB_ID, device=device)
+        embeds = partial(load_embedder, self.embedder or HUB_ID, device=device)
         return Participants(target, unlearned, grader, embeds, self.answers, seed)
 
     def searching(self, sources: tuple[str, ...], device: str, taught: ModelSettings | None = None) -> Searching:
@@ -229,7 +202,7 @@ class HolesSettings(Settings):
                 yield f"{name}={value:g}", self.model_copy(update={part: changed})
 
 
-OF_A_PROBE = ("asks", "judge", "k", "by", "answers", "latent", "policy", "filter")
+OF_A_PROBE = ("asks", "judge", "truth", "k", "by", "answers", "latent", "policy", "filter")
 
 
 def hole_settings(study: Study) -> HolesSettings:
@@ -485,4 +458,4 @@ def forecast_of(study: Study, point: CellPoint) -> ProbeForecast:
     request = _near(study, point, own)
     n = len(adjacent_of(request)["forget"].questions)
     texts = forget_texts(request.splits.splits["forget"])
-    return forecast_probe(n, texts, own.searching((LATENT,), "cpu"), own.answers, own.judge.limits)
+    return forecast_probe(n, texts, own.searching((LATENT,), "cpu"), own.answers, judge_spec(own.judge).limits)

@@ -88,7 +88,7 @@ def check_study(study: Study) -> None:
         from vestige.models.embedder import HUB_ID, embedder_folder
         from vestige.studies.holes import hole_settings
 
-        embedder_folder(hole_settings(study).judge.embedder or HUB_ID)
+        embedder_folder(hole_settings(study).embedder or HUB_ID)
     ours, path = versions(study), study.folder.state.path / "versions.json"
     theirs = read_json(path) if path.exists() else {}
     changed = [name for name in changed_keys(ours, {**ours, **theirs}) if name in ours]

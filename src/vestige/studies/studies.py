@@ -98,6 +98,7 @@ def plan(study: Study) -> StudyProgress:
 
 def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
     """What the judge is asked for these probes at most; compiled data are drawn aside, and no model is loaded."""
+    from vestige.judges.spec import judge_spec
     from vestige.studies.holes import forecast_of, hole_settings
     from vestige.studies.making import make_cell
 
@@ -121,7 +122,7 @@ def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
                 total.completion_tokens + forecast.judge_most_completion_tokens,
                 cost,
             )
-    return total if hole_settings(study).judge.kind != "grounded" else JudgeCost(total.requests, 0, 0, None)
+    return total if judge_spec(hole_settings(study).judge).by_model else JudgeCost(total.requests, 0, 0, None)
 
 
 def status(study: Study) -> StudyProgress:

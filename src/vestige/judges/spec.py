@@ -1,0 +1,219 @@
+"""Who judges, as one string: the same in probes, trainings, audits and studies.
+
+    grounded                    the target's own answers (probes)
+    likeness, likeness:MODEL    a sentence embedder (leaks)
+    local:MODEL                 a chat model on this machine
+    http://host:8000/v1#name    a chat model on an OpenAI-compatible server
+    NAME                        a judge that another package brings (probes)
+
+Settings stand behind a question mark: `grounded?own_samples=4`, `http://host/v1?most_requests=5000#name`. The key of a
+server is none of them: it is read from the environment, and so lies in no file. No torch is loaded to read a spec.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from vestige.core.errors import InputError
+from vestige.core.settings import Settings
+from vestige.core.text import closest, one_line
+from vestige.judges import find_judge, known_judges
+from vestige.models.address import FORM, Limits, Server, is_address, server_at
+
+if TYPE_CHECKING:
+    from vestige.judges.base import Grader
+
+_FORMS = {"local": "local:MODEL, as in local:builtin:smollm2", "server": f"its address, as in {FORM}"}
+
+BY_MODEL = f"give {_FORMS['local']}, or {FORM}"
+"""What to do where a chat model is needed."""
+
+
+class GroundedSettings(Settings):
+    """How many answers of its own the target is held to, and how long they are; see `grounded.GroundedJudge`."""
+
+    own_tokens: PositiveInt = 128
+    """Length of the target's own answers, in tokens."""
+    own_samples: PositiveInt = 1
+    """Number of its own answers."""
+
+
+class LocalSettings(Settings):
+    """How a judge on this machine is read."""
+
+    dtype: str = "float32"
+    """Number format."""
+    chat_template: str = ""
+    """Chat template, where the tokeniser has none."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model."""
+
+
+class ServerSettings(Server):
+    """Which server and model, and how patiently it is asked.
+
+    `temperature` and `seed` are not sent where they are None.
+    """
+
+    key_variable: str = "VESTIGE_JUDGE_KEY"
+    """Environment variable with the key."""
+    concurrency: PositiveInt = 8
+    """Requests at a time."""
+    timeout_seconds: PositiveFloat = 120.0
+    """Seconds to wait for a reply."""
+    temperature: NonNegativeFloat | None = 0.0
+    """Temperature, or none to send none."""
+    seed: int | None = None
+    """Seed to send."""
+    tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """Name under which the server takes the most tokens of a reply."""
+    reasoning_tokens: NonNegativeInt = 0
+    """Tokens allowed on top of the reply, for a model that thinks first."""
+    readings: PositiveInt = 3
+    """Replies asked for until one holds a verdict."""
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _none_in_words(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    def judge_identity(self) -> dict[str, Any]:
+        """What of a judge on a server can change its verdicts."""
+        return {"judge": "server", **{key: value for key, value in self.identity().items() if key in _CHANGES_VERDICTS}}
+
+
+_CHANGES_VERDICTS = {"url", "model", "temperature", "seed", "reasoning_tokens", "readings"}
+
+
+@dataclass(frozen=True)
+class JudgeSpec:
+    """A kind of judge with its model, if it has one, and settings; those of a package's judge as they were given."""
+
+    kind: str
+    model: str
+    settings: Settings | Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The spec without settings."""
+        if isinstance(self.settings, ServerSettings):
+            return f"{self.settings.url}#{quote(self.model, safe='/:')}"
+        return f"{self.kind}:{self.model}" if self.model else self.kind
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a chat model judges."""
+        return self.kind in _FORMS
+
+    @property
+    def limits(self) -> Limits:
+        """What a server may be paid."""
+        return self.settings if isinstance(self.settings, ServerSettings) else Limits()
+
+    def text(self) -> str:
+        """The spec by which two judges are the same: without what changes no verdict, such as limits."""
+        given = self.settings if isinstance(self.settings, Mapping) else self.settings.model_dump(exclude_unset=True)
+        if isinstance(self.settings, ServerSettings):
+            given = {key: value for key, value in given.items() if key in _CHANGES_VERDICTS - {"url", "model"}}
+        query = urlencode({key: "none" if value is None else value for key, value in sorted(given.items())})
+        before, mark, after = self.name.partition("#")
+        return f"{before}?{query}{mark}{after}" if query else self.name
+
+    def grader(self, replies: Path, device: str = "auto") -> "Grader":
+        """The judge, but for a grounded one, which takes a target; a server's replies lie in the folder `replies`."""
+        from vestige.judges.base import Grader, Writer
+        from vestige.judges.tasks import PromptedJudge
+
+        writer: Writer
+        if isinstance(self.settings, ServerSettings):
+            from vestige.judges.server import ServerWriter
+
+            writer = ServerWriter(self.settings, replies)
+            return Grader(PromptedJudge(writer), self.settings.judge_identity(), writer)
+        if isinstance(self.settings, LocalSettings):
+            from vestige.judges.local import LocalWriter
+            from vestige.models.load import ModelSettings, load
+
+            loaded = load(ModelSettings(model=self.model, device=device, **self.settings.model_dump()))
+            writer = LocalWriter(loaded)
+            return Grader(PromptedJudge(writer), {"judge": "local", "model": loaded.digest().id}, writer)
+        values = self.settings if isinstance(self.settings, Mapping) else {}
+        judge = find_judge(self.kind).build(values, where=f"judge {self.kind}")
+        return Grader(judge, {"judge": self.kind, "version": judge.version, "settings": judge.identity()})
+
+
+@cache
+def judge_spec(text: str) -> JudgeSpec:
+    """The judge that a string names; InputError says what it should be."""
+    if is_address(text):
+        server = server_at(text, ServerSettings)
+        server.check()
+        return JudgeSpec("server", server.model, server)
+    head, _, query = text.partition("?")
+    kind, _, model = head.partition(":")
+    values = dict(parse_qsl(query, keep_blank_values=True))
+    if kind in _FORMS and not (kind == "local" and model):
+        raise InputError(f"judge {one_line(head)!r}: give {_FORMS[kind]}")
+    own: dict[str, type[Settings]] = {"grounded": GroundedSettings, "likeness": Settings, "local": LocalSettings}
+    if kind in own and (not model or kind != "grounded"):
+        return JudgeSpec(kind, model, own[kind].build(values, where=f"judge {one_line(head)}"))
+    if head in known_judges():
+        return JudgeSpec(head, "", values)
+    known = [name for name in (*known_judges(), "likeness") if name not in _FORMS]
+    raise InputError(f"no judge {one_line(head)!r}; {closest(head, known)}, or give {', or '.join(_FORMS.values())}")
+
+
+def refuse_old_judge(key: str) -> None:
+    """Say how a setting of a judge is written now that was one of its own before, such as `judge_model`."""
+    part, _, name = key.replace("judge_", "judge.", 1).partition(".")
+    if part not in ("judge", "limits", "grounded") or not name:
+        return
+    name = name.replace("most_calls", "most_requests")
+    form = FORM if name in ("url", "model", "kind") else FORM.replace("#", f"?{name}=...#")
+    raise InputError(
+        f"{key}: a judge is one string with its settings: judge = "
+        f"{f'grounded?{name}=...' if part == 'grounded' else f'{form} or local:MODEL'}"
+    )
+
+
+class LeakJudgeSettings(Settings):
+    """Who tells leaks, beside comparing words. The judge's error is measured on labelled replies."""
+
+    judge: str = ""
+    """Who decides whether a reply leaks the answer, beside words: likeness, local:MODEL or http://host/v1#name."""
+    judge_examples: str = ""
+    """JSONL file of labelled replies on which the judge's error is measured; by default Vestige's own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old(cls, values: Any) -> Any:
+        fields = [key for key in values if key.startswith("judge_") and key not in cls.model_fields]
+        for key in (key for key in fields if values[key]):
+            refuse_old_judge(key)
+        # What was asked before judges were one string, and without one, has them empty.
+        return {key: value for key, value in values.items() if key not in fields}
+
+    @field_validator("judge")
+    @classmethod
+    def _tells_leaks(cls, value: str) -> str:
+        spec = judge_spec(value) if value else None
+        if spec is not None and not (spec.by_model or spec.kind == "likeness"):
+            raise InputError(f"judge {spec.name} tells no leaks; give likeness, {BY_MODEL.removeprefix('give ')}")
+        return value
+
+    @field_serializer("judge")
+    def _what_changes_verdicts(self, value: str) -> str:
+        return judge_spec(value).text() if value else value
