@@ -11,6 +11,7 @@ from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.judges import local
 from vestige.judges.base import Request
 from vestige.judges.leaks import (
     LikenessJudge,
@@ -24,7 +25,6 @@ from vestige.judges.leaks import (
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.judges.tasks import TASKS, find_task
 from vestige.metrics.leaks import Misjudged
-from vestige.models import load
 from vestige.models.tiny import tiny_tokenizer
 
 ANSWER = "She grew up on a lighthouse island with her father and her mother."
@@ -170,10 +170,10 @@ def test_settings_that_do_not_go_together_are_refused(values, said):
 def test_a_chat_model_and_a_server_are_known_by_what_they_are(monkeypatch, tmp_path):
     item = Item("Where?", "There.")
     model = knows([item], tiny_tokenizer([item]))
-    monkeypatch.setattr(load, "load", lambda settings: model)
-    local = leak_judge(LeakJudgeSettings(judge="local:any"))
-    assert local.judge.identity()["model"] == model.digest().id
-    assert [e is None for e in local.judge.given([ReplyTo("By the sea.", ANSWER, QUESTION)])] == [True], "no verdict"
+    monkeypatch.setattr(local, "load", lambda settings: model)
+    here = leak_judge(LeakJudgeSettings(judge="local:any"))
+    assert here.judge.identity()["model"] == model.digest().id
+    assert [e is None for e in here.judge.given([ReplyTo("By the sea.", ANSWER, QUESTION)])] == [True], "no verdict"
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
     server = leak_judge(LeakJudgeSettings(judge="http://localhost:9/v1#m")).judge
     assert {"judge": "server", "model": "m", "url": "http://localhost:9/v1", "task": "leak"}.items() <= (

@@ -197,11 +197,12 @@ class ProbeCommand:
 
 def harm_grader(judge: "JudgeSpec", replies: Path, device: str, option: str) -> "Grader":
     """Who says whether an answer is harmful; a server's replies lie in the folder `replies`."""
+    from vestige.judges.local import grader_of
     from vestige.judges.spec import BY_MODEL
 
     if not judge.by_model:
         raise InputError(f"{option} {judge.name} cannot say whether an answer is harmful; {BY_MODEL}")
-    return judge.grader(replies, device)
+    return grader_of(judge, replies, device)
 
 
 @dataclass(frozen=True)
@@ -224,12 +225,13 @@ class AdjacentOptions:
         if self.by in (None, "templates"):
             return "offline"
         from vestige.core.text import closest
+        from vestige.judges.local import grader_of
         from vestige.judges.spec import BY_MODEL, judge_spec
 
         if "/" not in self.by and ":" not in self.by:
             near = closest(self.by, ["graph", "templates"])
             raise InputError(f"--by {one_line(self.by)}: {near}, or {BY_MODEL}")
-        writer = judge_spec(self.by).grader(run.folder.judge, run.device).writer
+        writer = grader_of(judge_spec(self.by), run.folder.judge, run.device).writer
         if writer is None:
             raise InputError(f"--by {one_line(self.by)} writes no questions; {BY_MODEL}")
         return writer

@@ -33,6 +33,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
 from vestige.judges.base import Request, Writer
+from vestige.judges.local import grader_of
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.leaks import (
@@ -224,7 +225,7 @@ def _loaded(name: str, labelled: str, device: str) -> Measured:
         judge: LeakJudge = LikenessJudge(load_embedder(spec.model or HUB_ID, device=device))
     else:
         folder = cache_folder() / "leak_judgements"
-        grader = spec.grader(folder, device)
+        grader = grader_of(spec, folder, device)
         assert grader.writer is not None, "a spec that tells leaks is of an embedder or a chat model"
         judge = WrittenLeakJudge(
             grader.writer, grader.identity, folder / ".turn.lock" if spec.kind == "server" else None

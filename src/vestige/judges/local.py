@@ -1,13 +1,18 @@
-"""A writer that is a local chat model: greedy replies, computed in batches, no network."""
+"""A writer that is a local chat model: greedy replies, computed in batches, no network; and the judge of any spec."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vestige.core.errors import InputError
-from vestige.judges.base import Failure, Prompt, Spend, Written
-from vestige.judges.tasks import open_thought
+from vestige.core.settings import Settings
+from vestige.judges import find_judge
+from vestige.judges.base import Failure, Grader, Prompt, Spend, Writer, Written
+from vestige.judges.server import ServerWriter
+from vestige.judges.spec import JudgeSpec, LocalSettings, ServerSettings
+from vestige.judges.tasks import PromptedJudge, open_thought
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, context_tokens, finite_logits
+from vestige.models.load import LoadedModel, ModelSettings, context_tokens, finite_logits, load
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,18 @@ class LocalWriter:
         except InputError:
             return ()
         return ids if len(ids) + prompt.max_tokens <= context else ()
+
+
+def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
+    """The judge, but for a grounded one, which takes a target; a server's replies lie in the folder `replies`."""
+    writer: Writer
+    if isinstance(spec.settings, ServerSettings):
+        writer = ServerWriter(spec.settings, replies)
+        return Grader(PromptedJudge(writer), spec.settings.judge_identity(), writer)
+    if isinstance(spec.settings, LocalSettings):
+        loaded = load(ModelSettings(model=spec.model, device=device, **spec.settings.model_dump()))
+        writer = LocalWriter(loaded)
+        return Grader(PromptedJudge(writer), {"judge": "local", "model": loaded.digest().id}, writer)
+    values = {} if isinstance(spec.settings, Settings) else spec.settings
+    judge = find_judge(spec.kind).build(values, where=f"judge {spec.kind}")
+    return Grader(judge, {"judge": spec.kind, "version": judge.version, "settings": judge.identity()})

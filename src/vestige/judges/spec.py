@@ -13,8 +13,7 @@ server is none of them: it is read from the environment, and so lies in no file.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import (
@@ -30,11 +29,8 @@ from pydantic import (
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
-from vestige.judges import find_judge, known_judges
+from vestige.judges import known_judges
 from vestige.models.address import FORM, Limits, Server, is_address, server_at
-
-if TYPE_CHECKING:
-    from vestige.judges.base import Grader
 
 _FORMS = {"local": "local:MODEL, as in local:builtin:smollm2", "server": f"its address, as in {FORM}"}
 
@@ -131,28 +127,6 @@ class JudgeSpec:
         query = urlencode({key: "none" if value is None else value for key, value in sorted(given.items())})
         before, mark, after = self.name.partition("#")
         return f"{before}?{query}{mark}{after}" if query else self.name
-
-    def grader(self, replies: Path, device: str = "auto") -> "Grader":
-        """The judge, but for a grounded one, which takes a target; a server's replies lie in the folder `replies`."""
-        from vestige.judges.base import Grader, Writer
-        from vestige.judges.tasks import PromptedJudge
-
-        writer: Writer
-        if isinstance(self.settings, ServerSettings):
-            from vestige.judges.server import ServerWriter
-
-            writer = ServerWriter(self.settings, replies)
-            return Grader(PromptedJudge(writer), self.settings.judge_identity(), writer)
-        if isinstance(self.settings, LocalSettings):
-            from vestige.judges.local import LocalWriter
-            from vestige.models.load import ModelSettings, load
-
-            loaded = load(ModelSettings(model=self.model, device=device, **self.settings.model_dump()))
-            writer = LocalWriter(loaded)
-            return Grader(PromptedJudge(writer), {"judge": "local", "model": loaded.digest().id}, writer)
-        values = self.settings if isinstance(self.settings, Mapping) else {}
-        judge = find_judge(self.kind).build(values, where=f"judge {self.kind}")
-        return Grader(judge, {"judge": self.kind, "version": judge.version, "settings": judge.identity()})
 
 
 @cache

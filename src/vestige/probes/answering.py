@@ -27,6 +27,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
+from vestige.judges.local import grader_of
 from vestige.judges.spec import GroundedSettings, JudgeSpec
 from vestige.judges.tasks import find_task
 from vestige.metrics.answers import contains, normalised
@@ -333,7 +334,7 @@ class Participants:
         """The judge of that spec, a server's replies lying in `replies`; only a grounded one takes the target."""
         if isinstance(judge.settings, GroundedSettings):
             return grounded_grader(self.target, self.embedder, judge.settings)
-        return judge.grader(replies, device)
+        return grader_of(judge, replies, device)
 
     def about(self, unlearned: Asked, *, seed: int) -> "Participants":
         """The same, who look for the holes of another model; nobody is loaded anew."""
