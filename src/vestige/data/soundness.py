@@ -28,12 +28,13 @@ from vestige.data.findings import (
     LEAST_TAUGHT,
     Alike,
     Check,
+    ConstantGuess,
     Outcome,
     Rarity,
     SoundnessSettings,
     above_own_options,
+    best_constant,
     by_guesser,
-    counts_p_value,
     edges_of,
     picks,
     rarity,
@@ -306,12 +307,12 @@ def without_model(
     checks.append(findings.given_away(checked.asked, retain, rare, settings, seed))
     given_choices = [c for c in checked.asked if c.source == "given"]
     if len(given_choices) >= LEAST_ITEMS:
-        checks.append(_position(given_choices, settings, seed))
+        checks.append(_position(given_choices, len(checked.asked), settings, seed))
     else:
         left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
     same = _same_options(checked.asked)
     if same:
-        checks.append(_labels(same, settings, seed))
+        checks.append(_labels(same, len(checked.asked), settings, seed))
     else:
         left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
     return (*checks, *_guessed(checked, rare, settings, seed)), tuple(left_out)
@@ -401,14 +402,14 @@ def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSetti
     return above_own_options(values, right, edges_of(choices), seed=seed, draws=settings.permutations)
 
 
-def _position(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+def _position(choices: Sequence[Choice], n_asked: int, settings: SoundnessSettings, seed: int) -> Check:
     counts = places(choices)
     common = {len(c): int(c.argmax()) for c in counts}
     hits = np.array([c.answer == common[len(c.options)] for c in choices], dtype=float)
-    p = counts_p_value([c.tolist() for c in counts], seed=seed, draws=settings.permutations)
-    chances = np.array([1 / len(c.options) for c in choices])
+    guess = best_constant([c.tolist() for c in counts], seed=seed, draws=settings.permutations)
+    outcome = _constant(hits, choices, guess, n_asked)
     sentence = f"always picking place {', '.join(str(position + 1) for position in sorted(set(common.values())))}"
-    return by_guesser("position of the right option", sentence, choices, _constant(hits, chances, p))
+    return by_guesser("position of the right option", sentence, choices, outcome)
 
 
 def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choice]]:
@@ -419,26 +420,33 @@ def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choic
     return {options: same for options, same in groups.items() if len(same) >= LEAST_ITEMS}
 
 
-def _labels(groups: Mapping[tuple[str, ...], Sequence[Choice]], settings: SoundnessSettings, seed: int) -> Check:
+def _labels(
+    groups: Mapping[tuple[str, ...], Sequence[Choice]], n_asked: int, settings: SoundnessSettings, seed: int
+) -> Check:
     labelled: list[Choice] = []
-    counts, hits, chances = [], [], []
+    counts, hits = [], []
     for options, same in groups.items():
         labels = [options.index(normalised(c.options[c.answer])) for c in same]
         label_counts = np.bincount(labels, minlength=len(options))
         counts.append(label_counts.tolist())
         hits += [float(label == label_counts.argmax()) for label in labels]
-        chances += [1 / len(options)] * len(same)
         labelled += same
-    p = counts_p_value(counts, seed=seed, draws=settings.permutations)
-    outcome = _constant(np.array(hits), np.array(chances), p)
-    sentence = f"always picking the option that is right most often, in {len(labelled)} questions with the same options"
+    guess = best_constant(counts, seed=seed, draws=settings.permutations)
+    outcome = _constant(np.array(hits), labelled, guess, n_asked)
+    share = f"the {len(labelled)} of {n_asked} questions that share their options"
+    sentence = f"always picking the option that is right most often, in {share}"
     return by_guesser("balance of labels", sentence, labelled, outcome)
 
 
-def _constant(hits: Float[np.ndarray, " N"], chances: Float[np.ndarray, " N"], p: float) -> Outcome:
-    """What a constant guess gets. It is the best of several, so that its value is rather too high than too low."""
-    n, accuracy, chance = len(hits), float(hits.mean()), float(chances.mean())
+def _constant(hits: Float[np.ndarray, " N"], choices: Sequence[Choice], guess: ConstantGuess, n_asked: int) -> Outcome:
+    """What the best constant guess gets above what it gets by chance, as a share of all questions that are asked.
+
+    A verdict is about all of them: where five of a hundred questions share their options, little hangs on these.
+    """
+    n, accuracy = len(hits), float(hits.mean())
+    chance, options = guess.hits_by_chance / n, round(float(np.median([len(c.options) for c in choices])))
     low, high, interval_name = wilson(int(hits.sum()), n)
-    effect = Estimate(ABOVE_CHANCE, "share", accuracy - chance, low - chance, high - chance, n, interval_name)
-    bits = need_rate_distortion(1, accuracy, round(1 / float(np.median(chances))))
-    return Outcome(p, effect, accuracy, chance, bits, hits - chances)
+    value, low, high = ((share - chance) * n / n_asked for share in (accuracy, low, high))
+    effect = Estimate(ABOVE_CHANCE, "share", value, low, high, n_asked, interval_name)
+    bits = need_rate_distortion(1, min(1.0, max(0.0, 1 / options + accuracy - chance)), options)
+    return Outcome(guess.p, effect, accuracy, chance, bits, hits - chance)
