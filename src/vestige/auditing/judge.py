@@ -24,7 +24,7 @@ from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 2
+VERSION = 3
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 FEW_CONTROLS = 3
 """With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""

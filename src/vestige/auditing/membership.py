@@ -8,8 +8,9 @@ curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`),
 placements, independently of one another, and subjects are paired: their placements are subtracted item by item. In the
 scope `these`, what is drawn again is the training, whose AUC varies by the placements of both kinds.
 
-A score is admitted that tells the target from the controls by more than the wide margin: one in which the target itself
-would pass (every model finds the holdout items unlikely) can show a difference and never that there is none.
+A score is admitted by which the target itself fails: it differs from the controls by more than the wide margin, and
+clearly by more than the narrow one. One in which the target would pass (every model finds the holdout items unlikely)
+can show a difference and never that there is none.
 """
 
 import math
@@ -88,10 +89,11 @@ def read_membership(ground: Ground) -> Membership:
     blind: list[str] = []
     for score in scores:
         name, known = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
-        tells = known is not None and known.ends[0] > ground.thresholds.delta_wide
+        narrow, wide = ground.thresholds.delta, ground.thresholds.delta_wide
+        tells = known is not None and known.value > wide and known.ends[0] > narrow
         if known is not None and not tells:
             by = known.estimate("AUC difference", "share")
-            wanted = f"not clearly by more than {ground.thresholds.delta_wide:g}"
+            wanted = f"not by more than {wide:g}, and clearly by more than {narrow:g}"
             blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {wanted}")
         for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:
