@@ -9,7 +9,7 @@ import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
 from vestige.auditing.ability import Ability, read_ability
-from vestige.auditing.claims import About, verdicts
+from vestige.auditing.claims import FEW_CONTROLS, About, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
 from vestige.auditing.formats import Tested, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
@@ -26,8 +26,6 @@ from vestige.metrics.verdicts import Thresholds
 
 VERSION = 3
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
-FEW_CONTROLS = 3
-"""With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
 
 
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
