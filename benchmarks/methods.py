@@ -34,6 +34,7 @@ from vestige.data.corpus import (
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.methods import METHODS
 from vestige.metrics.intervals import interval_over_seeds
+from vestige.requests import tiny_unlearning
 from vestige.steps.runner import Report, State, Task, run_tasks
 from vestige.studies.calibrate import (
     CalibrateRequest,
@@ -45,7 +46,6 @@ from vestige.studies.calibrate import (
 )
 from vestige.studies.demo import DemoSettings, finetune_task
 from vestige.studies.halving import Candidate, log_grid
-from vestige.studies.presets import tiny_unlearning
 from vestige.training.settings import UnlearningSettings
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.md"

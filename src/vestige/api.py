@@ -1,18 +1,19 @@
-"""Vestige from Python: a function for each main command, and results that a notebook shows.
+"""Vestige from Python: a function for each command, and results that a notebook shows.
 
-Models are folders of Vestige, results of these functions, Hugging Face folders or ids. Data is a path, a hub id, or
-`SourceSettings` where columns have to be named. Settings are given by their names: those of the training to `finetune`
-and `unlearn`, of the audit and its margins to `audit`. What a command would refuse raises InputError; what it would
-print as a note is in `notes`. Each function goes on where a stopped one ended, and does nothing where all is done.
+A model is a folder of Vestige, a result of these functions, a Hugging Face folder or id, or a transformers model in
+memory with its tokeniser: `(model, tokenizer)`. Data is a path, a hub id, rows in memory (a list of dicts, a DataFrame,
+a `datasets.Dataset`), or `SourceSettings` where columns have to be named. Settings are given by their names; those of
+`ModelSettings` (`device`, `dtype`, `trust_remote_code`, `chat_template`) go with every model. What a command would
+refuse raises InputError; what it would print as a note is in `notes`. Each function goes on where a stopped one ended.
 """
 
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -20,20 +21,52 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from vestige.artifacts.audits import AuditOutcome
+    from vestige.artifacts.audits import AuditOutcome, Soundness
     from vestige.artifacts.holes import HoleTable
-    from vestige.auditing.settings import AuditSettings
-    from vestige.core.settings import Settings
-    from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
-    from vestige.models.load import ModelSettings
-    from vestige.steps.subjects import Asked
+    from vestige.auditing.forecast import Foreseen
+    from vestige.auditing.request import AuditRequest
+    from vestige.data.corpus import Corpus, SourceSettings
+    from vestige.studies.calibrate import Calibration
 
-Named = str | PathLike[str]
+Named: TypeAlias = str | PathLike[str]
 """A model, a data set, a folder: by path or name."""
+# A model in memory is whatever transformers makes, and rows are whatever pandas or datasets hold.
+AnyModel: TypeAlias = Any
+Data: TypeAlias = Any
+
+
+class Rows:
+    """What is a table: `rows` are its rows, of which a notebook shows `columns`."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `to_frame`."""
+        raise NotImplementedError
+
+    def to_frame(self) -> "DataFrame":
+        """The rows as a DataFrame."""
+        from pandas import DataFrame
+
+        return DataFrame(list(self.table_rows()))
+
+    def _repr_html_(self) -> str:
+        """A table in HTML; every text in it, which may come from a model or a data set, is escaped."""
+        rows = list(self.table_rows())
+        columns = self.columns or tuple(rows[0] if rows else ())
+        head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(f'<td>{_safe(row.get(c))}</td>' for c in columns)}</tr>" for row in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _safe(value: Any) -> str:
+    if value is None:
+        return ""
+    return html.escape(one_line(f"{value:.3g}" if isinstance(value, float) else str(value), width=300))
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Rows):
     """A model that was made: its folder, steps trained, why training stopped, and what was noted on the data."""
 
     path: Path
@@ -51,39 +84,35 @@ class Model:
 
         return read_training_log(SubjectFolder(self.path).training_log)
 
-    def to_frame(self) -> "DataFrame":
-        """The log of its training as a table."""
-        return _frame(self.log())
+    table_rows = log
 
     def _repr_html_(self) -> str:
         return f"<p>{_safe(self.path)}: {self.steps} steps, {_safe(self.stopped)}</p>"
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(frozen=True, repr=False)
+class Results(Rows):
     """Estimates of one model or of an attack on it: a row each, with interval and n, and where the evidence lies."""
 
+    columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
     rows: tuple[dict[str, Any], ...]
     evidence: tuple[Path, ...]
     notes: tuple[str, ...] = ()
 
-    def to_frame(self) -> "DataFrame":
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each estimate."""
-        return _frame(self.rows)
+        return self.rows
 
     def __repr__(self) -> str:
         """One line: how many estimates there are, and where their evidence lies."""
         return f"Results({len(self.rows)} estimates; evidence: {', '.join(map(str, self.evidence))})"
 
-    def _repr_html_(self) -> str:
-        columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
-        return _table(columns, [[row.get(c) for c in columns] for row in self.rows])
 
-
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Rows):
     """The verdicts of a run. `failed` names tasks that failed, on which no claim rests that holds."""
 
+    columns = ("subject", "claim", "verdict", "bound")
     path: Path
     outcomes: "tuple[AuditOutcome, ...]"
     failed: Mapping[str, str]
@@ -99,12 +128,12 @@ class Audit:
     @property
     def untested(self) -> tuple[str, ...]:
         """What the verdicts say nothing about, in sentences."""
-        return tuple(dict.fromkeys(said for outcome in self.outcomes for said in outcome.untested))
+        return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.untested))
 
-    def to_frame(self) -> "DataFrame":
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
-        return _frame([{c: row[c] for c in columns} for row in self.verdicts])
+        return [{column: row[column] for column in columns} for row in self.verdicts]
 
     def __repr__(self) -> str:
         """One line: the folder, and how many claims of how many models pass, fail or stay open."""
@@ -120,291 +149,12 @@ class Audit:
         return build_report(self.path)
 
     def _repr_html_(self) -> str:
-        columns = ("subject", "claim", "verdict", "bound")
-        rows = [[row[c] for c in columns] for row in self.verdicts]
-        untested = "".join(f"<li>{_safe(said)}</li>" for said in self.untested)
-        return f"{_table(columns, rows)}<details><summary>not tested</summary><ul>{untested}</ul></details>"
-
-
-def finetune(
-    model: Named,
-    *,
-    data: "Named | SourceSettings",
-    output_dir: Named,
-    forget: str | None = None,
-    name: str | None = None,
-    seed: int = 0,
-    train_factual: bool = False,
-    save: str = "merged",
-    device: str = "auto",
-    dtype: str = "float32",
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    **settings: Any,
-) -> Model:
-    """Teach a model the answers of a data set; with `forget` all but those, as a `retrained` control.
-
-    `builtin:tiny` gets the settings that were found for it, any other PISTOL's; `settings` are `TrainingSettings`.
-    """
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.data.corpus import named_splits
-    from vestige.steps.finetune import finetune as made_by_training
-    from vestige.steps.finetune import finetune_request
-    from vestige.studies.presets import TINY_FINETUNE
-    from vestige.training.settings import TrainingSettings
-
-    base = TINY_FINETUNE.identity() if _path(model) == "builtin:tiny" else {}
-    corpus = _corpus(data)
-    splits = named_splits(corpus, forget) if forget else None
-    training = TrainingSettings.build({**base, **settings})
-    start = _model(model, device, dtype, trust_remote_code, chat_template)
-    request = finetune_request(start, corpus, splits, training, name=name, seed=seed, factual=train_factual, save=save)
-    made = made_by_training(SubjectFolder(Path(output_dir)), request)
-    return Model(Path(output_dir), made.steps, made.stopped, splits.told if splits else ())
-
-
-def unlearn(
-    target: "Named | Model",
-    *,
-    method: str,
-    data: "Named | SourceSettings",
-    forget: str,
-    output_dir: Named,
-    retain: str | None = None,
-    reference: "Named | Model | None" = None,
-    method_settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    save: str = "merged",
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    **settings: Any,
-) -> Model:
-    """Make a model forget a part of the data by one method.
-
-    `method_settings` are the method's own (`{"beta": 0.2}`); `settings` are `UnlearningSettings`. A target that began
-    as `builtin:tiny` has the rates that were found for it. `method="retrain"` makes a target of Vestige's again, as it
-    was made, less the forget set.
-    """
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.artifacts.records import forgotten_by
-    from vestige.data.corpus import named_splits, refuse_nothing_found
-    from vestige.methods import find_method
-    from vestige.methods.base import FromStart
-    from vestige.steps.controls import recipe_without
-    from vestige.steps.subjects import own_dtype
-    from vestige.steps.unlearn import unlearn as made_by_unlearning
-    from vestige.steps.unlearn import unlearn_request
-    from vestige.training.settings import UnlearningSettings
-
-    again, corpus = isinstance(find_method(method), FromStart), _corpus(data)
-    splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(_path(target)))
-    refuse_nothing_found(corpus, splits, retain)
-    start = _model(target, device, dtype or own_dtype(_path(target)) or "float32", trust_remote_code, chat_template)
-    if again and settings:
-        raise InputError(f"{method} trains as the target was trained, so its settings are the target's; leave them out")
-    request = unlearn_request(
-        start,
-        splits,
-        method,
-        lambda began: UnlearningSettings.build({**unlearning_defaults(began, method), **settings}),
-        method_settings=method_settings,
-        seed=seed,
-        reference=None if reference is None else _path(reference),
-        recipe=recipe_without(start, corpus, splits) if again else None,
-        save=save,
-    )
-    made = made_by_unlearning(SubjectFolder(Path(output_dir)), request)
-    return Model(Path(output_dir), made.steps, made.stopped, splits.told)
-
-
-def unlearning_defaults(start: str, method: str) -> Mapping[str, Any]:
-    """What replaces the defaults of an unlearning: a model that began as `builtin:tiny` has settings of its own."""
-    from vestige.studies.presets import tiny_unlearning
-
-    return tiny_unlearning(method) if start == "builtin:tiny" else {}
-
-
-def evaluate(
-    model: "Named | Model",
-    *,
-    data: "Named | SourceSettings",
-    forget: str | None = None,
-    retain: str | None = None,
-    evals: "Sequence[str] | Mapping[str, Mapping[str, Any]]" = ("qa",),
-    output_dir: Named | None = None,
-    role: str = "base",
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-) -> Results:
-    """Ask a model every question; without `forget` everything is one split.
-
-    `evals` are names of evaluations, or their settings by name: `{"choices": {"options": 6}}`. The evidence about a
-    model from elsewhere goes into `output_dir`, that about one of Vestige's into its own folder.
-    """
-    from vestige.artifacts.records import forgotten_by, read_summary, result_rows
-    from vestige.data.corpus import named_splits, undivided
-    from vestige.steps.evaluate import evaluate as answered
-    from vestige.steps.evaluate import requests_of
-    from vestige.steps.subjects import any_subject
-
-    corpus = _corpus(data)
-    if forget is None and retain is not None:
-        raise InputError("retain goes with forget; without it everything is one split")
-    before = forgotten_by(_path(model))
-    splits = undivided(corpus) if forget is None else named_splits(corpus, forget, retain=retain, before=before)
-    settings = _evals(evals)
-    asked = _model(model, device, dtype or "float32", trust_remote_code, chat_template)
-    subject = any_subject(asked, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
-    places = [answered(subject, request) for request in requests_of(splits, settings, seed)]
-    summaries = [read_summary(place.summary(splits.forget)) for place in places]
-    return Results(tuple(result_rows(summaries)), tuple(place.path for place in places), splits.told)
-
-
-def attack(
-    subject: "Named | Model",
-    kind: str,
-    *,
-    data: "Named | SourceSettings",
-    forget: str,
-    output_dir: Named | None = None,
-    n: int | None = None,
-    target: "Named | Model | None" = None,
-    retain: str | None = None,
-    evals: "Sequence[str] | Mapping[str, Mapping[str, Any]]" = ("qa",),
-    role: str = "base",
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    **settings: Any,
-) -> Results:
-    """Attack a model in memory, and ask it before and after what it was made to forget.
-
-    `kind` is `relearn` (on `n` items of `material="retain"`), `quantize` (to `n` bits), `in_context` (`n` retained
-    items before each question), `gcg`, or `prefix`, which needs the `target` (a prompt searched on `n` items).
-    `settings` are those of the relearning or the search. In the rows `attack` is empty before, and after names attack
-    and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
-    """
-    from vestige.artifacts.records import forgotten_by, read_summary, result_rows
-    from vestige.attacks.planning import check_kind, find_attack
-    from vestige.data.corpus import named_splits
-    from vestige.steps.attack import AttackRequest, attack_summaries, run_attack
-    from vestige.steps.evaluate import evaluate_together, requests_of
-    from vestige.steps.subjects import any_subject
-
-    found = find_attack(kind)
-    if found.guided != (target is not None):
-        raise InputError(
-            "only a prefix search takes a target, and it needs one: the prefix is searched to bring the target's words"
-        )
-    if n is not None:
-        settings = {found.amount or "n": n, **settings}
-    before, asked = forgotten_by(_path(subject)), _evals(evals)
-    splits = named_splits(_corpus(data), forget, retain=retain, before=before)
-    asked_for = found.build(settings, where=f"attack {kind}")
-    planned = asked_for.plan(splits.splits, seed=seed)
-    check_kind(asked_for, planned.plan)
-    model = _model(subject, device, dtype or "float32", trust_remote_code, chat_template)
-    attacked = any_subject(model, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
-    guide = None
-    if target is not None:
-        beside = None if output_dir is None else f"{fspath(output_dir)}/target"
-        guide = any_subject(model.model_copy(update={"model": _path(target)}), beside, role="target")
-    request = AttackRequest(planned, asked, splits.forget, seed, guide=guide)
-    folder = run_attack(attacked, request)
-    before_it = requests_of(splits, asked, seed, planned.tested)
-    places = evaluate_together(attacked, before_it)
-    levels = [("", place, read_summary(place.summary(splits.forget))) for place in places]
-    after = attack_summaries(attacked, folder, request).items()
-    levels += [(f"{planned.plan.name}, {point}", place, summary) for (point, _), (place, summary) in after]
-    rows = [{**row, "attack": at} for at, _, summary in levels for row in result_rows([summary])]
-    notes = (*splits.told, *planned.notes)
-    return Results(tuple(rows), (folder.path, *(place.path for _, place, _ in levels)), notes)
-
-
-def audit(
-    *,
-    target: "Named | Model",
-    unlearned: "Named | Model | Sequence[Named | Model]",
-    data: "Named | SourceSettings",
-    forget: str,
-    output_dir: Named,
-    retrained: "Named | Model | Sequence[Named | Model]" = (),
-    suppressed: "Named | Model | None" = None,
-    retain: str | None = None,
-    holdout: str | None = None,
-    alternatives: str | None = None,
-    quick: bool = False,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "float32",
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    workers: int | None = None,
-    published: str | None = None,
-    **settings: Any,
-) -> Audit:
-    """Say of each unlearned model whether it has forgotten: five claims, a verdict on each, with the evidence.
-
-    Every model is asked and attacked in the same way and compared with the `retrained` ones, which never knew; five of
-    them are advised. `settings` are `AuditSettings`, the margins `delta` and `delta_wide` among them. `quick`
-    makes the smallest audit that can still fail a claim, which says what it cannot decide. Of a pack the target must
-    show the figures `published` of a model, by default of its name ("none": of none). The work is done in `workers`
-    processes. Raises PartialFailure where so much failed that nothing can be judged.
-    """
-    from vestige.auditing.request import AuditRequest, named_models
-    from vestige.auditing.run import run_audit
-    from vestige.auditing.settings import QUICK, AuditSettings, check_quick
-    from vestige.data.loaders import published_of
-
-    subjects, controls = _paths(unlearned), _paths(retrained)
-    control = _path(suppressed) if suppressed else None
-    models = [_path(target), *subjects, *controls, *([control] if control else [])]
-    untested = check_quick([*settings, *(["--suppressed"] if control else [])]) if quick else ()
-    asked = AuditSettings.build({**(QUICK if quick else {}), **settings}, where="settings of the audit")
-    corpus = _corpus(data)
-    request = AuditRequest(
-        models=named_models(models[0], subjects, controls, control),
-        splits=audit_splits(corpus, forget, models, asked, retain, holdout, alternatives),
-        settings=asked,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-        chat_template=chat_template,
-        untested=untested,
-        published=published_of(corpus.settings.data, models[0], published),
-    )
-    found = run_audit(Path(output_dir), request, workers=workers)
-    failed = {name: str(error) for name, error in found.failed.items()}
-    return Audit(Path(output_dir), (found.outcome,), failed, request.splits.told)
-
-
-def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: Any) -> Audit:
-    """Judge models by scores that were made elsewhere: a row for each answer, in the columns that docs/logs.md names.
-
-    `table` is a CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame. `margins` are those of `audit`
-    (`delta`, `delta_wide`). No model is loaded.
-    """
-    from vestige.artifacts.layout import RunFolder
-    from vestige.auditing.scored import read_scores
-    from vestige.auditing.table import judge_table
-
-    source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
-    outcome = judge_table(
-        RunFolder(Path(output_dir)), read_scores(table), forget=forget, margins=margins, source=str(source)
-    )
-    return Audit(Path(output_dir), (outcome,), {})
+        untested = "".join(f"<li>{_safe(sentence)}</li>" for sentence in self.untested)
+        return f"{super()._repr_html_()}<details><summary>not tested</summary><ul>{untested}</ul></details>"
 
 
 @dataclass(frozen=True)
-class Holes:
+class Holes(Rows):
     """What a probe found: the table by source, the confirmed holes, and what was noted on the data."""
 
     path: Path
@@ -432,76 +182,17 @@ class Holes:
 
     def to_frame(self) -> "DataFrame":
         """A row for each confirmed hole."""
-        return _frame(self.holes)
+        from pandas import DataFrame
 
-    def _repr_html_(self) -> str:
-        columns = ("source", "metric", "value", "low", "high", "n")
-        return _table(columns, [[row[c] for c in columns] for row in self.rows])
+        return DataFrame(self.holes)
 
-
-def probe(
-    target: "Named | Model",
-    unlearned: "Named | Model",
-    *,
-    data: "Named | SourceSettings",
-    forget: str,
-    output_dir: Named,
-    retain: str | None = None,
-    searches: Sequence[str] = ("latent",),
-    placebos: "Mapping[str, Named | Model] | None" = None,
-    forget_n: int | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    **settings: Any,
-) -> Holes:
-    """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
-
-    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`,
-    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent
-    questions are made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both
-    found is asked anew. `placebos` are models, by name, that know what the target knows.
-    """
-    from vestige.artifacts.layout import ProbeFolder
-    from vestige.core.text import closest
-    from vestige.data.corpus import SourceSettings
-    from vestige.data.probe_sources import probe_sources
-    from vestige.probes.adjacent import make_adjacent
-    from vestige.probes.holes import FilterRequest, filter_holes
-    from vestige.probes.latent import SEARCHES, search
-    from vestige.steps.subjects import asked_model
-    from vestige.studies.holes import OF_A_PROBE, HolesSettings
-
-    for key in settings:
-        if key not in (*OF_A_PROBE, "embedder"):
-            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, [*OF_A_PROBE, 'embedder'])}")
-    for name in searches:
-        if name not in SEARCHES:
-            raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
-    own = HolesSettings.build(settings, where="settings of the probe")
-    own.check()
-    source = data if isinstance(data, SourceSettings) else SourceSettings(data=fspath(data))
-    sources = probe_sources(source, forget, retain=retain, n_forget=forget_n)
-
-    def asked(model: "Named | Model") -> "Asked":
-        return asked_model(_model(model, device, dtype or "float32", trust_remote_code, chat_template), dtype=dtype)
-
-    folder, corpus = ProbeFolder(Path(output_dir)), sources.corpus
-    who = own.taking_part(
-        folder, lambda: asked(target), lambda: asked(unlearned), lambda: corpus, seed=seed, device=device
-    )
-    make_adjacent(folder, own.near(sources.splits, corpus.dataset, seed, sources.forget_texts, sources.retain_texts))
-    for name in searches:
-        search(folder, who, name, own.searching(tuple(searches), device))
-    known = {name: asked(model) for name, model in (placebos or {}).items()}
-    table = filter_holes(folder, FilterRequest(who, sources.forget, own.filter, sources.retain, known))
-    return Holes(folder.path, table, sources.splits.told)
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """What a notebook shows: the numbers of each source."""
+        return self.rows
 
 
 @dataclass(frozen=True)
-class StudyResults:
+class StudyResults(Rows):
     """What a study has come to: cells made and planned, why some failed, and its scores pooled over seeds."""
 
     path: Path
@@ -510,18 +201,439 @@ class StudyResults:
     failed: Mapping[str, str]
     rows: tuple[dict[str, Any], ...]
 
-    def to_frame(self) -> "DataFrame":
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each pooled score: mean, 95 % interval, SD over seeds."""
-        return _frame(self.rows)
+        return self.rows
 
     def _repr_html_(self) -> str:
-        columns = tuple(self.rows[0]) if self.rows else ()
-        said = f"<p>{_safe(self.path)}: {self.done} of {self.cells} cells, {len(self.failed)} failed</p>"
-        return said + _table(columns, [[row[c] for c in columns] for row in self.rows])
+        state = f"<p>{_safe(self.path)}: {self.done} of {self.cells} cells, {len(self.failed)} failed</p>"
+        return state + super()._repr_html_()
+
+
+def compile_data(graph: Named, *, output_dir: Named, fresh: bool = False, **settings: Any) -> dict[str, Any]:
+    """Compile a graph of contracts (`sample1`, `star:20`, a file) into questions and answers; gives the manifest.
+
+    `settings` are `CompileSettings`.
+    """
+    from vestige.data.folder import CompileSettings, compile_to_folder
+
+    return compile_to_folder(fspath(graph), Path(output_dir), CompileSettings.build(settings), fresh=fresh)
+
+
+def finetune(
+    model: AnyModel,
+    *,
+    data: Data,
+    output_dir: Named,
+    forget: Data | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    train_factual: bool = False,
+    save: str = "merged",
+    **settings: Any,
+) -> Model:
+    """Teach a model the answers of a data set; with `forget` all but those, as a `retrained` control.
+
+    `builtin:tiny` gets the settings that were found for it, any other PISTOL's; `settings` are `TrainingSettings`.
+    """
+    from vestige import requests
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.finetune import finetune as train
+
+    read, training = _apart(settings)
+    corpus = _corpus(data)
+    splits = None if forget is None else requests.questions(corpus, _selector(forget))
+    start = requests.model_settings(_path(model), read)
+    request = requests.finetuning(
+        start, corpus, splits, training, name=name, seed=seed, factual=train_factual, save=save
+    )
+    trained = train(SubjectFolder(Path(output_dir)), request)
+    return Model(Path(output_dir), trained.steps, trained.stopped, splits.told if splits else ())
+
+
+def unlearn(
+    target: AnyModel,
+    *,
+    method: str,
+    data: Data,
+    forget: Data,
+    output_dir: Named,
+    retain: Data | None = None,
+    reference: AnyModel | None = None,
+    base: Named | None = None,
+    method_settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    save: str = "merged",
+    **settings: Any,
+) -> Model:
+    """Make a model forget a part of the data by one method.
+
+    `method_settings` are the method's own (`{"beta": 0.2}`); `settings` are `UnlearningSettings`. A target that began
+    as `builtin:tiny` has the rates that were found for it. `method="retrain"` makes a target of Vestige's again, as it
+    was made, less the forget set; one from elsewhere needs the model that it began with, `base`.
+    """
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.unlearn import unlearn as train
+
+    request, splits = _unlearning(
+        target, method, data, forget, retain, reference, settings,
+        base=None if base is None else fspath(base), method_settings=method_settings, seed=seed, save=save,
+    )  # fmt: skip
+    trained = train(SubjectFolder(Path(output_dir)), request)
+    return Model(Path(output_dir), trained.steps, trained.stopped, splits.told)
+
+
+def _unlearning(
+    target: AnyModel,
+    method: str,
+    data: Data,
+    forget: Data,
+    retain: Data | None,
+    reference: AnyModel | None,
+    settings: Mapping[str, Any],
+    **how: Any,
+) -> Any:
+    """The request of an unlearning, and the splits of the data."""
+    from vestige import requests
+
+    read, training = _apart(settings)
+    start = requests.model_settings(_path(target), read, as_made=True)
+    corpus, kept_back = _corpus(data), _selector(retain)
+    splits = requests.questions(corpus, _selector(forget), kept_back, models=[start.model])
+    frozen = None if reference is None else _path(reference)
+    request = requests.unlearning(start, corpus, splits, method, training, retain=kept_back, reference=frozen, **how)
+    return request, splits
+
+
+def calibrate(
+    target: AnyModel,
+    *,
+    method: str,
+    goal: str,
+    data: Data,
+    forget: Data,
+    output_dir: Named,
+    retain: Data | None = None,
+    reference: AnyModel | None = None,
+    method_settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    questions: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "Calibration":
+    """Find the learning rate at which a method reaches a goal best (`forget<=0.3`, or `retain>=0.95`).
+
+    `settings` are `CalibrateSettings` (`rates`, `strength`, `strengths`, `rungs`, `metric`) and `UnlearningSettings`,
+    `questions` those of the evaluation `qa`. The result names the chosen `rate`, whether the goal was `reached`, and
+    every candidate; its model lies in `CalibrationFolder(output_dir).candidate(rate, strength)`.
+    """
+    from vestige.evals.qa import QASettings
+    from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
+    from vestige.studies.calibrate import calibrate as search
+
+    searching = {key: settings.pop(key) for key in tuple(settings) if key in CalibrateSettings.model_fields}
+    unlearning, splits = _unlearning(
+        target, method, data, forget, retain, reference, settings, method_settings=method_settings, seed=seed
+    )
+    sought = CalibrateSettings.build({**searching, "goal": goal})
+    request = CalibrateRequest(unlearning, splits, QASettings.build(questions or {}), sought)
+    return search(Path(output_dir), request, workers=workers)
+
+
+def evaluate(
+    model: AnyModel,
+    *,
+    data: Data,
+    forget: Data | None = None,
+    retain: Data | None = None,
+    evals: Sequence[str] | Mapping[str, Mapping[str, Any]] = ("qa",),
+    output_dir: Named | None = None,
+    role: str = "base",
+    seed: int = 0,
+    **read: Any,
+) -> Results:
+    """Ask a model every question; without `forget` everything is one split.
+
+    `evals` are names of evaluations, or their settings by name: `{"choices": {"options": 6}}`. The evidence about a
+    model from elsewhere goes into `output_dir`, that about one of Vestige's into its own folder. `read` are
+    `ModelSettings`.
+    """
+    from vestige import requests
+    from vestige.artifacts.records import read_summary, result_rows
+    from vestige.steps.evaluate import evaluate as collect
+    from vestige.steps.evaluate import requests_of
+
+    reading, unknown = _apart(read)
+    path, settings = _path(model), _evals(evals)
+    corpus = _corpus(data)
+    splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
+    if unknown:
+        raise InputError(f"evaluate takes no setting {next(iter(unknown))!r}; those of an evaluation go into evals")
+    subject = requests.subject(path, reading, None if output_dir is None else fspath(output_dir), role=role)
+    folders = [collect(subject, request) for request in requests_of(splits, settings, seed)]
+    summaries = [read_summary(folder.summary(splits.forget)) for folder in folders]
+    return Results(tuple(result_rows(summaries)), tuple(folder.path for folder in folders), splits.told)
+
+
+def attack(
+    subject: AnyModel,
+    kind: str,
+    *,
+    data: Data,
+    forget: Data,
+    output_dir: Named | None = None,
+    n: int | None = None,
+    target: AnyModel | None = None,
+    retain: Data | None = None,
+    evals: Sequence[str] | Mapping[str, Mapping[str, Any]] = ("qa",),
+    role: str = "base",
+    seed: int = 0,
+    **settings: Any,
+) -> Results:
+    """Attack a model in memory, and ask it before and after what it was made to forget.
+
+    `kind` is `relearn` (on `n` items of `material="retain"`), `quantize` (to `n` bits), `in_context` (`n` retained
+    items before each question), `gcg`, or `prefix`, which needs the `target` (a prompt searched on `n` items).
+    `settings` are those of the relearning or the search. In the rows `attack` is empty before, and after names attack
+    and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
+    """
+    from vestige import requests
+    from vestige.artifacts.records import read_summary, result_rows
+    from vestige.attacks.planning import find_attack
+    from vestige.steps.attack import attack_summaries, run_attack
+    from vestige.steps.evaluate import evaluate_together, requests_of
+
+    attacker, (read, options) = find_attack(kind), _apart(settings)
+    amount = {} if n is None else {attacker.amount or "n": n}
+    path, evidence = _path(subject), None if output_dir is None else fspath(output_dir)
+    corpus, asked_by = _corpus(data), _evals(evals)
+    splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
+
+    def guide() -> Any:
+        beside = None if evidence is None else f"{evidence}/target"
+        return requests.subject(_path(target), read, beside, role="target")
+
+    planned = attacker.build({**amount, **options}, where=f"attack {kind}")
+    request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide if target is not None else None)
+    attacked = requests.subject(path, read, evidence, role=role)
+    folder = run_attack(attacked, request)
+    before = evaluate_together(attacked, requests_of(splits, request.evals, seed, request.attack.tested))
+    levels = [("", place, read_summary(place.summary(splits.forget))) for place in before]
+    for (point, _), (place, summary) in attack_summaries(attacked, folder, request).items():
+        levels.append((f"{request.attack.plan.name}, {point}", place, summary))
+    rows = [{**row, "attack": label} for label, _, summary in levels for row in result_rows([summary])]
+    notes = (*splits.told, *request.attack.notes)
+    return Results(tuple(rows), (folder.path, *(place.path for _, place, _ in levels)), notes)
+
+
+def audit(
+    *,
+    target: AnyModel,
+    unlearned: AnyModel,
+    data: Data,
+    forget: Data,
+    output_dir: Named,
+    retrained: AnyModel = (),
+    suppressed: AnyModel | None = None,
+    retain: Data | None = None,
+    holdout: Data | None = None,
+    alternatives: Data | None = None,
+    published: str | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    **settings: Any,
+) -> Audit:
+    """Say of each unlearned model whether it has forgotten: five claims, a verdict on each, with the evidence.
+
+    `unlearned` and `retrained` are a model each, or a list. Every model is asked and attacked in the same way and
+    compared with the `retrained` ones, which never knew; five of them are advised. `settings` are `AuditSettings`, the
+    margins `delta` and `delta_wide` among them. `quick` makes the smallest audit that can still fail a claim, which
+    says what it cannot decide. Of a pack the target must show the figures `published` of a model, by default of its
+    name ("none": of none). The work is done in `workers` processes. Raises PartialFailure where so much failed that
+    nothing can be judged.
+    """
+    from vestige.auditing.run import run_audit
+
+    request = _auditing(
+        target, unlearned, data, forget, retrained=retrained, suppressed=suppressed, retain=retain, holdout=holdout,
+        alternatives=alternatives, published=published, quick=quick, seed=seed, **settings,
+    )  # fmt: skip
+    judged = run_audit(Path(output_dir), request, workers=workers)
+    failed = {name: str(error) for name, error in judged.failed.items()}
+    return Audit(Path(output_dir), (judged.outcome,), failed, request.splits.told)
+
+
+def plan(*, data: Data, forget: Data, controls: int = 3, **settings: Any) -> "Foreseen":
+    """What an audit of these data with so many retrained models could decide, before anything is trained or asked.
+
+    `settings` are what `audit` takes besides models and folder.
+    """
+    from vestige.auditing.forecast import foresee_audit
+
+    retrained = [f"retrained {number}" for number in range(1, controls + 1)]
+    return foresee_audit(_auditing("target", "unlearned", data, forget, retrained=retrained, **settings))
+
+
+def _auditing(
+    target: AnyModel,
+    unlearned: AnyModel,
+    data: Data,
+    forget: Data,
+    *,
+    retrained: AnyModel = (),
+    suppressed: AnyModel | None = None,
+    retain: Data | None = None,
+    holdout: Data | None = None,
+    alternatives: Data | None = None,
+    published: str | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    **settings: Any,
+) -> "AuditRequest":
+    from vestige import requests
+    from vestige.auditing.request import named_models
+
+    read, options = _apart(settings)
+    models, controls = _paths(unlearned), _paths(retrained)
+    control = None if suppressed is None else _path(suppressed)
+    built, untested = requests.audit_settings(options, quick=quick, suppressed=control is not None)
+    return requests.audit(
+        named_models(_path(target), models, controls, control),
+        _corpus(data),
+        _selector(forget),
+        built,
+        read,
+        retain=_selector(retain),
+        holdout=_selector(holdout),
+        alternatives=_selector(alternatives),
+        published=published,
+        seed=seed,
+        untested=untested,
+    )
+
+
+def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: Any) -> Audit:
+    """Judge models by scores that were made elsewhere: a row for each answer, in the columns that docs/logs.md names.
+
+    `table` is a CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame. `margins` are those of `audit`
+    (`delta`, `delta_wide`). No model is loaded.
+    """
+    from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.scored import read_scores
+    from vestige.auditing.table import judge_table
+
+    source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
+    outcome = judge_table(
+        RunFolder(Path(output_dir)), read_scores(table), forget=forget, margins=margins, source=str(source)
+    )
+    return Audit(Path(output_dir), (outcome,), {})
+
+
+def read_audit(run: Named) -> Audit:
+    """The verdicts that a run holds, as they were judged; no model is loaded."""
+    from vestige.artifacts.audits import read_outcome, read_plan
+    from vestige.artifacts.layout import RunFolder
+
+    folders = list(RunFolder(Path(run)).audits())
+    if not folders:
+        raise InputError(f"{one_line(str(run), width=200)} holds no audit")
+    failed = {f"{f.subject}, {f.attack or 'as it is'}": f.reason for place in folders for f in read_plan(place).failed}
+    return Audit(Path(run), tuple(map(read_outcome, folders)), failed)
+
+
+def rejudge(run: Named, **margins: Any) -> Audit:
+    """Every audit in a run judged again from its answers, by other margins; no model is loaded."""
+    from vestige.auditing.run import rejudge as judge_again
+
+    judge_again(Path(run), margins)
+    return read_audit(run)
+
+
+def check_data(
+    *,
+    data: Data,
+    forget: Data,
+    output_dir: Named,
+    retain: Data | None = None,
+    alternatives: Data | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> "Soundness":
+    """Check whether the forget set can be answered without having seen it; `settings` are `SoundnessSettings`.
+
+    The result has a line for each check, and lies in soundness.json, where an audit of the folder reads it.
+    """
+    from vestige import requests
+    from vestige.artifacts.layout import RunFolder
+    from vestige.steps.check_data import check_data as check
+
+    corpus = _corpus(data)
+    request = requests.data_check(
+        corpus, _selector(forget), settings, retain=_selector(retain), alternatives=_selector(alternatives), seed=seed
+    )
+    return check(RunFolder(Path(output_dir)), request)
+
+
+def probe(
+    target: AnyModel,
+    unlearned: AnyModel,
+    *,
+    data: Data,
+    forget: Data,
+    output_dir: Named,
+    retain: Data | None = None,
+    searches: Sequence[str] = ("latent",),
+    placebos: Mapping[str, AnyModel] | None = None,
+    forget_n: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Holes:
+    """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
+
+    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`,
+    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent questions are made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both
+    brought is asked anew. `placebos` are models, by name, that know what the target knows.
+    """
+    from vestige import requests
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.core.text import closest
+    from vestige.data.probe_sources import probe_sources
+    from vestige.probes.adjacent import make_adjacent
+    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.latent import SEARCHES, search
+    from vestige.steps.subjects import Asked, asked_model
+    from vestige.studies.holes import OF_A_PROBE, HolesSettings
+
+    read, options = _apart(settings)
+    for key in options:
+        if key not in (*OF_A_PROBE, "embedder"):
+            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, [*OF_A_PROBE, 'embedder'])}")
+    for name in searches:
+        if name not in SEARCHES:
+            raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
+    probing = HolesSettings.build(options, where="settings of the probe")
+    probing.check()
+    sources = probe_sources(_source(data), _selector(forget), retain=_selector(retain), n_forget=forget_n)
+
+    def loaded(model: AnyModel) -> Asked:
+        return asked_model(requests.model_settings(_path(model), read), dtype=read.get("dtype"))
+
+    folder, corpus, device = ProbeFolder(Path(output_dir)), sources.corpus, read.get("device", "auto")
+    models = probing.taking_part(
+        folder, lambda: loaded(target), lambda: loaded(unlearned), lambda: corpus, seed=seed, device=device
+    )
+    near = probing.near(sources.splits, corpus.dataset, seed, sources.forget_texts, sources.retain_texts)
+    make_adjacent(folder, near)
+    for name in searches:
+        search(folder, models, name, probing.searching(tuple(searches), device))
+    controls = {name: loaded(model) for name, model in (placebos or {}).items()}
+    table = filter_holes(folder, FilterRequest(models, sources.forget, probing.filter, sources.retain, controls))
+    return Holes(folder.path, table, sources.splits.told)
 
 
 def study(
-    file: "Named | Mapping[str, Any]", *, output_dir: Named | None = None, jobs: int | None = None, run: bool = True
+    file: Named | Mapping[str, Any], *, output_dir: Named | None = None, jobs: int | None = None, run: bool = True
 ) -> StudyResults:
     """Make every cell of a study that is not there, or with `run=False` none, and read what there is.
 
@@ -548,115 +660,91 @@ def study(
     return StudyResults(opened.folder.path, now.done, now.cells, failed, rows)
 
 
-def read_audit(run: Named) -> Audit:
-    """The verdicts that a run holds, as they were judged; no model is loaded."""
-    from vestige.artifacts.audits import read_outcome, read_plan
-    from vestige.artifacts.layout import RunFolder
-
-    places = list(RunFolder(Path(run)).audits())
-    if not places:
-        raise InputError(f"{one_line(str(run), width=200)} holds no audit")
-    failed = {f"{f.subject}, {f.attack or 'as it is'}": f.reason for place in places for f in read_plan(place).failed}
-    return Audit(Path(run), tuple(map(read_outcome, places)), failed)
-
-
-def audit_splits(
-    corpus: "Corpus",
-    forget: str,
-    models: Sequence[str],
-    settings: "AuditSettings",
-    retain: str | None = None,
-    holdout: str | None = None,
-    alternatives: str | None = None,
-) -> "NamedSplits":
-    """What an audit of `models` asks: one retain set for all, without what any of them forgot besides.
-
-    `holdout` is a file of items that no model was taught, `alternatives` one of other answers to the forget questions.
-    """
-    from vestige.artifacts.records import forgotten_by
-    from vestige.data.alternatives import with_alternatives
-    from vestige.data.corpus import items_of, named_splits, refuse_nothing_kept, without
-
-    before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
-    found = named_splits(corpus, forget, retain=retain, before=before)
-    splits = with_alternatives(corpus, found, alternatives, n=settings.alternatives)
-    refuse_nothing_kept(corpus, splits)
-    if holdout is None:
-        return splits
-    items = items_of(corpus, holdout)
-    taught = [i for name, own in splits.splits.items() if name != "holdout" for i in own]
-    new = {i.id for i in without(items, taught)}
-    known = next((i for i in items if i.id not in new), None)
-    if known is not None:
-        raise InputError(
-            f"the question {one_line(known.question, width=60)!r} is in the holdout file and in another split; a "
-            "holdout item is one that no model was taught"
-        )
-    return replace(splits, splits={**splits.splits, "holdout": items})
-
-
-def _paths(models: "Named | Model | Sequence[Named | Model]") -> list[str]:
-    """One model or several, as paths; a text is one model and not a sequence of letters."""
-    return [_path(models)] if isinstance(models, str | PathLike | Model) else [_path(model) for model in models]
-
-
-def _path(model: "Named | Model") -> str:
-    if not isinstance(model, str | PathLike):
-        raise InputError(
-            f"a model is {type(model).__name__}; give its folder or its id on the hub. A model in memory goes into a "
-            "folder first, with its tokenizer: model.save_pretrained(folder), tokenizer.save_pretrained(folder)"
-        )
-    return fspath(model)
-
-
-def _corpus(data: "Named | SourceSettings") -> "Corpus":
-    from vestige.data.corpus import SourceSettings, open_corpus
-
-    if not isinstance(data, SourceSettings | str | PathLike):
-        raise InputError(
-            f"data is {type(data).__name__}; give a path, a dataset id of the hub, or SourceSettings. Rows in memory "
-            "go into a file first: pandas' to_json(path, orient='records', lines=True), datasets' to_json(path)"
-        )
-    return open_corpus(data if isinstance(data, SourceSettings) else SourceSettings(data=fspath(data)))
-
-
-def _evals(evals: "Sequence[str] | Mapping[str, Mapping[str, Any]]") -> "dict[str, Settings]":
-    from vestige.evals import find_eval
-
-    if not evals:
-        raise InputError("evals names no evaluation, so nothing would be asked")
-    given = evals if isinstance(evals, Mapping) else {name: {} for name in evals}
-    return {name: find_eval(name).SETTINGS.build(own, where=f"settings of {name}") for name, own in given.items()}
-
-
-def _model(
-    name: "Named | Model", device: str, dtype: str, trust_remote_code: bool, chat_template: str
-) -> "ModelSettings":
+def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings that say how a model is read, those that are given, and all others."""
     from vestige.models.load import ModelSettings
 
-    return ModelSettings(
-        model=_path(name),
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-        chat_template=chat_template,
-    )
+    reading = ModelSettings.model_fields.keys() - {"model"}
+    read = {name: value for name, value in settings.items() if name in reading and value is not None}
+    return read, {name: value for name, value in settings.items() if name not in reading}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
-    from pandas import DataFrame
-
-    return DataFrame(list(rows))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in HTML; every text in it, which may come from a model or a data set, is escaped."""
-    head = "".join(f"<th>{_safe(c)}</th>" for c in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _paths(models: AnyModel) -> list[str]:
+    """One model or a list of them, as paths; a text is one model and not a sequence of letters."""
+    return [_path(model) for model in models] if isinstance(models, list) or models == () else [_path(models)]
 
 
-def _safe(value: Any) -> str:
-    if value is None:
-        return ""
-    return html.escape(one_line(f"{value:.3g}" if isinstance(value, float) else str(value), width=300))
+def _path(model: AnyModel) -> str:
+    """The name of a model; one in memory is written to the cache once, under its digest."""
+    if isinstance(model, str | PathLike):
+        return fspath(model)
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from vestige.core.files import new_folder
+    from vestige.models.cache import cache_folder
+    from vestige.models.load import LoadedModel
+
+    # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
+    pair = model if isinstance(model, tuple) else (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    network, tokenizer = pair if len(pair) == 2 else (None, None)
+    if not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise InputError(
+            f"a model is {type(model).__name__}; give its folder, its id on the hub, or a transformers model in memory "
+            "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
+        )
+    folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
+    if not folder.exists():
+        with new_folder(folder) as written:
+            network.save_pretrained(written)
+            tokenizer.save_pretrained(written)
+    return str(folder)
+
+
+def _selector(items: Data | None) -> Any:
+    """What `forget`, `retain` and the like name: selectors, a file, or rows in memory, which become a file."""
+    return items if items is None else _file(items)
+
+
+def _file(rows: Data) -> str:
+    """A path or name as it is; rows in memory as a file of the cache, which is named by what it holds."""
+    if isinstance(rows, str | PathLike):
+        return fspath(rows)
+    from vestige.core.files import json_line, write_text
+    from vestige.core.ids import content_id
+    from vestige.models.cache import cache_folder
+
+    if hasattr(rows, "to_json") and hasattr(rows, "columns"):  # a DataFrame; NaN becomes null
+        text = rows.to_json(orient="records", lines=True, force_ascii=False)
+    elif hasattr(rows, "to_list") or _are_rows(rows):  # a datasets.Dataset, or dicts
+        text = "".join(json_line(row) for row in (rows.to_list() if hasattr(rows, "to_list") else rows))
+    else:
+        raise InputError(
+            f"data is {type(rows).__name__}; give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
+            "a datasets.Dataset), or SourceSettings"
+        )
+    path = cache_folder() / "in-memory" / f"rows-{content_id(text)}.jsonl"
+    if not path.exists():
+        write_text(path, text)
+    return str(path)
+
+
+def _are_rows(rows: Any) -> bool:
+    return isinstance(rows, Sequence) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
+
+
+def _source(data: Data) -> "SourceSettings":
+    from vestige.data.corpus import SourceSettings
+
+    return data if isinstance(data, SourceSettings) else SourceSettings(data=_file(data))
+
+
+def _corpus(data: Data) -> "Corpus":
+    from vestige.data.corpus import open_corpus
+
+    return open_corpus(_source(data))
+
+
+def _evals(evals: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> Any:
+    from vestige import requests
+
+    return requests.evaluations(evals if isinstance(evals, Mapping) else {name: {} for name in evals})

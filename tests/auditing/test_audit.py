@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import audited
-import vestige
 from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
@@ -627,22 +626,6 @@ def test_several_wordings_are_one_fact_in_a_plan_too():
     settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
     found = foresee_audit(AuditRequest((), splits, settings))
     assert (found.facts, found.wordings) == (20, 2.0)
-
-
-def test_the_example_of_the_handbook_runs(made, tmp_path):
-    for name, items in {"qa": audited.ITEMS, "forget": audited.FORGET}.items():
-        rows = ({"question": i.question, "answer": i.answer, "edge": i.edge} for i in items)
-        write_jsonl(tmp_path / f"{name}.jsonl", rows)
-    target, control, _, unlearned = (m.model for m in audited.models(made))
-    corpus = vestige.open_corpus(vestige.SourceSettings(data=str(tmp_path / "qa.jsonl")))
-    request = vestige.AuditRequest(
-        models=vestige.named_models(target, [unlearned], [control]),
-        splits=vestige.named_splits(corpus, str(tmp_path / "forget.jsonl")),
-        settings=vestige.AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), max_new_tokens=4),
-    )
-    found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)
-    assert [(v.subject, v.claim) for v in found.outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
-    assert vestige.rejudge(tmp_path / "run", {"delta": 0.2})[0].thresholds["delta"] == 0.2
 
 
 def test_forms_count_as_left_out_only_where_free_replies_are_asked_for():

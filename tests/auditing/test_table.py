@@ -63,7 +63,7 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
     audit = vestige.judge(table(model("leaky", "unlearned", 0.4, seed=12)), output_dir=tmp_path)
     assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fails"
-    (again,) = vestige.rejudge(tmp_path, {"delta": 0.6, "delta_wide": 0.6})
+    (again,) = vestige.rejudge(tmp_path, delta=0.6, delta_wide=0.6).outcomes
     assert next(v.outcome for v in again.verdicts if v.claim == "not expressed") == "holds"
     assert again.first is not None
     page = (vestige.read_audit(tmp_path).report()).read_text()

@@ -4,11 +4,15 @@ import json
 import re
 
 import pytest
+from datasets import Dataset
+from pandas import DataFrame
 from tests.judges.faulty_server import serving
 from tests.probed import make_probed, verdict
 
 from vestige import api
 from vestige.core.errors import InputError
+from vestige.data.loaders import load_items
+from vestige.models.load import ModelSettings, load
 
 QUICK = {"relearn": (), "in_context": (), "quantize": (8,), "suppress": False, "max_new_tokens": 4}
 
@@ -101,12 +105,54 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
     with pytest.raises(InputError, match="holds no audit"):
         api.read_audit(tmp_path)
     with pytest.raises(InputError, match="data is list; give a path"):
-        api.evaluate(taught / "target", data=[{"question": "q", "answer": "a"}])
+        api.evaluate(taught / "target", data=["a question"])
     with pytest.raises(InputError, match="a model is object; give its folder"):
         api.evaluate(object(), data=data["data"])
+    with pytest.raises(InputError, match="evaluate takes no setting 'epochs'"):
+        api.evaluate(taught / "target", data=data["data"], epochs=3)
     with pytest.raises(InputError, match=r"^settings of the audit: delta \(0.5\) is above delta_wide \(0.2\)"):
         api.audit(target="a", unlearned="b", **data, output_dir=tmp_path / "x", delta=0.5)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_rows_and_models_in_memory_are_what_their_files_are(taught, data, tmp_path, monkeypatch, few_resamples):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "cache"))
+    rows = [{"question": i.question, "answer": i.answer, "note": None} for i in load_items(data["data"])]
+    asked = {"evals": {"qa": {"max_new_tokens": 4}}, "output_dir": tmp_path / "evidence"}
+    target = taught / "target/model"
+    on_file = api.evaluate(target, data=data["data"], **asked)
+    for same in (rows, DataFrame(rows), Dataset.from_list(rows)):
+        assert api.evaluate(target, data=same, **asked).rows == on_file.rows
+    loaded = load(ModelSettings(model=str(target), device="cpu"))
+    pair = (loaded.model, loaded.tokenizer)
+    forgotten = {"data": rows, "forget": DataFrame(rows[:4])}
+    # The same weights and tokeniser: the same digest, in a folder of the cache that is written once.
+    in_memory = api.evaluate(pair, **forgotten, **{**asked, "output_dir": tmp_path / "other"})
+    folder = next(p for p in (tmp_path / "cache/in-memory").iterdir() if p.is_dir())
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    on_disk = api.evaluate(target, data=data["data"], forget=data["forget"], **asked)
+    values = [[row["value"] for row in results.rows] for results in (in_memory, on_disk)]
+    assert values[0] == values[1]
+    api.evaluate(loaded, **forgotten, **{**asked, "output_dir": tmp_path / "other"})
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_data_is_checked_an_audit_planned_and_a_rate_calibrated(taught, data, tmp_path, monkeypatch, few_resamples):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "cache"))
+    rows = [{"question": i.question, "answer": i.answer} for i in load_items(data["data"])]
+    checked = api.check_data(data=rows, forget=rows[:5], output_dir=tmp_path / "run", permutations=2000)
+    assert (tmp_path / "run/soundness.json").exists()
+    assert checked.lines
+    plan = api.plan(**data, controls=3, quantize=(8,))
+    assert (plan.controls, plan.facts) == (3, 4)
+    searched = {"rates": (1e-4, 1e-2), "rungs": 1, "questions": {"max_new_tokens": 4}, "epochs": 1, "workers": 1}
+    calibration = api.calibrate(
+        taught / "target", method="ga", goal="forget<=0.9", **data, output_dir=tmp_path / "rates", **searched
+    )
+    assert calibration.goal == "forget<=0.9"
+    assert [c.rate for c in calibration.candidates] == [1e-4, 1e-2]
 
 
 def test_what_a_model_or_a_data_set_says_is_shown_as_text():

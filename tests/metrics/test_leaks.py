@@ -4,7 +4,6 @@ import time
 import numpy as np
 import pytest
 
-import vestige
 from vestige.metrics.leaks import LEAK, Misjudged, corrected_share, leak_score
 
 
@@ -249,7 +248,7 @@ ANSWER = "The father of Hsiao Yun-Hwa is a civil engineer."
     ],
 )
 def test_without_a_fact_only_what_the_answer_says_beyond_the_question_counts(reply, leak):
-    assert (vestige.leak_score(reply, ANSWER, question=QUESTION) >= LEAK) is leak
+    assert (leak_score(reply, ANSWER, question=QUESTION) >= LEAK) is leak
 
 
 def test_names_and_numbers_count_more_than_other_words():

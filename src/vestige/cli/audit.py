@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.api import audit_splits, read_audit
+from vestige.api import read_audit
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
@@ -121,11 +121,12 @@ class Questions:
     def splits(self, given: Given, models: "Sequence[AuditedModel]", settings: "AuditSettings") -> "NamedSplits":
         """The items in their splits; prints what was noted on them."""
         from vestige.data.corpus import open_corpus
+        from vestige.requests import audit_questions
 
         source = source_from(given, self.data or _given("--data, or a file with --retain,", self.retain))
         corpus, forget = open_corpus(source), _given("--forget", self.forget)
         names = [m.model for m in models]
-        return say_notes(audit_splits(corpus, forget, names, settings, self.retain, self.holdout, self.alternatives))
+        return say_notes(audit_questions(corpus, forget, names, settings, self.retain, self.holdout, self.alternatives))
 
 
 @command(AUDIT, SOURCE, MODEL)

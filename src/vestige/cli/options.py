@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.api import unlearning_defaults
 from vestige.cli.command import Given, Part
 from vestige.cli.output import say
 from vestige.core.errors import InputError
@@ -230,7 +229,7 @@ def say_factual(corpus: "Corpus", *, taught: bool) -> None:
 
 def finetuning(given: Given, model: str) -> "TrainingSettings":
     """The settings of a training on answers; `builtin:tiny` has those that were found for it."""
-    from vestige.studies.presets import TINY_FINETUNE
+    from vestige.requests import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     return given.build(TrainingSettings, TINY_FINETUNE.identity() if model == "builtin:tiny" else {})
@@ -255,6 +254,7 @@ def unlearning_from(
     from vestige.artifacts.records import forgotten_by
     from vestige.data.corpus import named_splits, open_corpus, read_idk, refuse_nothing_found
     from vestige.methods import METHODS, PRESETS, find_method
+    from vestige.requests import TINY, tiny_unlearning
     from vestige.steps.unlearn import unlearn_request
     from vestige.training.settings import UnlearningSettings
 
@@ -274,7 +274,7 @@ def unlearning_from(
         target,
         splits,
         words.method,
-        lambda began: given.build(UnlearningSettings, unlearning_defaults(began, words.method)),
+        lambda began: given.build(UnlearningSettings, tiny_unlearning(words.method) if began == TINY else {}),
         method_settings=given.part(words.method),
         seed=seed,
         reference=words.reference,
@@ -298,8 +298,8 @@ def _recipe(
     """For a method that trains from the start, how: as the target was trained, or with --base by the settings given."""
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
+    from vestige.requests import TINY_FINETUNE
     from vestige.steps.controls import recipe_from, recipe_without
-    from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings, UnlearningSettings
 
     method = find_method(name)

@@ -23,9 +23,10 @@ from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
+from vestige.requests import TINY_FINETUNE, tiny_unlearning
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.runner import Report, State, Task, run_tasks
-from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, tiny_unlearning
+from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT
 from vestige.training.settings import UnlearningSettings
 
 if TYPE_CHECKING:

@@ -5,29 +5,10 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from itertools import combinations
-from typing import Any
 
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.text import closest
-from vestige.training.settings import TrainingSettings
-
-TINY_FINETUNE = TrainingSettings(
-    epochs=40,
-    batch_size=16,
-    learning_rate=1.5e-3,
-    schedule="one_cycle",
-    warmup_epochs=4.0,
-    weight_decay=0.01,
-    loss_on="all",
-    bucket=True,
-    stop_when_exact=True,
-    lora_rank=0,
-)
-"""Learns sample dataset 1 and the factual questions to the last answer; docs/models.md has the trials."""
-
-TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
-"""Learning rates for one contract of 20 questions and 20 epochs, one a method."""
 
 DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
 """Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
@@ -71,15 +52,6 @@ rounding to 8 bits, which changes nothing, and the reversed question. Of no use 
 the question and statements with a gap, which it was never taught to read; and the membership scores min_k_plus and
 reference, which five controls tell apart so badly that no model could be shown to be like them.
 """
-
-
-def tiny_unlearning(method: str) -> dict[str, Any]:
-    """The settings in which unlearning the tiny model differs from PISTOL's: all parameters, and a rate that suits it.
-
-    A method without a rate of its own here keeps the default, and needs `--set learning_rate=...`.
-    """
-    rate = {"learning_rate": TINY_RATES[method]} if method in TINY_RATES else {}
-    return {"lora_rank": 0, **rate}
 
 
 STUDIES = {

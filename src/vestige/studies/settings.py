@@ -12,8 +12,9 @@ from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
 from vestige.models.address import is_address
+from vestige.requests import TINY_FINETUNE
 from vestige.studies.halving import parse_goal
-from vestige.studies.presets import PAPER_RATES, TINY_FINETUNE
+from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ATTACKS = {
