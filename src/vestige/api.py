@@ -592,8 +592,9 @@ def probe(
     """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
 
     `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`,
-    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent questions are made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both
-    brought is asked anew. `placebos` are models, by name, that know what the target knows.
+    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent questions are
+    made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both brought is
+    asked anew. `placebos` are models, by name, that know what the target knows.
     """
     from vestige import requests
     from vestige.artifacts.layout import ProbeFolder
