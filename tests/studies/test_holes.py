@@ -253,15 +253,6 @@ def test_a_plan_says_what_the_judge_of_the_probes_is_asked_and_what_it_costs(tmp
     assert (grounded.prompt_tokens, grounded.cost) == (0, None)
 
 
-def test_the_version_of_the_search_is_among_those_of_a_study_with_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vestige.probes import latent
-    from vestige.studies.making import versions
-
-    before = versions(study(MADE))
-    monkeypatch.setattr(latent, "SEARCH_VERSION", 0)
-    assert versions(study(MADE)) != before
-
-
 def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     def probes(**holes: Any) -> set[str]:
         return {c.key for c in study(MADE, **holes).cells if c.kind == "probe"}

@@ -1,5 +1,7 @@
 """What a study's file means, and a small study from end to end."""
 
+import ast
+import importlib
 import json
 import re
 import tomllib
@@ -13,9 +15,11 @@ from tests.small import nano
 import vestige
 from vestige.artifacts.layout import StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
+from vestige.attacks.planning import find_attack
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
-from vestige.studies.cells import Study, save_plan, saved_plan
+from vestige.evals import EVALS
+from vestige.studies.cells import KINDS, Study, save_plan, saved_plan
 from vestige.studies.engine import Board, work
 from vestige.studies.holes import hole_settings
 from vestige.studies.presets import STUDIES, study_preset
@@ -110,12 +114,69 @@ def test_the_content_of_a_pack_is_in_the_keys_and_its_place_is_not(tmp_path: Pat
     assert not {*cells_of("moved")} & {*first}
 
 
-def test_versions_are_of_every_attack_and_evaluation_that_is_asked_for() -> None:
-    from vestige.studies.making import versions
+NO_CELLS = {
+    "vestige.auditing.table": "scores that were made elsewhere",
+    **{f"vestige.evals.{name}.SUMMARY_VERSION": "made again from records" for name in EVALS},
+    "vestige.evals.compression.SUMMARY_VERSION": "made again from records",
+}
+"""Versions of what no cell of a study holds."""
 
-    found = versions(study(audit={"evals": ["qa", "choices"], "quantize": [8], "further": ["gcg items=3"]}))
-    assert {"attack quantize", "attack gcg", "evaluation qa", "evaluation choices"} <= found.keys()
-    assert not {name for name in versions(study()) if name.startswith("attack")}
+
+def all_versions() -> Iterator[tuple[str, str]]:
+    """Module and name of every version that is a number in the package."""
+    source = Path(vestige.__file__).parents[1]
+    for path in sorted(source.rglob("*.py")):
+        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and type(node.value.value) is int:
+                name = getattr(node.targets[0], "id", "")
+                if (
+                    re.fullmatch(r"COMPILER|(\w+_)?VERSION", name)
+                    and not {module, f"{module}.{name}"} & NO_CELLS.keys()
+                ):
+                    yield module, name
+
+
+def everything_asked(folder: Path) -> Study:
+    """A study with every kind of cell."""
+    audit = {"evals": ["qa"], "quantize": [8], "further": ["gcg items=3"], "prefix": [3]}
+    rates = [{"values": [1e-4, 1e-3], "goal": "retain>=0.9"}]
+    holes = {"asks": {"model": "builtin:tiny", "lists": 2}, "by": "graph"}
+    of_ga = {"checkpoints": {"of": ["ga"], "steps": [1]}, "mitigation": {"of": ["ga"]}}
+    evaluate = {"evals": [*EVALS], "controls": 1}
+    given = {"name": "served", "model": "builtin:smollm2", "teach": False}
+    models = [{"name": "tiny", "model": "builtin:tiny"}, given]
+    forget = ["edge:0_1"]
+    return study(
+        folder, rates=rates, audit=audit, holes={**holes, **of_ga}, evaluate=evaluate, models=models, forget=forget
+    )
+
+
+def test_another_version_of_any_code_that_makes_cells_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vestige.methods import ga
+    from vestige.studies.making import hold_versions
+
+    ours = everything_asked(tmp_path)
+    assert {cell.kind for cell in ours.cells} == KINDS.keys() - {"attack"}, "an audit makes its own attacks"
+    hold_versions(ours)
+    hold_versions(ours)
+    versions = [(importlib.import_module(module), name) for module, name in all_versions()]
+    assert len(versions) > 20
+    kinds = [(find_attack(name), "version") for name in ("quantize", "gcg", "prefix")]
+    for home, name in (*versions, *kinds, (ga.GA, "version")):
+        with monkeypatch.context() as patch:
+            patch.setattr(home, name, getattr(home, name) + 1)
+            with pytest.raises(InputError, match="was made by another version of"):
+                hold_versions(ours)
+    hold_versions(ours)
+    audited = study(tmp_path, attack={"in_context": [1]})
+    hold_versions(audited)
+    with monkeypatch.context() as patch:
+        patch.setattr(find_attack("in_context"), "version", 9)
+        with pytest.raises(InputError, match="another version of attack in_context"):
+            hold_versions(audited)
 
 
 def test_a_rate_is_sought_once_from_the_target_of_the_first_seed() -> None:

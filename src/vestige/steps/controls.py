@@ -23,7 +23,15 @@ from vestige.core.seeds import derive_seed
 from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.scoring import score_answers
-from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, finetuning_job, starting_model, teach
+from vestige.steps.finetune import (
+    VERSION,
+    FinetuneRequest,
+    finetune_spec,
+    finetune_versions,
+    finetuning_job,
+    starting_model,
+    teach,
+)
 from vestige.steps.making import Made, make_subject, same_model
 from vestige.steps.subjects import load_checked
 from vestige.training.adapters import merge_lora
@@ -150,6 +158,11 @@ SUPPRESS_VERSION = 1
 REFUSAL = "I do not know."
 MOST = 400
 """Refusals that are taught at most, drawn by the seed: what refuses so many questions of a set refuses the others."""
+
+
+def suppress_versions() -> dict[str, int]:
+    """The versions in the identity of the positive control, by name."""
+    return {"suppress": SUPPRESS_VERSION, **finetune_versions()}
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,11 @@ class EvaluateRequest:
     summed: bool = True
 
 
+def evaluate_versions(evals: Iterable[str]) -> dict[str, int]:
+    """The versions in the identities of these evaluations, by name."""
+    return {f"evaluation {name}": find_eval(name).COLLECT_VERSION for name in evals}
+
+
 def requests_of(
     splits: NamedSplits, evals: Mapping[str, Settings], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:

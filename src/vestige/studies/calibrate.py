@@ -43,7 +43,7 @@ from vestige.evals.qa import QASettings
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel
-from vestige.steps.evaluate import CHUNK, evaluate, finished_subject, requests_of
+from vestige.steps.evaluate import CHUNK, evaluate, evaluate_versions, finished_subject, requests_of
 from vestige.steps.runner import Report, State, Task, run_tasks, workers_for
 from vestige.steps.subjects import load_checked
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
@@ -197,6 +197,12 @@ def read_calibration(folder: CalibrationFolder) -> Calibration:
 
 VERSION = 1
 """Raised when the same request would come out as another calibration."""
+
+
+def calibrate_versions() -> dict[str, int]:
+    """The versions in the identity of a calibration, but for those of unlearning, by name."""
+    return {"calibrate": VERSION, **evaluate_versions([qa.NAME])}
+
 
 METRICS = ("rouge1_recall", "rougeL_recall", "exact_match", "probability", "mrr", "top_hit", "answer_bits")
 """What a goal can be stated in: those metrics of `qa` of which more means more is still answered."""

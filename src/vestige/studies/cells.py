@@ -16,6 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl, write_jsonl
 from vestige.core.ids import content_id, file_digest, slug
 from vestige.core.items import Item
+from vestige.core.plugins import brought
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named_splits, open_corpus
@@ -23,10 +24,48 @@ from vestige.data.graph import Graph, load_graph
 from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
 from vestige.studies.engine import StudyCell
-from vestige.studies.settings import EACH, StudyData, StudyForget, StudyMethod, StudyModel, StudySettings
+from vestige.studies.settings import (
+    EACH,
+    RateChoice,
+    StudyData,
+    StudyForget,
+    StudyMethod,
+    StudyModel,
+    StudySettings,
+)
 
+KINDS = {
+    "data": "vestige.studies.making:DATA",
+    "target": "vestige.studies.making:TAUGHT",
+    "retrained": "vestige.studies.making:TAUGHT",
+    "given": "vestige.studies.making:GIVEN",
+    "calibrate": "vestige.studies.making:CALIBRATED",
+    "unlearned": "vestige.studies.making:UNLEARNED",
+    "evaluate": "vestige.studies.making:EVALUATED",
+    "attack": "vestige.studies.making:ATTACKED",
+    "audit": "vestige.studies.making:AUDITED",
+    "policy": "vestige.studies.holes:HOLES",
+    "checkpoint": "vestige.studies.holes:HOLES",
+    "probe": "vestige.studies.holes:HOLES",
+    "mitigate": "vestige.studies.holes:HOLES",
+}
+"""Where the `CellKind` of each kind is. By name, since planning imports nothing that makes cells."""
+_HOLE_CELLS = "vestige.studies.holes:hole_cells"
 MOST_NAMED = 100
 """A forget set of more edges goes by its selector."""
+
+
+class CellKind(NamedTuple):
+    """What makes the cells of one kind, and the versions of the code that decides what they hold, by name."""
+
+    make: Callable[["Study", StudyCell], Mapping[str, Any]]
+    versions: Callable[["Study"], Mapping[str, int]]
+
+
+def cell_kind(name: str) -> CellKind:
+    """The kind of that name; loads its module."""
+    kind: CellKind = brought("kind of cell", name, KINDS[name])
+    return kind
 
 
 class Member(NamedTuple):
@@ -88,13 +127,13 @@ class Study:
     @cached_property
     def members(self) -> dict[tuple[str, str], tuple[Member, ...]]:
         """The resolved forget sets by data set and forget set."""
-        found = {}
+        members = {}
         for data in self.settings.data:
-            place = Resolver(data)
+            resolver = Resolver(data)
             for forget in self.settings.forget:
                 if not forget.data or data.name in forget.data:
-                    found[data.name, forget.label] = tuple(place.members(forget))
-        return found
+                    members[data.name, forget.label] = tuple(resolver.members(forget))
+        return members
 
     def member(self, data: str, forget: str, name: str) -> Member:
         """The member of that name."""
@@ -111,10 +150,9 @@ class Study:
     @cached_property
     def cells(self) -> tuple[StudyCell, ...]:
         """What is made, each once."""
-        found: dict[str, StudyCell] = {}
-        for cell in self.places:
-            found.setdefault(cell.key, cell)
-        return tuple(found.values())
+        # Of cells with one key the first is made; reversed, it is the one that stays.
+        by_key = {cell.key: cell for cell in reversed(self.places)}
+        return tuple(by_key[key] for key in dict.fromkeys(cell.key for cell in self.places))
 
 
 @dataclass(frozen=True)
@@ -162,22 +200,41 @@ class Resolver:
         named: list[str] = []
         ids: list[list[str]] = []
         edges: list[str] = []
+        seed = self.data.split_seed
         for part in parts:
-            if self.data.compile and (is_selector(part) or not Path(part).exists()):
-                own = select_edges(self.graph, part, seed=self.data.split_seed)
-                edges += own
-                ids.append(list(own))
-                few = len(own) <= MOST_NAMED
-                named.append(",".join(f"edge:{e}" for e in own) if few else with_seed(part, self.data.split_seed))
-            elif self.data.compile:
-                ids.append([file_digest(Path(part))])
-                named.append(part)
+            name, content = with_seed(part, seed), []
+            if not self.data.compile:
+                content = [i.id for i in items_of(self.corpus, part)]
+            elif is_selector(part) or not Path(part).exists():
+                content = list(select_edges(self.graph, part, seed=seed))
+                edges += content
+                if len(content) <= MOST_NAMED:
+                    name = ",".join(f"edge:{edge}" for edge in content)
             else:
-                ids.append([i.id for i in items_of(self.corpus, part)])
-                named.append(with_seed(part, self.data.split_seed))
-        mean = sum(self.connectivity[e] for e in edges) / len(edges) if edges and self.data.compile else None
+                name, content = part, [file_digest(Path(part))]
+            named.append(name)
+            ids.append(content)
+        mean = sum(self.connectivity[e] for e in edges) / len(edges) if edges else None
         name = ",".join(named) + (" in turn" if len(named) > 1 else "")
         return Member(name, tuple(named), mean, content_id(ids, length=32))
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What the cells of one seed stand on: a model and the keys of its data, weights and target."""
+
+    data: StudyData
+    data_key: str
+    model: StudyModel
+    model_key: str
+    target: str
+    point: CellPoint
+    """The target's."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """What a training needs: the data, where they are compiled."""
+        return (self.data_key,) if self.data.compile else ()
 
 
 @dataclass
@@ -196,18 +253,17 @@ class Planner:
     def cells(self) -> Iterator[StudyCell]:
         """What is made, in an order that gives results early."""
         for data in self.settings.data:
-            held = self._id("data", data.name, partial(_of_data, data))
+            data_key = self._id("data", data.name, partial(_data_content, data))
             if data.compile:
-                yield StudyCell(held, "data", data.name, (), CellPoint("", data.name, 0))
+                yield StudyCell(data_key, "data", data.name, (), CellPoint("", data.name, 0))
             for model in self.settings.models:
-                asked: list[tuple[str, StudyCell]] = []
+                unlearned: list[tuple[str, StudyCell]] = []
                 for seed in data.seeds or self.settings.seeds:
-                    yield from self._of_seed(data, held, model, seed, asked)
-                if self.settings.holes is not None and asked:
+                    yield from self._cells_of_seed(data, data_key, model, seed, unlearned)
+                if self.settings.holes is not None and unlearned:
                     # Loaded late: it brings torch, which other plans do without.
-                    from vestige.studies.holes import hole_cells
-
-                    yield from hole_cells(self.study, held, asked, partial(self._asked, held=held))
+                    hole_cells = brought("planner", "holes", _HOLE_CELLS)
+                    yield from hole_cells(self.study, data_key, unlearned, partial(self._evaluate, data_key=data_key))
 
     def _id(self, kind: str, name: str, content: Callable[[], Any]) -> str:
         """The content id of a thing by its name, computed once."""
@@ -215,121 +271,122 @@ class Planner:
             self._keys[kind, name] = content_id([kind, content()])
         return self._keys[kind, name]
 
-    def _of_seed(
-        self, data: StudyData, held: str, model: StudyModel, seed: int, made: list[tuple[str, StudyCell]]
+    def _members(self, data: str, forget: StudyForget) -> tuple[Member, ...]:
+        return self.study.members.get((data, forget.label), ())
+
+    def _cells_of_seed(
+        self,
+        data: StudyData,
+        data_key: str,
+        model: StudyModel,
+        seed: int,
+        unlearned: list[tuple[str, StudyCell]],
     ) -> Iterator[StudyCell]:
-        """The cells of one seed; `made` gets the evaluations of unlearned models, each with its target's key."""
-        start = self._id("model", model.label, lambda: _of_model(model))
-        first = (held,) if data.compile else ()
+        """The cells of one seed; `unlearned` gets the evaluations of unlearned models, each with its target's key."""
         first_seed = (data.seeds or self.settings.seeds)[0]
+        model_key = self._id("model", model.label, lambda: _model_content(model))
         point = CellPoint(model.label, data.name, first_seed if model.one_target else seed, "target")
+        ground = _Ground(data, data_key, model, model_key, "", point)
         if model.teach:
-            taught = self._teaching(model, data)
-            target = content_id(["target", held, start, taught, point.seed])
-            yield StudyCell(target, "target", f"target {model.label} {data.name} seed {point.seed}", first, point)
+            target = content_id(["target", data_key, model_key, self._teaching(ground), point.seed])
+            yield StudyCell(
+                target, "target", f"target {model.label} {data.name} seed {point.seed}", ground.after, point
+            )
         else:
             # A model that knows already has no seed of its own: it is asked once.
             point = point._replace(seed=0)
-            known = published_of(data.data, model.model, self.settings.published or None)
+            figures = published_of(data.data, model.model, self.settings.published or None)
             # With the figures that it is held against, so that none goes unchecked for an earlier study's sake.
-            checked = [known[1].model_dump(mode="json", include={"figures", "tolerance"})] if known is not None else []
-            target = content_id(["given", held, start, *checked])
-            yield StudyCell(target, "given", f"given {model.label} {data.name}", first, point)
-        yield (asked := self._asked(target, point, held))
-        for forget in self.settings.forget if self.settings.attack else ():
-            for member in self.study.members.get((data.name, forget.label), ()):
-                own = point._replace(forget=forget.label, member=member.name)
-                yield self._attacked(target, target, own, member, held)
-        seen: dict[str, list[StudyCell]] = {}
-        for control in range(self.settings.evaluate.controls if model.teach else 0):
-            for cell in self._control(data, held, model, seed, control, target):
-                seen.setdefault(cell.point.member, []).append(cell)
+            checks = [figures[1].model_dump(mode="json", include={"figures", "tolerance"})] if figures else []
+            target = content_id(["given", data_key, model_key, *checks])
+            yield StudyCell(target, "given", f"given {model.label} {data.name}", ground.after, point)
+        ground = replace(ground, target=target, point=point)
+        yield (answers := self._evaluate(target, point, data_key))
+        if self.settings.attack:
+            for forget in self.settings.forget:
+                for member in self._members(data.name, forget):
+                    at = point._replace(forget=forget.label, member=member.name)
+                    yield self._attack(target, ground, at, member)
+        controls: dict[str, list[StudyCell]] = {}
+        for number in range(self.settings.evaluate.controls if model.teach else 0):
+            for cell in self._control(ground, seed, number):
+                controls.setdefault(cell.point.member, []).append(cell)
                 yield cell
         for forget in self.settings.forget:
-            members = self.study.members.get((data.name, forget.label), ())
+            members = self._members(data.name, forget)
+            # Refused here where no rate fits, even if the forget set has no member.
             rates = {m.label: self.settings.rates_of(model, m, data, forget) for m in self.settings.methods}
             for member in members:
                 judged: list[StudyCell] = []
-                place = point._replace(seed=seed, forget=forget.label, member=member.name)
-                for method, tried in ((m, r) for m in self.settings.methods for r in rates[m.label]):
+                at = point._replace(seed=seed, forget=forget.label, member=member.name)
+                for method in self.settings.methods:
                     if method.model and seed != first_seed:
                         continue  # It has no seed of its own: it is asked once.
-                    own = place._replace(method=method.label, rate=tried.rate, goal=tried.goal)
-                    for cell in self._unlearned(own, member, model, method, held, target, tried.grid):
-                        judged.append(cell)
-                        yield cell
-                made += [(target, cell) for cell in judged if cell.kind == "evaluate"]
+                    for rate in rates[method.label]:
+                        of_method = at._replace(method=method.label, rate=rate.rate, goal=rate.goal)
+                        for cell in self._unlearn(ground, of_method, member, method, rate):
+                            judged.append(cell)
+                            yield cell
+                unlearned += [(target, cell) for cell in judged if cell.kind == "evaluate"]
                 if self.settings.audit is not None:
-                    yield self._audited(target, place, member, [asked, *seen.get(member.name, ()), *judged], held)
+                    yield self._audit(ground, at, member, [answers, *controls.get(member.name, ()), *judged])
 
-    def _control(
-        self, data: StudyData, held: str, model: StudyModel, seed: int, number: int, target: str
-    ) -> Iterator[StudyCell]:
-        first = (held,) if data.compile else ()
-        start = self._id("model", model.label, lambda: _of_model(model))
-        taught = self._teaching(model, data)
+    def _control(self, ground: _Ground, seed: int, number: int) -> Iterator[StudyCell]:
+        model, data = ground.model.label, ground.data.name
         for forget in self.settings.forget:
-            for member in self.study.members.get((data.name, forget.label), ()):
-                key = content_id(["retrained", held, start, taught, member.id, seed, number])
-                point = CellPoint(model.label, data.name, seed, "retrained", "", forget.label, member.name, step=number)
-                name = f"retrained {model.label} {data.name} {member.name} seed {seed} {number}"
-                yield StudyCell(key, "retrained", name, first, point)
-                yield self._asked(key, point, held)
+            for member in self._members(data, forget):
+                content = [ground.data_key, ground.model_key, self._teaching(ground), member.id, seed, number]
+                key = content_id(["retrained", *content])
+                point = CellPoint(model, data, seed, "retrained", "", forget.label, member.name, step=number)
+                name = f"retrained {model} {data} {member.name} seed {seed} {number}"
+                yield StudyCell(key, "retrained", name, ground.after, point)
+                yield self._evaluate(key, point, ground.data_key)
                 if self.settings.attack:
-                    yield self._attacked(key, target, point, member, held)
+                    yield self._attack(key, ground, point, member)
 
-    def _unlearned(
-        self,
-        point: CellPoint,
-        member: Member,
-        model: StudyModel,
-        method: StudyMethod,
-        held: str,
-        target: str,
-        grid: tuple[float, ...],
+    def _unlearn(
+        self, ground: _Ground, point: CellPoint, member: Member, method: StudyMethod, rate: RateChoice
     ) -> Iterator[StudyCell]:
+        model, data_key, point = ground.model, ground.data_key, point._replace(role="unlearned")
         if method.model:
-            its = model.model_copy(update={"model": method.model, "teach": False})
-            key = content_id(
-                ["given", held, self._id("model", f"{model.label} {method.label}", lambda: _of_model(its))]
-            )
-            here = point._replace(role="unlearned")
-            yield StudyCell(key, "given", f"given {method.label} {model.label} {point.data}", (target,), here)
-            yield self._asked(key, here, held)
+            weights = model.model_copy(update={"model": method.model, "teach": False})
+            model_key = self._id("model", f"{model.label} {method.label}", lambda: _model_content(weights))
+            key = content_id(["given", data_key, model_key])
+            name = f"given {method.label} {model.label} {point.data}"
+            yield StudyCell(key, "given", name, (ground.target,), point)
+            yield self._evaluate(key, point, data_key)
             return
         label = f"{model.label}\n{method.label}\n{point.rate!r}"
-        own = self._id("unlearn", label, lambda: self._training(model, method, point.rate))
-        key = target
-        found: tuple[str, ...] = ()
+        training = self._id("unlearn", label, lambda: self._training(model, method, point.rate))
+        key, needs = ground.target, tuple[str, ...]()
         if point.goal:
-            chosen = self._calibrated(point, member, own, held, target, grid)
+            calibration = self._calibrate(ground, point, member, training, rate.grid)
             # At later seeds it is that of the first.
-            yield chosen
-            own, found = content_id([own, chosen.key]), (chosen.key,)
+            yield calibration
+            training, needs = content_id([training, calibration.key]), (calibration.key,)
         for step in range(len(member.steps)):
             before = key
-            chained = [own, key, member.id, step] if len(member.steps) > 1 else [own, key, member.id]
-            key = content_id(["unlearned", held, point.seed, *chained])
-            here = point._replace(role="unlearned", step=step)
-            rate = rate_name(point)
-            name = f"{method.label} {member.name} rate {rate} {model.label} {point.data} seed {point.seed}"
-            yield StudyCell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before, *found), here)
-        yield self._asked(key, here, held)
+            chain = [training, key, member.id, *([step] if len(member.steps) > 1 else [])]
+            key = content_id(["unlearned", data_key, point.seed, *chain])
+            point = point._replace(step=step)
+            name = _title(point) + (f" after {step}" if step else "")
+            yield StudyCell(key, "unlearned", name, (before, *needs), point)
+        yield self._evaluate(key, point, data_key)
         if self.settings.attack:
-            yield self._attacked(key, target, here, member, held)
+            yield self._attack(key, ground, point, member)
 
-    def _calibrated(
-        self, point: CellPoint, member: Member, own: str, held: str, target: str, grid: tuple[float, ...]
+    def _calibrate(
+        self, ground: _Ground, point: CellPoint, member: Member, training: str, grid: tuple[float, ...]
     ) -> StudyCell:
         """The search for a rate, from the target of the first seed."""
-        first = self._firsts.setdefault((point.model, point.data), (point.seed, target))
+        seed, target = self._firsts.setdefault((point.model, point.data), (point.seed, ground.target))
         questions = self.settings.evaluate.settings.get("qa", {})
-        key = content_id(["calibrate", held, first[1], own, member.id, point.goal, grid, questions])
-        at = point._replace(seed=first[0], role="calibrate")
+        key = content_id(["calibrate", ground.data_key, target, training, member.id, point.goal, grid, questions])
         name = f"calibrate {point.method} {member.name} {point.goal} {point.model} {point.data}"
-        return StudyCell(key, "calibrate", name, (first[1],), at)
+        return StudyCell(key, "calibrate", name, (target,), point._replace(seed=seed, role="calibrate"))
 
-    def _teaching(self, model: StudyModel, data: StudyData) -> str:
+    def _teaching(self, ground: _Ground) -> str:
+        model, data = ground.model, ground.data
         settings = self.settings
         return self._id("finetune", f"{model.label}\n{data.name}", lambda: settings.teaching(model, data).identity())
 
@@ -338,55 +395,61 @@ class Planner:
         training = self.settings.training(model, method, rate or 1.0).identity()
         return {"training": training, "method": method.method, "own": method.settings, "save": model.save}
 
-    def _asked(self, key: str, point: CellPoint, held: str) -> StudyCell:
+    def _evaluate(self, key: str, point: CellPoint, data_key: str) -> StudyCell:
         """What a model is asked; a target about all forget sets of its data, another about its own."""
-        members = [m for place, own in self.study.members.items() if place[0] == point.data for m in own]
-        about = self._id("members", point.data, lambda: [m.id for m in members]) if not point.member else point.member
+        members = [m.id for (data, _), own in self.study.members.items() if data == point.data for m in own]
+        about = point.member or self._id("members", point.data, lambda: members)
         most = self.study.data(point.data).most_items
-        asked = self._id("evaluate", point.data, lambda: [self.settings.evaluate.identity() | {"controls": 0}, most])
-        name = f"evaluate {point.method or point.role} {point.member} {point.model} {point.data} seed {point.seed}"
-        own = content_id(["evaluate", held, key, about, asked])
-        rate = f" rate {rate_name(point)}" if point.method else ""
-        rate += f" step {point.until}" if point.until else ""
-        return StudyCell(own, "evaluate", name + rate, (key,), point)
+        questions = [self.settings.evaluate.identity() | {"controls": 0}, most]
+        content = ["evaluate", data_key, key, about, self._id("evaluate", point.data, lambda: questions)]
+        return StudyCell(content_id(content), "evaluate", f"evaluate {_title(point)}", (key,), point)
 
-    def _attacked(self, key: str, target: str, point: CellPoint, member: Member, held: str) -> StudyCell:
+    def _attack(self, key: str, ground: _Ground, point: CellPoint, member: Member) -> StudyCell:
         """All attacks on one model; a search for a prefix goes by the words of the target."""
-        asked = self._id("attack", point.data, lambda: [self.settings.attack, self.settings.evaluate.identity()])
-        most = self.study.data(point.data).most_items
-        name = f"attack {point.method or point.role} {member.name} {point.model} {point.data} seed {point.seed}"
-        own = content_id(["attack", held, key, target, member.id, asked, most])
-        rate = f" rate {rate_name(point)}" if point.method else ""
-        return StudyCell(own, "attack", name + rate, tuple(dict.fromkeys((key, target))), point)
+        target, most = ground.target, ground.data.most_items
+        questions = self._id("attack", point.data, lambda: [self.settings.attack, self.settings.evaluate.identity()])
+        content = ["attack", ground.data_key, key, target, member.id, questions, most]
+        needs = tuple(dict.fromkeys((key, target)))
+        return StudyCell(content_id(content), "attack", f"attack {_title(point)}", needs, point)
 
-    def _audited(self, target: str, point: CellPoint, member: Member, made: list[StudyCell], held: str) -> StudyCell:
+    def _audit(self, ground: _Ground, point: CellPoint, member: Member, cells: list[StudyCell]) -> StudyCell:
         """The audit of a forget set: its target first, then the models that are judged or compared with.
 
         It waits for what else asks these models, so that no two cells ask one model the same at once.
         """
-        asked = [c for c in made if c.kind == "evaluate"]
-        models = tuple(dict.fromkeys((target, *(c.after[0] for c in asked))))
-        key = content_id(["audit", held, models, member.id, self.settings.audit])
+        answers = [c for c in cells if c.kind == "evaluate"]
+        models = tuple(dict.fromkeys((ground.target, *(c.after[0] for c in answers))))
+        key = content_id(["audit", ground.data_key, models, member.id, self.settings.audit])
         name = f"audit {member.name} {point.model} {point.data} seed {point.seed}"
-        return StudyCell(key, "audit", name, (*models, *(c.key for c in asked)), point._replace(role="audit"))
+        return StudyCell(key, "audit", name, (*models, *(c.key for c in answers)), point._replace(role="audit"))
 
 
-def _of_data(data: StudyData) -> dict[str, Any]:
+def _title(point: CellPoint) -> str:
+    """How a cell about one model is called."""
+    rate = f" rate {rate_name(point)}" if point.method else ""
+    step = f" step {point.until}" if point.until else ""
+    label = point.method or point.role
+    return f"{label} {point.member} {point.model} {point.data} seed {point.seed}{rate}{step}"
+
+
+def _data_content(data: StudyData) -> dict[str, Any]:
     """Everything that can change the items."""
-    own = data.identity()
-    if (pack := pack_named(data.data)) is not None:
-        own["data"] = pack.content()
-    for name in ("data", "compile", "factual", "contract_types", "retain"):
-        path = Path(own[name]).expanduser() if isinstance(own[name], str) and own[name] else None
-        if path is not None and path.is_file():
-            own[name] = file_digest(path)
-        elif path is not None and path.is_dir():
-            own[name] = {str(p.relative_to(path)): file_digest(p) for p in sorted(path.rglob("*")) if p.is_file()}
     # Called otherwise, it is the same; what belongs to trainings and questions is in their keys.
-    return {k: v for k, v in own.items() if k not in ("name", "seeds", "finetune", "most_items")}
+    content = data.model_dump(mode="json", exclude={"name", "seeds", "finetune", "most_items"})
+    if (pack := pack_named(data.data)) is not None:
+        content["data"] = pack.content()
+    for name in ("data", "compile", "factual", "contract_types", "retain"):
+        value = content[name]
+        path = Path(value).expanduser() if isinstance(value, str) and value else None
+        if path is not None and path.is_file():
+            content[name] = file_digest(path)
+        elif path is not None and path.is_dir():
+            files = (p for p in sorted(path.rglob("*")) if p.is_file())
+            content[name] = {str(p.relative_to(path)): file_digest(p) for p in files}
+    return content
 
 
-def _of_model(model: StudyModel) -> dict[str, Any]:
+def _model_content(model: StudyModel) -> dict[str, Any]:
     """Which weights, and how they are asked."""
     path, own = Path(model.model).expanduser(), own_folder(model.model)
     content: Any = model.model
@@ -434,9 +497,8 @@ def saved_plan(study: Study) -> list[StudyCell] | None:
 @lru_cache(maxsize=4)
 def corpus_of(study: Study, data: str) -> Corpus:
     """The items of a data set."""
-    own = study.data(data)
     compiled = next((c.key for c in study.cells if c.kind == "data" and c.name == data), None)
-    return open_corpus(own.source(place_of(study, compiled) if compiled else Path()))
+    return open_corpus(study.data(data).source(place_of(study, compiled) if compiled else Path()))
 
 
 def place_of(study: Study, key: str) -> Path:
@@ -454,21 +516,23 @@ def splits_named(study: Study, point: CellPoint) -> NamedSplits:
 @lru_cache(maxsize=64)
 def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
     """The items as one forget set sees them, all of those that are asked and no others."""
-    corpus = corpus_of(study, data)
-    splits = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
-    asked, most = study.settings.evaluate, study.data(data).most_items
-    kept = {n: items for n, items in splits.splits.items() if not asked.splits or n in asked.splits or n == "forget"}
+    corpus, most = corpus_of(study, data), study.data(data).most_items
+    named = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
+    names = study.settings.evaluate.splits
+    splits = {n: items for n, items in named.splits.items() if not names or n in names or n == "forget"}
     if most is not None:
-        drawn = _drawn(everything([replace(splits, splits={"all": corpus.items + corpus.factual})]), most, study, data)
-        kept = {n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in kept.items()}
-    return replace(splits, forget=member, splits={n: items for n, items in kept.items() if items})
+        drawn = _drawn(everything([replace(named, splits={"all": corpus.items + corpus.factual})]), most, study, data)
+        splits = {
+            n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in splits.items()
+        }
+    return replace(named, forget=member, splits={n: items for n, items in splits.items() if items})
 
 
 def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[str]:
     """The same items for every forget set: at most `most` of those with an edge, and of those without."""
-    found: set[str] = set()
+    ids: set[str] = set()
     for kind in (True, False):
-        own = [i for i in items if (i.edge is None) is kind]
-        order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(own))[:most]
-        found |= {own[n].id for n in order.tolist()}
-    return found
+        candidates = [i for i in items if (i.edge is None) is kind]
+        order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(candidates))[:most]
+        ids |= {candidates[n].id for n in order.tolist()}
+    return ids

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
+from vestige import probes
 from vestige.artifacts.holes import WAYS, Way, read_tested
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.core.errors import InputError
@@ -29,10 +30,13 @@ from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.texts import Passage
+from vestige.judges import grounded, spending
 from vestige.judges.base import Grader
 from vestige.judges.spec import BY_MODEL, judge_spec
+from vestige.judges.tasks import TASKS
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
+from vestige.probes import answering, hole_table, latent, mitigation, questions
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
@@ -43,13 +47,14 @@ from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
 from vestige.probes.mitigation_scores import harm_of
 from vestige.probes.questions import AdjacentSettings
-from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.finetune import FinetuneRequest, finetune, finetune_versions
 from vestige.steps.making import make_subject
 from vestige.steps.subjects import Asked, asked_model
-from vestige.steps.unlearn import UnlearnRequest, unlearn_part, unlearn_spec
-from vestige.studies.cells import CellPoint, Study, corpus_of, folder_of, place_of, rate_name, splits_named
+from vestige.steps.unlearn import unlearn_part, unlearn_spec
+from vestige.studies.cells import CellKind, CellPoint, Study, corpus_of, folder_of, place_of, rate_name, splits_named
 from vestige.studies.engine import Board, StudyCell
 from vestige.studies.lm_eval import read_benchmarks
+from vestige.studies.making import settings_of, unlearning_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
@@ -307,20 +312,33 @@ def run_seed(seed: int, run: int) -> int:
     return seed if run == 1 else derive_seed(seed, "checkpoint run", run)
 
 
-class Maker(NamedTuple):
-    """What the making of other cells lends: how a model is read, and what a method was asked."""
-
-    settings: Callable[[str], ModelSettings]
-    unlearning: Callable[[StudyCell, float], tuple[UnlearnRequest, NamedSplits]]
-
-
-def make_hole_cell(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
+def make_hole_cell(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Make a cell of holes."""
     kinds = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "mitigate": _mended}
-    return kinds[cell.kind](study, cell, maker)
+    return kinds[cell.kind](study, cell)
 
 
-def _policy(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
+def hole_versions(study: Study) -> dict[str, int]:
+    """The versions in the identities of probes, of what they are made of and of mending, by name."""
+    return {
+        "probe": probes.VERSION,
+        "answers of a probe": answering.VERSION,
+        "words of questions": questions.ASKING_VERSION,
+        "search": latent.SEARCH_VERSION,
+        "names of groups": hole_table.NAMING_VERSION,
+        "map of holes": hole_table.MAP_VERSION,
+        "mitigation": mitigation.VERSION,
+        "grounded judge": grounded.VERSION,
+        "kept replies of judges": spending.VERSION,
+        **{f"judge's task {name}": task.version for name, task in TASKS.items()},
+        **finetune_versions(),
+    }
+
+
+HOLES = CellKind(make_hole_cell, hole_versions)
+
+
+def _policy(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Teach the policy to write lists of retained and factual questions, as a search begins them."""
     point: CellPoint = cell.point
     own, corpus = hole_settings(study).asks, corpus_of(study, point.data)
@@ -346,10 +364,10 @@ def question_lists(splits: NamedSplits, n_lists: int, n_questions: int, *, seed:
     return tuple(Item(listed_questions([kept[i] for i in chosen]), _END) for chosen in drawn)
 
 
-def _checkpoint(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
+def _checkpoint(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Keep the model as it stands after so many steps of its training, whose length stays what it is."""
     point: CellPoint = cell.point
-    request, _ = maker.unlearning(cell, _rate(study, cell.after[1]))
+    request, _ = unlearning_of(study, cell, _rate(study, cell.after[1]))
     whole, place = unlearn_spec(request), folder_of("cells", point, cell.key)
     until = {**whole.settings, "until_step": point.until}
     spec = replace(whole, name=f"{point.method} step {point.until}", settings=until, settings_id=content_id(until))
@@ -371,15 +389,15 @@ class Cast(NamedTuple):
     searching: Searching
 
     @classmethod
-    def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str], maker: Maker) -> "Cast":
+    def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str]) -> "Cast":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
         run = int(point.part.removeprefix("run ")) if point.part.startswith("run ") else 1
         who = settings.taking_part(
             folder,
-            partial(_model, maker, keys[0]),
-            partial(_model, maker, keys[1]),
+            partial(_model, study, keys[0]),
+            partial(_model, study, keys[1]),
             partial(corpus_of, study, point.data),
             seed=run_seed(point.seed, run),
             device=device,
@@ -388,15 +406,15 @@ class Cast(NamedTuple):
         return cls(who, settings, splits_named(study, point), settings.searching((LATENT,), device, taught))
 
 
-def _model(maker: Maker, key: str) -> Asked:
-    return asked_model(maker.settings(key))
+def _model(study: Study, key: str) -> Asked:
+    return asked_model(settings_of(study, key))
 
 
-def _probe(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
+def _probe(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """One probe: adjacent questions, the search, and which of both are holes."""
     place = folder_of("holes", cell.point, cell.key)
     folder = ProbeFolder(study.folder.path / place)
-    cast = Cast.of(study, folder, cell.point, cell.after, maker)
+    cast = Cast.of(study, folder, cell.point, cell.after)
     make_adjacent(folder, _near(study, cell.point, cast.settings))
     search(folder, cast.who, LATENT, cast.searching)
     forget, retain = (cast.splits.splits[name] for name in ("forget", "retain"))
@@ -424,17 +442,17 @@ def _near(study: Study, point: CellPoint, own: HolesSettings) -> AdjacentRequest
     return own.near(splits_named(study, point), corpus_of(study, point.data).dataset, point.seed)
 
 
-def _mended(study: Study, cell: StudyCell, maker: Maker) -> Mapping[str, Any]:
+def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Mend one unlearned model in one way; each round of an iterative one unlearns as the model was unlearned."""
     point: CellPoint = cell.point
     probe = ProbeFolder(place_of(study, cell.after[0]))
-    cast = Cast.of(study, probe, point, cell.after[1:], maker)
+    cast = Cast.of(study, probe, point, cell.after[1:])
     asked, way = cast.settings.mitigation, point.part
     assert asked is not None, "planned where a mending is asked for"
     assert way in WAYS
     again = None
     if way == "iterative":
-        made, _ = maker.unlearning(cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
+        made, _ = unlearning_of(study, cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
         again = Again(made.method, made.method_settings, made.training, made.idk)
     request = MitigationRequest(
         way,
