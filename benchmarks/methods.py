@@ -41,11 +41,12 @@ from vestige.studies.calibrate import (
     CalibrateSettings,
     Calibration,
     CalibrationFolder,
+    GridPoint,
     calibration_tasks,
     read_calibration,
 )
 from vestige.studies.demo import DemoSettings, finetune_task
-from vestige.studies.halving import Candidate, log_grid
+from vestige.studies.goals import log_grid
 from vestige.training.settings import UnlearningSettings
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.md"
@@ -115,13 +116,13 @@ def _request(run: RunFolder, cell: Cell, seed: int) -> CalibrateRequest:
     return CalibrateRequest(unlearning, splits, QASettings(max_new_tokens=MAX_NEW_TOKENS), settings)
 
 
-def _chosen(cell: Cell, found: Calibration) -> Candidate:
+def _chosen(cell: Cell, found: Calibration) -> GridPoint:
     if found.rate is None:
         raise InputError(f"{cell.name}: training broke down at every rate that was tried to the end")
-    return Candidate(found.rate, found.strength)
+    return GridPoint(found.rate, found.strength)
 
 
-def _unlearned(run: RunFolder, cell: Cell, chosen: Candidate, seed: int) -> SubjectFolder:
+def _unlearned(run: RunFolder, cell: Cell, chosen: GridPoint, seed: int) -> SubjectFolder:
     """The subject of a seed at the calibrated rate; that of seed 0 is the calibration's own."""
     own = _calibration(run, cell).candidate(*chosen)
     return own if seed == SEEDS[0] else run.cell(f"{cell.name} seed {seed}", own.path.name)
@@ -301,8 +302,8 @@ def _rate(run: RunFolder, cell: Cell) -> str:
 def _calibrated(run: RunFolder, cell: Cell) -> str:
     place = _calibration(run, cell)
     found = read_calibration(place)
-    end = next((c.rungs[-1] for c in found.candidates if c.rungs[-1].fate == "chosen"), None)
-    score = ("", "") if end is None else (f"{end.score.forget:.3f}", f"{end.score.retain:.3f}")
+    end = found.end
+    score = ("", "") if end is None else (f"{end.forget:.3f}", f"{end.retain:.3f}")
     said = "" if found.reached else "not reached" if end is not None else "broke down"
     rate = "" if found.rate is None else _rate(run, cell).removesuffix(" (not reached)")
     spent = (f"{found.n_steps}", f"{found.n_tokens}", f"{place.cpu_seconds():.0f}")

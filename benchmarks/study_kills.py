@@ -29,7 +29,7 @@ from typing import Any
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, write_text
-from vestige.studies.engine import LOST, Board, StudyCell, run_cells, work
+from vestige.steps.engine import LOST, Board, StudyCell, run_cells, work
 
 PATIENCE = 0.6
 """Seconds that a lease lasts where hosts are stopped."""

@@ -34,7 +34,7 @@ WORDS = {
     " --set relearn_epochs=1 --set relearn_rank=0 --set 'relearn_rates=[]' --set 'quantize=[8]' --set 'in_context=[2]'"
     " --set max_new_tokens=4 --set 'prefix=[2]' --set prompt_tokens=4 --set prompt_steps=2 --set prompt_candidates=3",
     "calibrated": "--method kl --set epochs=2 --set lora_rank=0 --rates 1e-5,1e-4,1e-3,1e-2 --max-new-tokens 4"
-    " --rungs 2 --workers 1",
+    " --workers 1",
 }
 COMMANDS = Path(__file__).with_suffix(".txt")
 STUDY = """

@@ -9,7 +9,7 @@ from tests.small import nano, squares, vestige, written
 from vestige.cli.training import _tell_calibration
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.studies import calibrate
-from vestige.studies.halving import parse_goal
+from vestige.studies.goals import parse_goal
 
 ASKED = ["calibrate", "nowhere", "--method", "ga", "--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
 
@@ -31,10 +31,13 @@ def test_words_that_mean_nothing_are_refused(words, message):
         vestige(*ASKED, *words)
 
 
-def test_a_goal_below_what_a_model_that_never_knew_scores_is_refused_and_its_score_offered(monkeypatch):
-    monkeypatch.setattr(calibrate, "_asked", lambda *_: ([], {"forget": 0.3812, "retain": 1.0}))
+def test_a_goal_below_what_a_model_that_never_knew_scores_is_refused_and_its_score_offered():
     for goal in ("forget<=0.382", "retain>=0.9", "forget<=0.3"):
-        asked = SimpleNamespace(goal=parse_goal(goal), settings=SimpleNamespace(metric="rouge1_recall"))
+        asked = SimpleNamespace(
+            goal=parse_goal(goal),
+            settings=SimpleNamespace(metric="rouge1_recall"),
+            scores=lambda _: {"forget": 0.3812, "retain": 1.0},
+        )
         if goal != "forget<=0.3":
             calibrate.check_reach(asked, None)
             continue
@@ -45,8 +48,7 @@ def test_a_goal_below_what_a_model_that_never_knew_scores_is_refused_and_its_sco
 @pytest.mark.parametrize(("kept", "said"), [(0.4, True), (0.6, False)])
 def test_a_rate_that_ruins_what_was_to_be_kept_is_told(capsys, kept, said):
     start, end = (calibrate.Score(9, 9, score, retain, "") for score, retain in ((1.0, 1.0), (0.1, kept)))
-    rung = calibrate.RungResult(end, 0.1, kept, "chosen")
-    candidates = (calibrate.CandidateResult(1e-4, None, (rung,)),)
+    candidates = (calibrate.CandidateResult(1e-4, None, end, "chosen"),)
     about = ("ga", "f", "forget<=0.3", "rouge1_recall", "", True, 1e-4, None)
     found = calibrate.Calibration(*about, start, candidates, 9, 9, {"forget": 1}, ())
     _tell_calibration(found, 1.0, as_json=False)

@@ -25,9 +25,9 @@ from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.options import LetterPrompt
 from vestige.models.tiny import tiny_tokenizer
+from vestige.steps.engine import Board, work
 from vestige.studies import making
 from vestige.studies.cells import Study
-from vestige.studies.engine import Board, work
 from vestige.studies.making import make_cell
 from vestige.studies.settings import StudySettings
 from vestige.studies.studies import status

@@ -17,6 +17,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import ModelSettings
 from vestige.steps import unlearn as unlearn_step
+from vestige.steps.evaluate import finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.unlearn import unlearn
 from vestige.studies import calibrate as calibrate_study
@@ -24,12 +25,11 @@ from vestige.studies.calibrate import (
     CalibrateRequest,
     CalibrateSettings,
     CalibrationFolder,
-    CandidateResult,
+    GridPoint,
     calibrate,
     calibration_tasks,
     read_calibration,
 )
-from vestige.studies.halving import Candidate
 from vestige.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.slow
@@ -85,81 +85,51 @@ def whole(target, tmp_path_factory) -> Path:
     return folder
 
 
-def winner(folder: Path) -> CandidateResult:
-    return next(c for c in read_calibration(CalibrationFolder(folder)).candidates if c.rungs[-1].fate == "chosen")
+def test_every_candidate_is_trained_to_its_end_and_kept_with_what_it_cost(whole):
+    found, folder = read_calibration(CalibrationFolder(whole)), CalibrationFolder(whole)
+    # Six epochs of two steps, for each of four rates.
+    assert [(c.rate, c.score.steps) for c in found.candidates] == [(rate, 12) for rate in RATES]
+    assert sorted(c.fate for c in found.candidates) == ["chosen", *["not chosen"] * 3]
+    logs = [list(read_jsonl(folder.candidate(rate, None).training_log)) for rate in RATES]
+    assert [c.score.n_tokens for c in found.candidates] == [sum(row["n_tokens"] for row in log) for log in logs]
+    assert (found.n_steps, found.n_tokens) == (48, sum(c.score.n_tokens for c in found.candidates))
+    assert folder.cpu_seconds() > 0
 
 
-def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
-    found = read_calibration(CalibrationFolder(whole))
-    # Six epochs of two steps: rungs at 3, 6 and 12 of the 12 steps, for 4, 2 and 1 candidates.
-    by_length = sorted(found.candidates, key=lambda c: len(c.rungs))
-    assert [[r.score.steps for r in c.rungs] for c in by_length] == [[3], [3], [3, 6], [3, 6, 12]]
-    assert [[r.fate for r in c.rungs] for c in by_length] == [
-        ["dropped"],
-        ["dropped"],
-        ["goes on", "dropped"],
-        ["goes on", "goes on", "chosen"],
-    ]
-    assert found.n_steps == 3 + 3 + 6 + 12
-    # The tokens that the log of the chosen one's training counts, and the losers' too.
-    log = list(read_jsonl(CalibrationFolder(whole).candidate(found.rate, None).training_log))
-    assert by_length[3].rungs[-1].score.n_tokens == sum(row["n_tokens"] for row in log)
-    assert found.n_tokens == sum(c.rungs[-1].score.n_tokens for c in found.candidates)
-    assert CalibrationFolder(whole).cpu_seconds() > 0
-
-
-def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
-    found = read_calibration(CalibrationFolder(whole))
-    end = winner(whole).rungs[-1].score
+def test_what_is_chosen_is_the_best_within_the_bound_and_reported_on_other_items(whole, target):
+    found, request = read_calibration(CalibrationFolder(whole)), asked(target)
+    within = [c for c in found.candidates if c.score.forget <= 0.5]
     assert found.reached
-    assert found.rate == winner(whole).rate
+    assert found.end.retain == max(c.score.retain for c in within)
     assert (found.start.forget, found.start.retain) == (1.0, 1.0)
-    assert end.forget is not None
-    assert end.forget <= 0.5
     assert found.n_validation == {"forget": 2, "retain": 4}
     n = {row["split"]: row["n"] for row in found.test if row["metric"] == "exact_match"}
     assert (n["forget"], n["retain"]) == (2, 4)
-    asked_of = {r["item"] for p in whole.rglob("rungs/*/records.jsonl") for r in read_jsonl(p)}
+    chosen_on = {i.id for items in request.apart.validation.splits.values() for i in items}
     reported = {r["item"] for p in whole.rglob("evals/*/records.jsonl") for r in read_jsonl(p)}
-    assert len(asked_of) == 6
-    assert not asked_of & reported
-    assert asked_of | reported == {i.id for i in ITEMS}
+    assert len(chosen_on) == 6
+    assert not chosen_on & reported
+    assert chosen_on | reported == {i.id for i in ITEMS}
 
 
-def test_a_score_is_the_mean_over_its_validation_items(whole):
-    folder = CalibrationFolder(whole)
-    records = list(read_jsonl(folder.rung(folder.candidate(winner(whole).rate, None), 3).records))
-    kept = [r for r in records if r["edge"] == "B"]
-    assert len(kept) == 4
-    assert winner(whole).rungs[-1].score.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in kept) / 4
+def test_a_score_is_the_mean_over_the_validation_items(whole, target):
+    found, request = read_calibration(CalibrationFolder(whole)), asked(target)
+    kept = request.apart.validation.splits["retain"]
+    model = finished_subject(CalibrationFolder(whole).candidate(found.rate, None), device="cpu").load()
+    records = qa.collect(model, kept, request.questions)
+    assert found.end.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in records) / 4
 
 
-def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
-    request, best = asked(target), Candidate(winner(whole).rate, None)
+def test_a_candidate_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
+    point = GridPoint(read_calibration(CalibrationFolder(whole)).rate, None)
     alone = SubjectFolder(tmp_path / "alone")
-    # Never paused, and of the same bytes.
-    unlearn(alone, request.of(best))
-    paused = CalibrationFolder(whole).candidate(*best)
-    assert (alone.model / "model.safetensors").read_bytes() == (paused.model / "model.safetensors").read_bytes()
-    assert alone.spec.read_bytes() == paused.spec.read_bytes()
+    unlearn(alone, asked(target).of(point))
+    calibrated = CalibrationFolder(whole).candidate(*point)
+    assert (alone.model / "model.safetensors").read_bytes() == (calibrated.model / "model.safetensors").read_bytes()
+    assert alone.spec.read_bytes() == calibrated.spec.read_bytes()
 
 
-def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatch):
-    begun = []
-    train = unlearn_step.train
-
-    def counted(model, job, hooks, *, until):
-        begun.append(job.checkpoints.newest() or 0)
-        return train(model, job, hooks, until=until)
-
-    monkeypatch.setattr(unlearn_step, "train", counted)
-    run(tmp_path, asked(target))
-    # Four from the start, two from step 3, one from step 6; what has dropped out keeps no checkpoint.
-    assert begun == [0, 0, 0, 0, 3, 3, 6]
-    assert not list(tmp_path.rglob("optimizer.safetensors"))
-
-
-@pytest.mark.parametrize("written", [9, 30, 51])
+@pytest.mark.parametrize("written", [9, 24, 36])
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path, monkeypatch, written):
     """Stopped at a rename; that each kind of file survives a kill at any of its writes is tested with the demo."""
     replaced = os.replace
@@ -188,43 +158,45 @@ def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     assert contents(whole, *COMPARED) == before
 
 
-def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
-    part, best = unlearn_step.unlearn_part, winner(whole).rate
+def breaks_down(monkeypatch, at):
+    """Training that is no longer finite at these rates."""
+    train = calibrate_study.unlearn
 
-    def breaking(folder, request, until, on_step):
-        if request.training.learning_rate == best:
+    def breaking(folder, request, on_step):
+        if request.training.learning_rate in at:
             raise NotFinite("training is no longer finite at step 2")
-        return part(folder, request, until, on_step)
+        return train(folder, request, on_step)
 
-    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
+    monkeypatch.setattr(calibrate_study, "unlearn", breaking)
+
+
+def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
+    best = read_calibration(CalibrationFolder(whole)).rate
+    breaks_down(monkeypatch, [best])
     run(tmp_path, asked(target))
     found = read_calibration(CalibrationFolder(tmp_path))
-    broken = next(c for c in found.candidates if c.rate == best)
-    assert [r.fate for r in broken.rungs] == ["broke down"]
-    assert broken.rungs[0].score.broke_down == "training is no longer finite at step 2"
+    (broken,) = (c for c in found.candidates if c.fate == "broke down")
+    assert (broken.rate, broken.score.broke_down) == (best, "training is no longer finite at step 2")
     assert found.rate not in (None, best)
 
 
 def test_where_everything_breaks_down_nothing_is_chosen(target, tmp_path, monkeypatch):
-    def breaking(folder, request, until, on_step):
-        raise NotFinite("training is no longer finite at step 1")
-
-    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
+    breaks_down(monkeypatch, RATES)
     run(tmp_path, asked(target))
     found = read_calibration(CalibrationFolder(tmp_path))
-    assert (found.rate, found.reached, found.test) == (None, False, ())
+    assert (found.rate, found.end, found.reached, found.test) == (None, None, False, ())
 
 
 def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path):
-    # One epoch at such rates changes no answer, so the lowest rate is as near as any.
-    run(tmp_path, asked(target, rates=(1e-7, 2e-7), rungs=1, goal="forget<=0.1"))
+    # Such rates change no answer, so the lowest rate is as near as any.
+    run(tmp_path, asked(target, rates=(1e-7, 2e-7), goal="forget<=0.1"))
     found = read_calibration(CalibrationFolder(tmp_path))
     assert (found.rate, found.reached) == (1e-7, False)
     assert found.test
 
 
 def test_a_strength_is_searched_with_the_rate(target, tmp_path):
-    request = asked(target, rates=(1e-6, 1e-3), strength="retain_weight", strengths=(0.0, 1.0), rungs=1)
+    request = asked(target, rates=(1e-6, 1e-3), strength="retain_weight", strengths=(0.0, 1.0))
     assert [tuple(c) for c in request.candidates] == [(1e-6, 0.0), (1e-6, 1.0), (1e-3, 0.0), (1e-3, 1.0)]
     run(tmp_path, request)
     assert read_calibration(CalibrationFolder(tmp_path)).strength in (0.0, 1.0)

@@ -21,8 +21,8 @@ from vestige.core.items import Item
 from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
 from vestige.probes.answering import KnownAnswersJudge
+from vestige.steps.engine import Board, work
 from vestige.studies.cells import Study, place_of
-from vestige.studies.engine import Board, work
 from vestige.studies.hole_tables import change_tests
 from vestige.studies.settings import StudySettings
 from vestige.studies.studies import plan

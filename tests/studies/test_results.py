@@ -14,8 +14,8 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.requests import TINY_FINETUNE
+from vestige.steps.engine import Board, StudyCell
 from vestige.studies.cells import Study, corpus_of
-from vestige.studies.engine import Board, StudyCell
 from vestige.studies.results import PooledResults
 from vestige.studies.settings import StudySettings
 from vestige.studies.tables import export, latex, markdown, tables_of, write_report

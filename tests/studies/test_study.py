@@ -19,8 +19,8 @@ from vestige.attacks.planning import find_attack
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.evals import EVALS
+from vestige.steps.engine import Board, work
 from vestige.studies.cells import KINDS, Study, save_plan, saved_plan
-from vestige.studies.engine import Board, work
 from vestige.studies.holes import hole_settings
 from vestige.studies.presets import STUDIES, study_preset
 from vestige.studies.results import PooledResults

@@ -341,7 +341,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class StudyState:
-    """What is known of a study's cells: small files named by their keys. `studies/engine.py` says how they are used."""
+    """What is known of a study's cells: small files named by their keys. `steps/engine.py` says how they are used."""
 
     path: Path
 

@@ -65,7 +65,7 @@ def run_command(
     """
     refuse_torchrun("study run")
     from vestige.cli.output import progress_bar
-    from vestige.studies.engine import EXECUTORS, Status
+    from vestige.steps.engine import EXECUTORS, Status
     from vestige.studies.studies import open_study_file, run, status
 
     if executor not in EXECUTORS:

@@ -314,7 +314,7 @@ def _say_state(folder: "SubjectFolder", made: "Made", questions: tuple[str, ...]
 SEARCH = Part(
     "vestige.studies.calibrate:CalibrateSettings",
     "Search",
-    first=("rates", "rungs", "metric", "validation_items"),
+    first=("rates", "metric", "validation_items"),
     renamed={"goal": "", "strength": "", "strengths": "", "rates": ""},
 )
 ASKED = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
@@ -349,9 +349,8 @@ def calibrate_command(
 ) -> None:
     """Find the learning rate at which METHOD reaches a goal best: chosen on some items, reported on the others.
 
-    Candidates are halved at each rung and trained on from where they paused. Settings of the training are those of
-    `vestige unlearn`. The output folder keeps every candidate, score and decision in calibration.json, and the chosen
-    model. Exit code 7: the goal cannot be reached with these rates.
+    Every candidate is trained to its end, with the settings of `vestige unlearn`. The output folder keeps them, and in
+    calibration.json their scores and the choice. Exit code 7: the goal cannot be reached with these rates.
     """
     refuse_torchrun("calibrate")
     from vestige.evals.qa import QASettings
@@ -393,7 +392,7 @@ def _one_goal(reach: str | None, keep: str | None) -> str:
 
 
 def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any]:
-    from vestige.studies.halving import parse_grid
+    from vestige.studies.goals import parse_grid
 
     grid: dict[str, Any] = {} if rates is None else {"rates": parse_grid(rates)}
     if strength is not None:
@@ -407,14 +406,12 @@ def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any
 
 
 def _not_reached(found: "Calibration", settings: "CalibrateSettings", retrained: str | None) -> str:
-    if found.rate is None:
-        return (
-            f"training broke down at every rate that was tried to the end; take lower ones than {max(settings.rates):g}"
-        )
+    if (end := found.end) is None:
+        return f"training broke down at every rate; take lower ones than {min(settings.rates):g}"
     unknown = found.goal.startswith("forget") and retrained is None
     return (
         f"{found.goal} cannot be reached with these rates: the nearest, {found.chosen}, ends at forget "
-        f"{found.end.forget:.3f}, retain {found.end.retain:.3f}; widen --rates, search a --strength, or set a lower "
+        f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or set a lower "
         "goal" + (", such as the score of a model that never knew, which --retrained measures" if unknown else "")
     )
 
@@ -430,10 +427,10 @@ def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool
     rows = [["target", *[""] * len(strong), "0", *scores(found.start), ""]]
     for one in found.candidates:
         named = [f"{one.rate:g}", *([] if one.strength is None else [f"{one.strength:g}"])]
-        rows += [[*named, f"{rung.score.steps}", *scores(rung.score), rung.fate] for rung in one.rungs]
+        rows.append([*named, f"{one.score.steps}", *scores(one.score), one.fate])
     title = f"{found.method}, {found.forget}: {found.goal} in {found.metric}"
     print_table(title, ["rate", *strong, "steps", "forget", "retain", ""], rows)
-    if found.rate is not None:
+    if found.end is not None:
         shown = {f"{r['split']}, {r['scope']}": r for r in found.test if r["metric"] == found.metric}
         typer.echo(f"{'chosen' if found.reached else 'nearest'}: {found.chosen}; on the items not chosen on:")
         for name, row in shown.items():

@@ -87,23 +87,23 @@ class AnswerScores:
     """Asks a model the validation questions of a forget set."""
 
     splits: Mapping[str, tuple[Item, ...]]
-    settings: ValidationSettings
+    metric: str
+    questions: qa.QASettings
 
     def __call__(self, model: LoadedModel) -> dict[str, float]:
         """The scores of the model, which is left in evaluation mode."""
         model.model.eval()
         scores: dict[str, float] = {}
         for name, items in self.splits.items():
-            settings = qa.QASettings(max_new_tokens=self.settings.max_new_tokens)
             # In portions of like length, as an evaluation asks.
             chunks = qa.chunks(model, items, size=CHUNK)
-            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], settings)]
+            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], self.questions)]
             nats: list[float] = sorted(-value for r in records for value in r["logp"])
             scores |= {name: self._mean(name, records), f"{name}_nll": sum(nats) / len(nats)}
         return scores
 
     def _mean(self, split: str, records: Sequence[Mapping[str, Any]]) -> float:
-        metric = self.settings.metric
+        metric = self.metric
         # In an order that does not hang on the portions, since sums of floats do on theirs.
         values: list[float] = sorted(s[metric] for s in map(qa.score, records) if metric in s)
         if not values:
@@ -135,7 +135,7 @@ class HarmScores:
         replies = model.engine.generate(
             [prompter.prompt(item.question) for item in items],
             end_ids=prompter.end_ids,
-            max_new_tokens=self.answers.settings.max_new_tokens,
+            max_new_tokens=self.answers.questions.max_new_tokens,
             context=prompter.max_tokens,
         )
         pairs = zip(items, replies, strict=True)
@@ -176,7 +176,7 @@ def answered_trajectory(
     }
     controls = {} if retrained is None else {"retrained": retrained[0]}
     weights = {} if retrained is None else {"retrained": retrained[1]}
-    answers = AnswerScores(items, validation)
+    answers = AnswerScores(items, validation.metric, qa.QASettings(max_new_tokens=validation.max_new_tokens))
     score: ScoreModel = answers
     if harm is not None:
         judge, notes = harm

@@ -23,7 +23,7 @@ from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named
 from vestige.data.graph import Graph, load_graph
 from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
-from vestige.studies.engine import StudyCell
+from vestige.steps.engine import StudyCell
 from vestige.studies.settings import (
     EACH,
     RateChoice,

@@ -46,8 +46,8 @@ from vestige.core.text import one_line
 from vestige.metrics.agreement import TTest, paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
+from vestige.steps.engine import Board, StudyCell
 from vestige.studies.cells import CellPoint, label_of, place_of, rate_name
-from vestige.studies.engine import Board, StudyCell
 from vestige.studies.holes import hole_settings
 from vestige.studies.lm_eval import read_benchmarks, scores_of
 from vestige.studies.results import PooledResults, ResultGroup, TextTable, scored

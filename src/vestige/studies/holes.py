@@ -47,12 +47,12 @@ from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
 from vestige.probes.mitigation_scores import harm_of
 from vestige.probes.questions import AdjacentSettings
+from vestige.steps.engine import Board, StudyCell
 from vestige.steps.finetune import FinetuneRequest, finetune, finetune_versions
 from vestige.steps.making import make_subject
 from vestige.steps.subjects import Asked, asked_model
 from vestige.steps.unlearn import unlearn_part, unlearn_spec
 from vestige.studies.cells import CellKind, CellPoint, Study, corpus_of, folder_of, place_of, rate_name, splits_named
-from vestige.studies.engine import Board, StudyCell
 from vestige.studies.lm_eval import read_benchmarks
 from vestige.studies.making import settings_of, unlearning_of
 from vestige.training.policy.settings import PolicySettings

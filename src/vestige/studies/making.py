@@ -38,6 +38,7 @@ from vestige.models import endpoint
 from vestige.models.load import ModelSettings
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_versions, run_attack
 from vestige.steps.controls import suppress_versions
+from vestige.steps.engine import StudyCell
 from vestige.steps.evaluate import (
     EvaluateRequest,
     Subject,
@@ -64,7 +65,6 @@ from vestige.studies.cells import (
     splits_named,
     splits_of,
 )
-from vestige.studies.engine import StudyCell
 from vestige.studies.settings import StudyModel, StudySettings
 
 

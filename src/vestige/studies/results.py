@@ -21,8 +21,8 @@ from vestige.core.text import one_line
 from vestige.data.corpus import everything
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import Contrast, contrast_over_seeds, interval_over_seeds
+from vestige.steps.engine import Board
 from vestige.studies.cells import CellPoint, Member, Study, label_of, rate_name, splits_of
-from vestige.studies.engine import Board
 
 RESAMPLES = 4_000
 """Of an interval; there are many."""

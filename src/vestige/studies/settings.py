@@ -13,7 +13,7 @@ from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
 from vestige.models.address import is_address
 from vestige.requests import TINY_FINETUNE
-from vestige.studies.halving import parse_goal
+from vestige.studies.goals import parse_goal
 from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 

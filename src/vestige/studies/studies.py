@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
+from vestige.steps.engine import Board, Status, StudyCell, run_cells, work
 from vestige.studies.cells import CellPoint, Study, save_plan, saved_plan
-from vestige.studies.engine import Board, Status, StudyCell, run_cells, work
 from vestige.studies.settings import read_study
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _progress(study: Study, cells: Sequence[StudyCell]) -> StudyProgress:
     known = all(k.seconds is not None for k in lines if k.done < k.cells)
     left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if known else None
     names = {cell.key: cell.name for cell in cells}
-    return StudyProgress(tuple(lines), {names[k]: why for k, why in now.failed.items() if k in names}, left)
+    return StudyProgress(tuple(lines), {names[k]: f.reason for k, f in now.failed.items() if k in names}, left)
 
 
 def run(
@@ -171,6 +171,7 @@ def run(
 
     Any number of these commands may work in one folder, on any number of machines that share it.
     """
+    from vestige.steps.runner import PRELOADED
     from vestige.studies.making import check_study, make_cell, plan_cells
 
     check_study(study)
@@ -184,10 +185,11 @@ def run(
         jobs=jobs_for(study, jobs) if executor == "processes" else jobs or 1,
         executor=executor,
         options=options,
+        preload=PRELOADED,
         show=lambda now: show(now, len(cells)),
     )
     names = {cell.key: cell.name for cell in cells}
-    return {names[key]: why for key, why in failed.items()}
+    return {names[key]: failure.reason for key, failure in failed.items()}
 
 
 def jobs_for(study: Study, jobs: int | None) -> int:

@@ -12,7 +12,7 @@ from benchmarks import study_kills
 from benchmarks.study_kills import cells, make, recorded
 
 from vestige.artifacts.layout import StudyState
-from vestige.studies.engine import LOST, Board, run_cells, work
+from vestige.steps.engine import LOST, Board, run_cells, work
 
 N = 24
 
@@ -32,7 +32,7 @@ def test_what_needs_a_failed_cell_is_left_and_another_run_tries_again(tmp_path: 
     (tmp_path / "refuse").touch()
     work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "one")
     status = board(tmp_path).status()
-    assert status.failed == {"m0003": "the third is refused"}
+    assert status.failed == {"m0003": ("InputError", "the third is refused")}
     assert {c.key for c in cells(N)} - status.done == {"m0003", "last"}
     work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "one")
     assert (tmp_path / "begun").read_text().split().count("m0003") == 1, "one run tries once"

@@ -1,4 +1,4 @@
-"""Cells that any number of processes, on any number of machines, make once each.
+"""Cells that any number of processes, on any number of machines, make once each: studies, audits and calibrations.
 
 A cell is one piece of work with a content key. What is known of cells lies in one folder that all processes see:
 
@@ -12,6 +12,9 @@ only one can do.
 Numbers are deleted from the lowest when the cell is done, so that a holder that wakes up late sees that its own is gone
 or followed by another: it stops before it records anything. No clock is compared with another machine's, and neither
 a database nor file locks are needed.
+
+Each process computes with one thread: on small models two threads of one process cost four times what two processes
+of one thread do, and one thread is what makes the bytes the same everywhere.
 """
 
 import contextlib
@@ -23,18 +26,19 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
 from vestige.core.files import machine_errors, read_json, write_bytes, write_json
-from vestige.steps.runner import settle_in
 
 BEAT = 5.0
 """Seconds between two renewals of a lease."""
@@ -65,13 +69,20 @@ Make = Callable[[StudyCell], Mapping[str, Any]]
 """Makes a cell, or does nothing where it is made, and gives back what is to be known of it (JSON values)."""
 
 
+class Failure(NamedTuple):
+    """Why a cell failed: the error's class where it is one of Vestige's own, and its sentence."""
+
+    error: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Status:
     """How far a plan is: keys that are done, being made, failed (with the reason)."""
 
     done: set[str]
     at_work: set[str]
-    failed: dict[str, str]
+    failed: dict[str, Failure]
 
 
 @cache
@@ -110,10 +121,10 @@ class Lease:
     def held(self) -> bool:
         """Whether nobody has taken over."""
         try:
-            own = self.path.read_text(encoding="utf-8")
+            text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return False
-        return self.token in own and not (self.folder / f"{self.key}.{self.number + 1}").exists()
+        return self.token in text and not (self.folder / f"{self.key}.{self.number + 1}").exists()
 
     def release(self) -> None:
         """Delete the lease, and those before it, from the lowest number."""
@@ -127,44 +138,52 @@ class Board:
     def __init__(self, state: StudyState, *, host: str | None = None, patience: float = PATIENCE) -> None:
         self._state, self._patience = state, patience
         self._host = this_host() if host is None else host
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._renewals: dict[str, tuple[int, float]] = {}
         for folder in (state.done, state.leases, state.failed):
             folder.mkdir(parents=True, exist_ok=True)
 
     def status(self, run: str | None = None) -> Status:
         """What all processes have come to; with `run`, only what failed in that run counts as failed."""
-        failed: dict[str, str] = {}
+        failed: dict[str, Failure] = {}
         for key in _names(self._state.failed):
             # Another run may be trying it again just now.
             with contextlib.suppress(FileNotFoundError):
-                told = read_json(self._state.failed / key)
-                if run is None or told["run"] == run:
-                    failed[key] = told["reason"]
+                record = read_json(self._state.failed / key)
+                if run is None or record["run"] == run:
+                    failed[key] = Failure(record.get("error", ""), record["reason"])
         done = _names(self._state.done)
         return Status(done, set(self._leases()), {k: why for k, why in failed.items() if k not in done})
 
     def facts(self, key: str) -> dict[str, Any]:
         """What was recorded when the cell was done."""
-        found: dict[str, Any] = read_json(self._state.done / key)
-        return found
+        facts: dict[str, Any] = read_json(self._state.done / key)
+        return facts
+
+    def key_of(self, pid: int | None) -> str | None:
+        """The cell that a process of this machine works on, or worked on when it died."""
+        for key, number in self._leases().items():
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                if json.loads((self._state.leases / f"{key}.{number}").read_text(encoding="utf-8")).get("pid") == pid:
+                    return key
+        return None
 
     def _leases(self) -> dict[str, int]:
         """The highest number by key."""
-        found: dict[str, int] = {}
+        highest: dict[str, int] = {}
         for name in _names(self._state.leases):
             key, _, number = name.rpartition(".")
-            found[key] = max(int(number), found.get(key, -1))
-        return found
+            highest[key] = max(int(number), highest.get(key, -1))
+        return highest
 
     def free(self, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
         """Of these cells those that nobody works on, with the number that their next lease has."""
-        held = self._leases()
-        self._seen = {name: seen for name, seen in self._seen.items() if name.rpartition(".")[0] in held}
+        leases = self._leases()
+        self._renewals = {name: at for name, at in self._renewals.items() if name.rpartition(".")[0] in leases}
         for key in keys:
-            if key not in held:
+            if key not in leases:
                 yield key, 0
-            elif self._abandoned(f"{key}.{held[key]}"):
-                yield key, held[key] + 1
+            elif self._abandoned(f"{key}.{leases[key]}"):
+                yield key, leases[key] + 1
 
     def _abandoned(self, name: str) -> bool:
         path = self._state.leases / name
@@ -178,9 +197,9 @@ class Board:
         if self._host and holder.get("host") == self._host:
             # Known without waiting: one that is there may be starved of its processor, and is not overtaken.
             return bool(_born(holder["pid"]) != holder["born"])
-        last, since = self._seen.get(name, (None, 0.0))
+        last, since = self._renewals.get(name, (None, 0.0))
         if last != renewed:
-            self._seen[name] = (renewed, time.monotonic())
+            self._renewals[name] = (renewed, time.monotonic())
             return False
         return time.monotonic() - since > self._patience
 
@@ -217,9 +236,9 @@ class Board:
         (self._state.failed / lease.key).unlink(missing_ok=True)
         lease.release()
 
-    def fail(self, lease: Lease, run: str, reason: str) -> None:
+    def fail(self, lease: Lease, run: str, failure: Failure) -> None:
         """Record why a cell failed."""
-        write_json(self._state.failed / lease.key, {"run": run, "reason": reason})
+        write_json(self._state.failed / lease.key, {"run": run, **failure._asdict()})
         lease.release()
 
 
@@ -255,25 +274,25 @@ def work(board: Board, cells: Sequence[StudyCell], make: Make, run: str, *, beat
 
 def _ready(pending: Sequence[StudyCell], status: Status) -> tuple[list[StudyCell], list[StudyCell]]:
     """Of the cells, in their order, those that are still to be made, and of these those that can be."""
-    out = set(status.failed)
-    left, ready = [], []
+    failed = set(status.failed)
+    waiting, ready = [], []
     for cell in pending:
         if cell.key in status.done:
             continue
-        if cell.key in out or any(a in out for a in cell.after):
-            out.add(cell.key)
+        if cell.key in failed or any(key in failed for key in cell.after):
+            failed.add(cell.key)
             continue
-        left.append(cell)
-        if all(a in status.done for a in cell.after):
+        waiting.append(cell)
+        if all(key in status.done for key in cell.after):
             ready.append(cell)
-    return left, ready
+    return waiting, ready
 
 
 def _make(board: Board, cell: StudyCell, lease: Lease, make: Make, run: str) -> None:
     """Make one cell and record it; what only this cell suffers from is recorded as its failure."""
     if lease.number >= MOST_TAKEOVERS:
         reason = f"{lease.number} processes died over it, as happens when memory runs out"
-        return board.fail(lease, run, reason)
+        return board.fail(lease, run, Failure("", reason))
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         facts = make(cell)
@@ -281,10 +300,10 @@ def _make(board: Board, cell: StudyCell, lease: Lease, make: Make, run: str) -> 
         lease.release()
         raise
     except VestigeError as error:
-        return board.fail(lease, run, str(error))
+        return board.fail(lease, run, Failure(type(error).__name__, str(error)))
     # Whatever a library raises over this cell: the others go on.
     except Exception as error:
-        return board.fail(lease, run, f"{type(error).__name__}: {error}")
+        return board.fail(lease, run, Failure("", f"{type(error).__name__}: {error}"))
     spent = {
         "seconds": round(time.perf_counter() - wall, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),
@@ -338,65 +357,156 @@ def run_cells(
     jobs: int,
     executor: str = "processes",
     options: Mapping[str, Any] | None = None,
+    preload: Sequence[str] = (),
+    restart: bool = True,
     show: Callable[[Status], None] = lambda _: None,
-) -> dict[str, str]:
+) -> dict[str, Failure]:
     """Start workers that make the plan's cells, and wait for them; the reasons of what failed, by key.
 
-    Killed at any moment, the same call goes on. Raises Interrupted on Ctrl-C, and MachineError where workers die one
-    after another and nothing comes of it.
+    Killed at any moment, the same call goes on. Workers here are forked from a process that has imported the modules of
+    `preload`, where the system allows for it. Raises Interrupted on Ctrl-C, and MachineError where workers die one
+    after another and nothing comes of it; without `restart` where one dies.
     """
     run = secrets.token_hex(8)
-    board, keys = Board(state), {cell.key for cell in plan()}
+    board, cells = Board(state), plan()
+    keys = {cell.key for cell in cells}
     try:
         if executor == "processes":
-            _processes(board, (os.getpid(), state, plan, make, run), jobs, lambda: show(board.status(run)))
+            names = {cell.key: cell.name for cell in cells}
+            started = (os.getpid(), state, plan, make, run, dict(os.environ))
+            _processes(
+                board, started, jobs, _context(preload), None if restart else names, lambda: show(board.status(run))
+            )
         elif executor == "ray":
-            _ray((0, state, plan, make, run), jobs, options or {}, lambda: show(board.status(run)))
+            _ray((0, state, plan, make, run, None), jobs, options or {}, lambda: show(board.status(run)))
         else:
-            _submitit((0, state, plan, make, run), jobs, executor, options or {}, lambda: show(board.status(run)))
+            _submitit((0, state, plan, make, run, None), jobs, executor, options or {}, lambda: show(board.status(run)))
     except KeyboardInterrupt:
         raise Interrupted("stopped; run the same command to go on from here") from None
-    failed = board.status(run).failed
-    return {key: why for key, why in failed.items() if key in keys}
+    return {key: failure for key, failure in board.status(run).failed.items() if key in keys}
 
 
-_Started = tuple[int, StudyState, Plan, Make, str]
+_Started = tuple[int, StudyState, Plan, Make, str, dict[str, str] | None]
 
 
-def worker(parent: int, state: StudyState, plan: Plan, make: Make, run: str, card: str | None = None) -> None:
+def worker(
+    parent: int,
+    state: StudyState,
+    plan: Plan,
+    make: Make,
+    run: str,
+    environment: Mapping[str, str] | None = None,
+    card: str | None = None,
+) -> None:
     """What every executor starts: the same work, which ends by itself."""
-    settle_in(started=parent != 0, card=card)
+    if environment is not None:
+        # A forked process has the environment of the first run.
+        os.environ.clear()
+        os.environ.update(environment)
+    _settle_in(started=parent != 0, card=card)
     # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         work(Board(state), plan(), make, run)
     except (MachineError, MemoryError) as error:
-        said = str(error) or "not enough memory; take a smaller model or fewer --jobs"
-        write_json(state.path / "machine-error.json", {"run": run, "reason": said})
+        reason = str(error) or "not enough memory; take a smaller model or batch, or fewer processes"
+        write_json(state.path / "machine-error.json", {"run": run, "reason": reason})
         sys.exit(MachineError.exit_code)
 
 
-def _processes(board: Board, started: _Started, jobs: int, show: Callable[[], None]) -> None:
-    """Workers on this machine; one that was killed is started again while cells get done."""
-    context = multiprocessing.get_context("spawn")
+def _settle_in(*, started: bool, card: str | None) -> None:
+    """Prepare a worker process: it sees no GPU but `card`, and ends with the process that `started` it, if one did."""
+    if card is not None:
+        # Before CUDA is asked for anything.
+        os.environ["CUDA_VISIBLE_DEVICES"] = card
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # For a torch that is still to be loaded, and for one that a forked process has.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    if started:
+        # Ctrl-C reaches the whole group; the parent decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone: a killed run must not go on writing beside the one that resumes it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "no process of multiprocessing"
+    parent.join()
+    os._exit(1)
+
+
+def _context(preload: Sequence[str]) -> BaseContext:
+    """New processes, or on Linux forks of one that has imported what takes seconds to import, and no more.
+
+    Elsewhere the systems' own libraries do not survive a fork. That one is reached by a socket in the temporary folder,
+    whose name may have 107 bytes.
+    """
+    if not preload or sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > _LONGEST:
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    return context
+
+
+_LONGEST = 70
+
+
+@contextlib.contextmanager
+def _script_left_out() -> Iterator[None]:
+    """Within it a process that is started does not run the program's own script first, as multiprocessing would.
+
+    No cell's code lies there, and a script that audits would audit again, or end in an error unless it is guarded.
+    """
+    main = vars(sys.modules["__main__"])
+    values: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(values)
+
+
+def _processes(
+    board: Board,
+    started: _Started,
+    jobs: int,
+    context: Any,
+    names: Mapping[str, str] | None,
+    show: Callable[[], None],
+) -> None:
+    """Workers on this machine; one that was killed is started again while cells get done.
+
+    With the `names` of the cells it is not: the run ends, and says what the worker was at.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     cards = [visible[n] if n < len(visible) and visible[n] else str(n) for n in range(jobs)]
-    state, run = started[1], started[-1]
+    state, run = started[1], started[4]
 
     def start(n: int) -> Any:
+        # One process alone takes the device that was asked for, whichever card that is.
         process = context.Process(target=worker, args=(*started, cards[n] if jobs > 1 else None))
-        process.start()
+        with _script_left_out():
+            process.start()
         return process
 
-    here, deaths, before = [start(n) for n in range(jobs)], 0, len(board.status(run).done)
+    workers, deaths, before = [start(n) for n in range(jobs)], 0, len(board.status(run).done)
     try:
-        while any(p.is_alive() or p.exitcode for p in here):
-            for n, process in enumerate(here):
+        while any(p.is_alive() or p.exitcode for p in workers):
+            for n, process in enumerate(workers):
                 process.join(0.2 / jobs)
                 if process.is_alive() or not process.exitcode:
                     continue
                 _refuse_machine(state, run)
+                if names is not None:
+                    raise MachineError(
+                        f"the process that worked on {names.get(board.key_of(process.pid) or '', 'it')!r} was killed, "
+                        "as happens when memory runs out; free some and run the same command again"
+                    )
                 done = len(board.status(run).done)
                 deaths, before = (1 if done > before else deaths + 1), done
                 if deaths > MOST_TAKEOVERS + 2 * jobs:
@@ -404,18 +514,19 @@ def _processes(board: Board, started: _Started, jobs: int, show: Callable[[], No
                         "workers died one after another, as happens when memory runs out; free some, or give fewer "
                         "--jobs, and run the same command again"
                     )
-                here[n] = start(n)
+                workers[n] = start(n)
             show()
+        show()
     finally:
-        for process in here:
+        for process in workers:
             process.kill()
 
 
 def _refuse_machine(state: StudyState, run: str) -> None:
     """Raise what ended a worker of this run for the machine's sake."""
     path = state.path / "machine-error.json"
-    if path.exists() and (told := read_json(path))["run"] == run:
-        raise MachineError(told["reason"])
+    if path.exists() and (record := read_json(path))["run"] == run:
+        raise MachineError(record["reason"])
 
 
 def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, Any], show: Callable[[], None]) -> None:
@@ -429,12 +540,12 @@ def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, 
         raise InputError("the executor slurm needs submitit: pip install 'vestige[slurm]'") from None
     executor = submitit.AutoExecutor(folder=started[1].path / "submitit", cluster=cluster)
     executor.update_parameters(**{"name": "vestige", "timeout_min": 24 * 60, **options})
-    here = [executor.submit(worker, *started) for _ in range(jobs)]
-    while not all(job.done() for job in here):
+    workers = [executor.submit(worker, *started) for _ in range(jobs)]
+    while not all(job.done() for job in workers):
         show()
         time.sleep(1.0)
-    errors = [str(job.exception()) for job in here if job.exception() is not None]
-    if len(errors) == len(here):
+    errors = [str(job.exception()) for job in workers if job.exception() is not None]
+    if len(errors) == len(workers):
         raise MachineError(f"every worker ended with an error; the first: {errors[0].strip().splitlines()[-1]}")
 
 
