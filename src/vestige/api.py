@@ -323,7 +323,7 @@ def calibrate(
 ) -> "Calibration":
     """Find the learning rate at which a method reaches a goal best (`forget<=0.3`, or `retain>=0.95`).
 
-    `settings` are `CalibrateSettings` (`rates`, `strength`, `strengths`, `rungs`, `metric`) and `UnlearningSettings`,
+    `settings` are `CalibrateSettings` (`rates`, `strength`, `strengths`, `metric`) and `UnlearningSettings`,
     `questions` those of the evaluation `qa`. The result names the chosen `rate`, whether the goal was `reached`, and
     every candidate; its model lies in `CalibrationFolder(output_dir).candidate(rate, strength)`.
     """

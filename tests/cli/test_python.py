@@ -147,7 +147,7 @@ def test_data_is_checked_an_audit_planned_and_a_rate_calibrated(taught, data, tm
     assert checked.lines
     plan = api.plan(**data, controls=3, quantize=(8,))
     assert (plan.controls, plan.facts) == (3, 4)
-    searched = {"rates": (1e-4, 1e-2), "rungs": 1, "questions": {"max_new_tokens": 4}, "epochs": 1, "workers": 1}
+    searched = {"rates": (1e-4, 1e-2), "questions": {"max_new_tokens": 4}, "epochs": 1, "workers": 1}
     calibration = api.calibrate(
         taught / "target", method="ga", goal="forget<=0.9", **data, output_dir=tmp_path / "rates", **searched
     )
