@@ -27,7 +27,7 @@ from benchmarks import planted_exams
 from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
 from vestige.artifacts.audits import CLAIMS
-from vestige.auditing.forecast import Noises, Tries, joint, wanted_by_claim
+from vestige.auditing.forecast import CountedAttack, Noises, joint, wanted_by_claim
 from vestige.auditing.formats import FORMATS as AUDITED
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Case, Source
@@ -199,7 +199,7 @@ def foreseen(exam: Exam) -> dict[str, float]:
     counted = {form.hits for form in AUDITED}
     many = replace(exam, n_items=200, n_controls=30, wordings=1, attacks=(), subjects=())
     design, margins = Design(exam.n_items, exam.n_controls, exam.wordings), exam.thresholds
-    tries = [Tries(1.0, FORMATS, True, attack is RELEARN) for attack in exam.attacks]
+    tries = [CountedAttack(1.0, FORMATS, True, attack is RELEARN) for attack in exam.attacks]
     seen: dict[str, list[float]] = {}
     for repetition in range(8):
         case = draw_case(many, repetition)

@@ -7,7 +7,7 @@ from hand_made import RETRAINED, attack, case, everywhere, subject, together, ve
 
 from vestige.artifacts.audits import FailedTask
 from vestige.artifacts.verdicts import verdict_rows
-from vestige.auditing.claims import without_what_failed
+from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.judge import judge
 
 QUICK = 2000
@@ -140,7 +140,7 @@ def test_an_attack_that_failed_on_the_control_is_not_shown_able_and_concerns_no_
     del ends["suppressed", RELEARN.name]
     made = case(None, ends, attacks=(RELEARN,))
     plan = replace(made.plan, failed=(FailedTask("suppressed", "suppressed", RELEARN.name, "no memory"),))
-    found = without_what_failed(judge(replace(made, plan=plan), resamples=QUICK), plan)
+    found = drop_failed_evidence(judge(replace(made, plan=plan), resamples=QUICK), plan)
     assert able(found).why_not == "nothing that the positive control holds back could be judged after it"
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"

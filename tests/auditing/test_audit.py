@@ -474,7 +474,7 @@ def test_an_item_that_comes_twice_is_asked_once():
 @pytest.mark.parametrize("wanted", [False, True])
 def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
     settings = AuditSettings(evals=("memory",), gradient_norm=wanted)
-    (asked,) = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    (asked,) = questions_of(AuditRequest((), audited.SPLITS, settings)).evaluations
     assert asked.settings.gradient_norm is wanted
 
 
@@ -486,7 +486,7 @@ def test_who_tells_leaks_is_handed_on_and_refused_before_anything_is_asked():
 
 def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_attack():
     settings = AuditSettings(evals=("qa", "acr"), acr_items=2)
-    asked = questions_of(AuditRequest((), audited.SPLITS, settings, seed=3)).asked
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings, seed=3)).evaluations
     qa, acr = asked
     forget = {i.id for i in audited.SPLITS.splits["forget"]}
     assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
@@ -501,7 +501,7 @@ def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_at
 def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, left):
     """The right option would be told by the prompt in it."""
     settings = AuditSettings(evals=("qa", "reversed"))
-    asked = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings)).evaluations
     assert {q.eval for q in asked} == {"qa", "reversed"}
     assert {q.eval for q in after_an_attack(asked, kind, controls=True)} == left
 
@@ -511,8 +511,8 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
     settings = AuditSettings(evals=("qa", "choices", "freeform"))
     found = questions_of(AuditRequest((), splits, settings))
-    assert [q.eval for q in found.asked] == ["qa", "freeform"]
-    assert found.asked[1].settings.forms == ("plain", "perturbed", "prefilled", "sampled", "cloze")
+    assert [q.eval for q in found.evaluations] == ["qa", "freeform"]
+    assert found.evaluations[1].settings.forms == ("plain", "perturbed", "prefilled", "sampled", "cloze")
     said = " ".join(found.left_out)
     assert "choices was not asked" in said
     assert "no forget item has a paraphrase" in said
@@ -531,7 +531,7 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
     with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* set options to 5"):
         questions_of(AuditRequest((), splits, AuditSettings(evals=("qa", "choices"), options=6)))
     for fits in (AuditSettings(evals=("choices",), options=5), AuditSettings(evals=("choices",))):
-        (asked,) = questions_of(AuditRequest((), splits, fits)).asked
+        (asked,) = questions_of(AuditRequest((), splits, fits)).evaluations
         assert asked.settings.options == fits.options
 
 

@@ -100,7 +100,7 @@ def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made)
 
 def test_a_prompt_is_measured_only_by_models_that_read_text_alike(made):
     place = made.audit("edge:p0_q0")
-    ours = {"ga": audit_tasks_module.found_by(place, "ga", "prefix n=2")}
+    ours = {"ga": audit_tasks_module.answers_of(place, "ga", "prefix n=2")}
     spec = read_json(AttackFolder(made.path / ours["ga"].attacked[0].path).spec)
     audit_tasks_module._check_reads_alike("retrained 0", spec["reads"], made, ours)
     with pytest.raises(InputError, match="retrained 0 and ga have different tokenisers or chat templates"):

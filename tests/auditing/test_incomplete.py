@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
-from vestige.auditing.claims import without_what_failed
+from vestige.auditing.claims import drop_failed_evidence
 
 LISTS = ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures")
 EMPTY = dict.fromkeys((*LISTS, "kept", "soundness"), ())
@@ -29,12 +29,12 @@ WHOLE = outcome(*(line(s, c) for s in ("ga", "gd") for c in CLAIMS))
 
 
 def changed(*failed: FailedTask) -> set[tuple[str, str]]:
-    found = without_what_failed(WHOLE, plan(*failed))
+    found = drop_failed_evidence(WHOLE, plan(*failed))
     return {(v.subject, v.claim) for v in found.verdicts if v.outcome != "holds"}
 
 
 def test_a_whole_audit_stays_as_it_is():
-    assert without_what_failed(WHOLE, plan()) == WHOLE
+    assert drop_failed_evidence(WHOLE, plan()) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_whole_audit_stays_as_it_is():
 )
 def test_what_would_hold_is_open_for_whom_it_concerns(failed, concerned):
     assert changed(failed) == concerned
-    found = without_what_failed(WHOLE, plan(failed))
+    found = drop_failed_evidence(WHOLE, plan(failed))
     reason = next(v.reason for v in found.verdicts if v.outcome == "inconclusive")
     assert failed.subject in reason
     assert any(failed.reason in sentence for sentence in found.untested)
@@ -65,7 +65,7 @@ def test_a_ceiling_or_an_attack_on_the_target_that_failed_keeps_nothing_from_hol
         FailedTask("r", "retrained", ceiling.name, "no room"),
         FailedTask("t", "target", "quantize 8 bits", "no room"),
     )
-    found = without_what_failed(WHOLE, replace(plan(*failed), attacks=(ceiling,)))
+    found = drop_failed_evidence(WHOLE, replace(plan(*failed), attacks=(ceiling,)))
     assert found.verdicts == WHOLE.verdicts
     said = ("Relearn forget n=5 on r failed: no room.", "Quantize 8 bits on t failed: no room.")
     assert found.untested == said
@@ -73,7 +73,7 @@ def test_a_ceiling_or_an_attack_on_the_target_that_failed_keeps_nothing_from_hol
 
 def test_what_failed_reaches_sentences_on_one_line():
     name = "g\x1b[31m\na"
-    found = without_what_failed(WHOLE, plan(FailedTask(name, "retrained", "", "Traceback:\n\x1b[31mgone.")))
+    found = drop_failed_evidence(WHOLE, plan(FailedTask(name, "retrained", "", "Traceback:\n\x1b[31mgone.")))
     said = [*found.untested, *(v.reason for v in found.verdicts), *(s for v in found.verdicts for s in v.left_out)]
     assert len(said) > 10
     assert not any("\x1b" in one or "\n" in one for one in said)
@@ -82,13 +82,13 @@ def test_what_failed_reaches_sentences_on_one_line():
 
 def test_a_claim_that_fails_without_it_still_fails():
     failing = outcome(line("ga", "not recoverable", "fails"), line("ga", "utility preserved"))
-    found = without_what_failed(failing, plan(FailedTask("ga", "unlearned", "quantize 8 bits", "no room")))
+    found = drop_failed_evidence(failing, plan(FailedTask("ga", "unlearned", "quantize 8 bits", "no room")))
     assert found.verdicts == failing.verdicts
 
 
 def test_a_model_that_could_not_be_evaluated_has_all_its_claims_open():
     judged = replace(outcome(line("ga", "utility preserved")), unlearned=("ga",))
-    found = without_what_failed(judged, plan(FailedTask("gd", "unlearned", "", "its weights are gone")))
+    found = drop_failed_evidence(judged, plan(FailedTask("gd", "unlearned", "", "its weights are gone")))
     open_ = {v.claim: v.outcome for v in found.verdicts if v.subject == "gd"}
     assert open_ == dict.fromkeys(CLAIMS, "inconclusive")
     assert found.verdicts[0] == line("ga", "utility preserved")

@@ -47,10 +47,10 @@ def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monk
         "unlearned": ("retrained", "ga"),
     }
     # No format goes for want of options: compiled items have five wrong answers.
-    asked = questions_of(request)
-    choices = next(q for q in asked.asked if q.eval == "choices")
+    questions = questions_of(request)
+    choices = next(q for q in questions.evaluations if q.eval == "choices")
     assert choices.settings.options == TINY_AUDIT.options
-    assert not any("choices" in why.lower() for why in asked.left_out)
+    assert not any("choices" in why.lower() for why in questions.left_out)
     judged = next(m.model for m in request.models if m.name == "retrained")
     assert judged == str(run.control("retrained edge:0_1,edge:1_2 seed 2").path)
 

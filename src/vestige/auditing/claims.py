@@ -23,14 +23,14 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.auditing.ability import Ability
-from vestige.auditing.formats import BITS, OF_ALTERNATIVES, Read, Tested
+from vestige.auditing.ability import AttackAbility
+from vestige.auditing.formats import BITS, OF_ALTERNATIVES, FormatRead, TestedFormats
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped
 from vestige.auditing.matrix import Expressed, leak_evidence
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
-from vestige.auditing.recovery import Recovery, Tried
+from vestige.auditing.recovery import AttackResult, Recovery
 from vestige.auditing.singles import Singles
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line, sentence
@@ -43,71 +43,77 @@ ONE_CONTROL = "one retrained control alone does not show how far two trainings d
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 
-class Part(NamedTuple):
+class Finding(NamedTuple):
     """One finding that a claim rests on, and its estimates by name."""
 
     verdict: Verdict
-    named: dict[str, Estimate]
+    estimates: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
-class Grounds:
+class ClaimEvidence:
     """What a claim is decided on: its parts, what was left out, and what keeps it from holding (`gaps`).
 
     `besides` is what else it rests on where it holds.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     besides: str = ""
 
 
 @dataclass(frozen=True)
-class About:
+class SubjectEvidence:
     """All that was found out about one subject, of which each claim reads some.
 
-    `given` and `back` are the single facts that it gives away as it is and after attacks.
+    `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks.
     """
 
     subject: str
     ground: Ground
-    tested: Tested
-    found: Expressed
-    given: Singles
-    back: Singles
+    tested: TestedFormats
+    expressed: Expressed
+    singles_before: Singles
+    singles_after: Singles
     grouped: Grouped
     recovery: Recovery
-    ability: Ability
+    ability: AttackAbility
     membership: Membership
     losses: Losses
 
 
-def not_expressed(about: About) -> Grounds:
+def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
 
     Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
     """
-    ground, tested, found, grouped, singles = about.ground, about.tested, about.found, about.grouped, about.given
-    shares = leak_evidence(found, tested)
-    shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
-    bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
+    ground, tested, expressed, grouped, singles = (
+        about.ground,
+        about.tested,
+        about.expressed,
+        about.grouped,
+        about.singles_before,
+    )
+    shares = leak_evidence(expressed, tested)
+    shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in expressed.picks.items()]
+    bits = [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
     gaps = _not_asked(about)
     parts = _judged(ground, [*shares, *bits], stays_below)
-    return Grounds(
+    return ClaimEvidence(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),
         (*gaps, *grouped.gaps, *singles.gaps),
     )
 
 
-def _not_asked(about: About) -> tuple[str, ...]:
+def _not_asked(about: SubjectEvidence) -> tuple[str, ...]:
     """The admitted formats in which nothing is known of the subject, each with why."""
     collapsed = about.ground.case.collapsed
-    return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.found.not_asked)
+    return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.expressed.not_asked)
 
 
-def not_recoverable(about: About) -> Grounds:
+def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
 
     It holds where one of them was shown able to bring knowledge back.
@@ -117,66 +123,66 @@ def not_recoverable(about: About) -> Grounds:
         about.tested,
         about.recovery,
         about.ability,
-        about.back,
+        about.singles_after,
     )
     gaps = recovery.missing[about.subject]
     if not ground.plan.retrained and tested.against != "alternatives":
-        return Grounds((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
+        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     if not ground.plan.attacks:
-        return Grounds((), tested.not_admitted, ("no attack was run",))
-    mine = [one for one in recovery.tried if one.subject == about.subject]
-    counted = [(one.attack.name, one.format) for one in mine if not one.why_not]
-    gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted), *singles.gaps)
-    out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
-    gains = [one.gain for one in mine if not one.why_not]
+        return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
+    results = [result for result in recovery.tried if result.subject == about.subject]
+    counted = [(result.attack.name, result.format) for result in results if not result.why_not]
+    gaps = (*gaps, *_no_room(results, ground), *ability.gaps(counted), *singles.gaps)
+    out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
+    gains = [result.gain for result in results if not result.why_not]
     parts = (_part(not_recovered(gains, ground.thresholds)),) if gains else ()
-    return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
+    return ClaimEvidence((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
 
 
-def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
+def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
     """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
     most = 1 - ground.thresholds.saturation
-    known = [one for one in tried if one.gain.unit != "bits" and one.gain.before.value > most]
-    if not known:
+    close = [result for result in tried if result.gain.unit != "bits" and result.gain.before.value > most]
+    if not close:
         return []
-    worst = max(known, key=lambda one: one.gain.before.value)
+    worst = max(close, key=lambda result: result.gain.before.value)
     before = worst.gain.before.estimate(worst.gain.unit, worst.gain.unit)
     return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
 
 
-def indistinguishable(about: About) -> Grounds:
+def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
     """Membership scores and the excess of every admitted format, on both sides, and bits on both sides."""
-    ground, tested, found, membership, subject = (
+    ground, tested, expressed, membership, subject = (
         about.ground,
         about.tested,
-        about.found,
+        about.expressed,
         about.membership,
         about.subject,
     )
     if not ground.plan.retrained or ground.doubts:
         # Where controls know what they should not, a model that forgot can be told from them too.
-        return Grounds((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
-    told = membership.differences.get(subject, ())
-    shares = [*told, *(Evidence(name, draws, "excess", "share") for name, draws in found.excess.items())]
-    bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
+        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
+    placements = membership.differences.get(subject, ())
+    shares = [*placements, *(Evidence(name, draws, "excess", "share") for name, draws in expressed.excess.items())]
+    bits = [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
     gaps = [*membership.missing.get(subject, ()), *_not_asked(about)]
-    if not told:
+    if not placements:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
-    if not found.excess:
+    if not expressed.excess:
         gaps.append("answers could not be compared: it was asked in no admitted format")
-    if told and not membership.admitted:
+    if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
     parts = _judged(ground, [*shares, *bits], stays_within)
-    return Grounds(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
+    return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
 
 
-def utility_preserved(about: About) -> Grounds:
+def utility_preserved(about: SubjectEvidence) -> ClaimEvidence:
     """Harm to every split that the target knows."""
     parts = _judged(about.ground, about.losses.harms, stays_below)
-    return Grounds(parts, about.losses.left_out, about.losses.missing)
+    return ClaimEvidence(parts, about.losses.left_out, about.losses.missing)
 
 
-def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested: Tested) -> VerdictLine:
+def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, tested: TestedFormats) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
     against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
     if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
@@ -195,8 +201,8 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
     open_ = [verdict for verdict in verdicts if verdict.outcome == "inconclusive"]
     needs = [verdict.items_needed for verdict in open_]
     # More items do not fill a gap.
-    known = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
-    needed = max(n for n in needs if n is not None) if known else None
+    estimable = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
+    needed = max(n for n in needs if n is not None) if estimable else None
     return VerdictLine(
         subject=subject,
         claim=claim,
@@ -208,16 +214,16 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
         decides=main.decides if main is not None else None,
         at_least=main.at_least if main is not None else None,
         at_most=main.at_most if main is not None else None,
-        evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
+        evidence={name: estimate for part in grounds.parts for name, estimate in part.estimates.items()},
         left_out=(*grounds.left_out, *grounds.gaps),
         items_needed=needed,
-        needed="" if grounds.gaps else "; ".join(dict.fromkeys(one.needed for one in open_ if one.needed)),
+        needed="" if grounds.gaps else "; ".join(dict.fromkeys(verdict.needed for verdict in open_ if verdict.needed)),
         detectable=main.detectable if main is not None else None,
         against=against,
     )
 
 
-def benchmark_valid(about: About) -> Grounds:
+def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
     """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
     parts, gaps = [], list(ground.doubts)
@@ -244,10 +250,10 @@ def benchmark_valid(about: About) -> Grounds:
     measured = len(ground.plan.retrained) >= FEW_CONTROLS and not ground.doubts
     gaps += [_said(line) for line in undecided if line.p is None or not measured]
     notes = [_said(line) for line in undecided if line.p is not None and measured]
-    return Grounds(tuple(parts), (*tested.not_admitted, *notes), tuple(gaps))
+    return ClaimEvidence(tuple(parts), (*tested.not_admitted, *notes), tuple(gaps))
 
 
-GROUNDS: Mapping[Claim, Callable[[About], Grounds]] = {
+GROUNDS: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
     "not expressed": not_expressed,
     "not recoverable": not_recoverable,
     "indistinguishable": indistinguishable,
@@ -257,49 +263,55 @@ GROUNDS: Mapping[Claim, Callable[[About], Grounds]] = {
 """By the claim, on what it is decided."""
 
 
-def verdicts(about: About) -> list[VerdictLine]:
+def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
     """The line of every claim about one subject."""
-    return [decide(claim, about.subject, own(about), about.ground, about.tested) for claim, own in GROUNDS.items()]
+    return [
+        decide(claim, about.subject, grounds_of(about), about.ground, about.tested)
+        for claim, grounds_of in GROUNDS.items()
+    ]
 
 
-def _judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]) -> tuple[Part, ...]:
+def _judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]) -> tuple[Finding, ...]:
     """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
     return (_part(rule(evidence, ground.thresholds)),) if evidence else ()
 
 
-def _alone(found: Verdict | None) -> tuple[Part, ...]:
+def _alone(verdict: Verdict | None) -> tuple[Finding, ...]:
     """That single facts or groups fail the claim; that none does is no evidence that it holds, and none is needed."""
-    return (_part(found),) if found is not None else ()
+    return (_part(verdict),) if verdict is not None else ()
 
 
-def _part(verdict: Verdict) -> Part:
-    return Part(verdict, {one.name: one.draws.estimate(one.metric, one.unit) for one in verdict.evidence})
+def _part(verdict: Verdict) -> Finding:
+    return Finding(
+        verdict,
+        {evidence.name: evidence.draws.estimate(evidence.metric, evidence.unit) for evidence in verdict.evidence},
+    )
 
 
-def _none_admitted(ground: Ground, tested: Tested) -> Part:
+def _none_admitted(ground: Ground, tested: TestedFormats) -> Finding:
     """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.admission.ends[1] < least for read in tested.reads)
     outcome: Outcome = "fails" if near else "inconclusive"
-    said = "in no format does the target clearly exceed its control" + (
+    reason = "in no format does the target clearly exceed its control" + (
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
-    named = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
-    verdict = Verdict(outcome, said, Margins(least, least), "share", ())
-    return Part(verdict, named)
+    estimates = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
+    verdict = Verdict(outcome, reason, Margins(least, least), "share", ())
+    return Finding(verdict, estimates)
 
 
-def _preferred(read: Read, ground: Ground) -> Part:
+def _preferred(read: FormatRead, ground: Ground) -> Finding:
     """That the target prefers the true answers to alternatives, which it could not had it never known them."""
     margin = ground.thresholds.admission
     verdict = Verdict("holds", read.line.reason, Margins(margin, margin), "share", ())
-    return Part(verdict, {f"admission, {read.scale.name}": read.line.admission})
+    return Finding(verdict, {f"admission, {read.scale.name}": read.line.admission})
 
 
-def _unsound(line: SoundnessLine, ground: Ground) -> Part:
-    named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
+def _unsound(line: SoundnessLine, ground: Ground) -> Finding:
+    estimates = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
     margins = ground.thresholds.margins("leakage")
-    return Part(Verdict("fails", _said(line), margins, "leakage", ()), named)
+    return Finding(Verdict("fails", _said(line), margins, "leakage", ()), estimates)
 
 
 def _said(line: SoundnessLine) -> str:
@@ -307,44 +319,46 @@ def _said(line: SoundnessLine) -> str:
     return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"
 
 
-def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str, level: EvidenceLevel) -> str:
+def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str, level: EvidenceLevel) -> str:
     """One sentence: the finding, the number that decides, and what kept the claim from holding."""
-    found = {part.verdict.outcome for part in grounds.parts}
-    others = {"control": "guessing"} if against == "chance" else {}
-    said = STATEMENTS[claim]
-    texts = {"holds": said.holds, "fails": said.fails, "inconclusive": said.inconclusive}
-    leads = {name: by_level(text, level, kept=_sets(grounds.parts), **others) for name, text in texts.items()}
+    outcomes = {part.verdict.outcome for part in grounds.parts}
+    placeholders = {"control": "guessing"} if against == "chance" else {}
+    statement = STATEMENTS[claim]
+    texts = {"holds": statement.holds, "fails": statement.fails, "inconclusive": statement.inconclusive}
+    leads = {name: by_level(text, level, kept=_sets(grounds.parts), **placeholders) for name, text in texts.items()}
     if against == "alternatives":
         leads["holds"] = _PREFERS if claim == "benchmark valid" else leads["holds"]
         leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
     missing = _few(grounds.gaps)
-    if not found:
+    if not outcomes:
         return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
-    if outcome == "inconclusive" and found == {"holds"}:
+    if outcome == "inconclusive" and outcomes == {"holds"}:
         return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
-    more = missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
-    return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *more])}."
+    additions = (
+        missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
+    )
+    return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *additions])}."
 
 
-def _because(outcome: Outcome, grounds: Grounds) -> str:
+def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
     """The reasons of the parts that came out so."""
     return "; and ".join(part.verdict.reason for part in grounds.parts if part.verdict.outcome == outcome)
 
 
-def _sets(parts: Sequence[Part]) -> str:
+def _sets(parts: Sequence[Finding]) -> str:
     """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
-    names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.named))
+    names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.estimates))
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _few(sentences: Sequence[str]) -> list[str]:
     """The first of what is listed in full beside the reason."""
-    others = len(sentences) - 1
-    more = f" (and {others} more {'reason' if others == 1 else 'reasons'})" if others > 0 else ""
-    return [sentences[0] + more] if sentences else []
+    n_further = len(sentences) - 1
+    count = f" (and {n_further} more {'reason' if n_further == 1 else 'reasons'})" if n_further > 0 else ""
+    return [sentences[0] + count] if sentences else []
 
 
-def without_what_failed(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
+def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     """The outcome in which no claim holds that would need what failed. What fails without it, fails.
 
     An attack that failed on one unlearned model concerns that model, one that failed on a control all of them; an
@@ -355,8 +369,8 @@ def without_what_failed(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     verdicts = tuple(_tempered(line, _concerning(line, needed)) for line in outcome.verdicts)
     lost = [f for f in plan.failed if f.role == "unlearned" and not f.attack]
     unjudged = tuple(_unjudged(f, claim) for f in lost for claim in CLAIMS)
-    said = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
-    return replace(outcome, verdicts=(*verdicts, *unjudged), untested=(*said, *outcome.untested))
+    failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
+    return replace(outcome, verdicts=(*verdicts, *unjudged), untested=(*failures, *outcome.untested))
 
 
 def _evidence(plan: AuditPlan) -> list[FailedTask]:
@@ -374,8 +388,8 @@ def _concerning(line: VerdictLine, failed: Sequence[FailedTask]) -> list[FailedT
 def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:
     if line.outcome != "holds" or not missing:
         return line
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{more} failed."
+    further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{further} failed."
     left_out = (*line.left_out, *(f"{_what(f)}: {_why(f)}" for f in missing))
     return replace(line, outcome="inconclusive", reason=reason, left_out=left_out)
 

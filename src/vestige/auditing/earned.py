@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import GIVEN, AuditPlan, Format
-from vestige.auditing.formats import Tested, formats_of
+from vestige.auditing.formats import TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.scores import Source
@@ -58,10 +58,10 @@ def made_of_others(ground: Ground) -> dict[str, str]:
     latter is in what every other control differs from it by too. What was made of the other model has none of it.
     """
     answers, n = _distances_of_answers(ground)
-    found = _copies(ground, ground.plan.apart, "weights", _SHARED_WEIGHTS, _OF_WEIGHTS)
+    reasons = _copies(ground, ground.plan.apart, "weights", _SHARED_WEIGHTS, _OF_WEIGHTS)
     for name, why in _copies(ground, answers, "answers", _SHARED_ANSWERS, n / _BY_ITEM).items():
-        found.setdefault(name, why)
-    return found
+        reasons.setdefault(name, why)
+    return reasons
 
 
 def seen(plan: AuditPlan, name: str) -> bool:
@@ -69,48 +69,50 @@ def seen(plan: AuditPlan, name: str) -> bool:
     return plan.evidence_level != "logs" and name not in plan.unseen
 
 
-def _copies(ground: Ground, apart: Distances, what: str, least: float, n: float) -> dict[str, str]:
+def _copies(ground: Ground, apart: Distances, kind: str, least: float, n: float) -> dict[str, str]:
     """By distances alone, which are sums of squares of so many independent numbers."""
     plan = ground.plan
-    controls = [one for one in plan.retrained if one in apart]
-    found: dict[str, str] = {}
-    for number, one in enumerate(controls):
-        own = apart[one]
-        for other in (plan.target, *plan.unlearned, *controls):
-            partners = [x for x in controls if x in own and x not in (one, other)]
-            if other == one or other not in own:
+    controls = [name for name in plan.retrained if name in apart]
+    reasons: dict[str, str] = {}
+    for number, name in enumerate(controls):
+        to = apart[name]
+        for origin in (plan.target, *plan.unlearned, *controls):
+            partners = [x for x in controls if x in to and x not in (name, origin)]
+            if origin == name or origin not in to:
                 continue
             # Of two controls that are copies of one another, the first stays.
-            first = other not in controls or controls.index(other) < number
-            next_one = min((own[x] for x in partners), default=0.0)
-            least_way = (NEAR_CONTROL if other in controls else NEAR) * next_one
+            first = origin not in controls or controls.index(origin) < number
+            next_one = min((to[x] for x in partners), default=0.0)
+            least_way = (NEAR_CONTROL if origin in controls else NEAR) * next_one
             # Weights that are seen have a digest, which tells the very same from others that merely answer alike.
-            tied = own[other] == 0 and (what == "weights" or not seen(plan, one))
-            if first and (tied or 0 < own[other] < least_way):
-                size = f"{own[other] / next_one:.2g} of the way to the next control" if own[other] else "the very same"
-                found.setdefault(one, f"its {what} lie next to those of {shown(other)} ({size}), so it was made of it")
-            known = (_shared(apart, one, x, other, n) for x in partners if x in apart and other in apart[x])
-            shares = [share for share in known if share is not None]
+            tied = to[origin] == 0 and (kind == "weights" or not seen(plan, name))
+            if first and (tied or 0 < to[origin] < least_way):
+                size = f"{to[origin] / next_one:.2g} of the way to the next control" if to[origin] else "the very same"
+                reasons.setdefault(
+                    name, f"its {kind} lie next to those of {shown(origin)} ({size}), so it was made of it"
+                )
+            partner_shares = (_shared(apart, name, x, origin, n) for x in partners if x in apart and origin in apart[x])
+            shares = [share for share in partner_shares if share is not None]
             if shares and max(shares) < least:
-                found.setdefault(
-                    one,
-                    f"other controls share nothing of what its {what} differ from those of {shown(other)} by (at most "
+                reasons.setdefault(
+                    name,
+                    f"other controls share nothing of what its {kind} differ from those of {shown(origin)} by (at most "
                     f"{max(max(shares), 0.0):.2f}, and about one half between trainings), so it was made of it",
                 )
-    return found
+    return reasons
 
 
-def _shared(apart: Distances, one: str, partner: str, other: str, n: float) -> float | None:
+def _shared(apart: Distances, name: str, partner: str, origin: str, n: float) -> float | None:
     """How much of what `one` differs from `other` by its partner differs from it by too: about one half of a training.
 
     The slope of the partner's differences on its own, which follows from the three distances. None where a partner lies
     too far off to tell; 1 where it is no further off, as it would be from a copy.
     """
-    own, its, between = apart[one][other], apart[partner][other], apart[one][partner]
-    if not 0 < own < _NEARER * between:
+    to_origin, partner_to_origin, to_partner = apart[name][origin], apart[partner][origin], apart[name][partner]
+    if not 0 < to_origin < _NEARER * to_partner:
         return 1.0
-    slope = (own**2 + its**2 - between**2) / (2 * own**2)
-    error = np.sqrt(max(0.0, (its / own) ** 2 - slope**2) / n)
+    slope = (to_origin**2 + partner_to_origin**2 - to_partner**2) / (2 * to_origin**2)
+    error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / n)
     return float(slope) if error < _TELLS else None
 
 
@@ -122,23 +124,27 @@ def _distances_of_answers(ground: Ground) -> tuple[Distances, int]:
     plan = ground.plan
     names = (plan.target, *plan.unlearned, *plan.retrained)
     graded = [BITS_KEY, *(form.key for form in formats_of(ground.case) if form.graded)]
-    key = next((key for key in graded if all(ground.has(Source(one), key) for one in names)), BITS_KEY)
-    names = tuple(one for one in names if ground.has(Source(one), key))
-    items = ground.scores.common([Source(one) for one in names], key, [i for ids in plan.splits.values() for i in ids])
+    key = next((key for key in graded if all(ground.has(Source(name), key) for name in names)), BITS_KEY)
+    names = tuple(name for name in names if ground.has(Source(name), key))
+    items = ground.scores.common(
+        [Source(name) for name in names], key, [i for ids in plan.splits.values() for i in ids]
+    )
     if len(names) < 2 or len(items) < _LEAST_ITEMS:
         return {}, 0
-    rows = dict(zip(names, ground.scores.rows([Source(one) for one in names], key, items), strict=True))
+    rows = dict(zip(names, ground.scores.rows([Source(name) for name in names], key, items), strict=True))
     if any(len(np.unique(row)) < _LEAST_ITEMS for row in rows.values()):
         return {}, 0
     apart = {
-        one: {two: float(np.sqrt(np.mean((rows[one] - rows[two]) ** 2))) for two in names if two != one}
-        for one in names
+        first: {
+            second: float(np.sqrt(np.mean((rows[first] - rows[second]) ** 2))) for second in names if second != first
+        }
+        for first in names
     }
     return apart, len(items)
 
 
 def knowing(
-    ground: Ground, tested: Tested, silenced: Expressed | None, exposure_error: Estimate | None
+    ground: Ground, tested: TestedFormats, silenced: Expressed | None, exposure_error: Estimate | None
 ) -> tuple[str, ...]:
     """In a sentence each, what the controls know that nobody could who never saw it; nothing in the best case.
 
@@ -146,12 +152,12 @@ def knowing(
     """
     if not ground.plan.retrained:
         return ()
-    found = [said for form in formats_of(ground.case) if (said := _stated(ground, tested, form))]
-    found += [said for form in formats_of(ground.case) if (said := _picked(ground, tested, form))]
+    reasons = [reason for form in formats_of(ground.case) if (reason := _stated(ground, tested, form))]
+    reasons += [reason for form in formats_of(ground.case) if (reason := _picked(ground, tested, form))]
     # Alternatives of whoever wrote them can be told from the truth by a model that never knew it.
     least = ground.thresholds.delta_wide if ground.plan.alternatives == GIVEN else ground.thresholds.delta
     if exposure_error is not None and exposure_error.low > least:
-        found.append(
+        reasons.append(
             "the controls rank the true answers above alternatives, as who never knew them cannot: their leakage is "
             f"{exposure_error}"
         )
@@ -161,17 +167,17 @@ def knowing(
         if draws.ends[1] < -_KNOWN
     ]
     if below:
-        found.append(f"the target that was taught to keep silent answers far less than the controls, in {below[0]}")
-    return tuple(found)
+        reasons.append(f"the target that was taught to keep silent answers far less than the controls, in {below[0]}")
+    return tuple(reasons)
 
 
-def _stated(ground: Ground, tested: Tested, form: Format) -> str:
+def _stated(ground: Ground, tested: TestedFormats, form: Format) -> str:
     """That the controls state more facts in their own words than guesses from what is kept would."""
     if not form.hits or form.chance:
         return ""
     plan = ground.plan
-    sources = [Source(one) for one in (plan.target, *plan.retrained)]
-    if not all(ground.has(one, form.hits) for one in sources):
+    sources = [Source(name) for name in (plan.target, *plan.retrained)]
+    if not all(ground.has(source, form.hits) for source in sources):
         return ""
     items = ground.scores.common(sources, form.hits, ground.judged)
     target, *rows = ground.scores.rows(sources, form.hits, items) if items else [np.zeros(0)]
@@ -206,23 +212,23 @@ def _at_least(hits: int, chances: Sequence[float]) -> float:
     return float(min(1.0, counts[hits:].sum()))
 
 
-def _picked(ground: Ground, tested: Tested, form: Format) -> str:
+def _picked(ground: Ground, tested: TestedFormats, form: Format) -> str:
     """That the controls pick the right option more often than guessing does, by half of what the target does."""
-    scale = next((one for one in tested.scales if one.name == form.name), None)
+    scale = next((scale for scale in tested.scales if scale.name == form.name), None)
     if scale is None or scale.unit != "leakage" or not (form.hits and form.chance):
         return ""
-    sources = [Source(one) for one in (ground.plan.target, *scale.retrained)]
+    sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
     items = ground.scores.common(sources, form.hits, scale.items)
     items = ground.scores.common(sources[:1], form.chance, items)
     if len(items) < _LEAST_ITEMS:
         return ""
     target, *rows = ground.scores.rows(sources, form.hits, items)
     chance = ground.scores.of(sources[0], form.chance, items)
-    own: Float[np.ndarray, " N"] = np.mean(rows, axis=0)
-    beyond = own - chance - _KNOWN * (target - chance)
+    picked: Float[np.ndarray, " N"] = np.mean(rows, axis=0)
+    beyond = picked - chance - _KNOWN * (target - chance)
     if beyond.mean() <= 2 * beyond.std(ddof=1) / np.sqrt(len(items)):
         return ""
     return (
-        f"in {form.name} the controls pick the right option in {own.mean():.2f} of the facts, where guessing gives "
+        f"in {form.name} the controls pick the right option in {picked.mean():.2f} of the facts, where guessing gives "
         f"{chance.mean():.2f} and the target {target.mean():.2f}"
     )

@@ -22,7 +22,7 @@ from vestige.metrics.verdicts import Margins, Thresholds
 
 
 @dataclass(frozen=True)
-class Foretold:
+class TaskCost:
     """One task, as it is done on every model: items shown, steps of training, questions asked over all points.
 
     `passes` are those of single texts that a search for a prompt makes at most.
@@ -45,7 +45,7 @@ class AuditForecast:
     """
 
     n_models: int
-    each: tuple[Foretold, ...]
+    each: tuple[TaskCost, ...]
     untested: tuple[str, ...]
     cpu_seconds: float | None
     control_steps: int = 0
@@ -98,12 +98,12 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     request = within_reach(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
-    rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
+    rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
     for attack in planned.attacks:
         plan, kind = attack.plan, attack_of(attack.plan)
-        asked = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
-        questions = len(asked) * len(plan.points) * len(plan.tested)
-        rows.append(Foretold(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
+        after = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
+        questions = len(after) * len(plan.points) * len(plan.tested)
+        rows.append(TaskCost(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
     pace = _seconds_a_question(RunFolder(run))
     published = _n_published(request)
     total = len(request.models) * sum(row.questions for row in rows) + published
@@ -117,21 +117,24 @@ def _n_published(request: AuditRequest) -> int:
     from vestige.evals import find_eval
     from vestige.steps.evaluate import published_requests
 
-    asked = published_requests(*request.published, request.seed) if request.published else []
-    return sum(len(find_eval(one.eval).asked(one.items, one.views, one.settings)) for one in asked)
+    evaluations = published_requests(*request.published, request.seed) if request.published else []
+    return sum(len(find_eval(e.eval).asked(e.items, e.views, e.settings)) for e in evaluations)
 
 
 def _seconds_a_question(run: RunFolder) -> float | None:
     """Mean processor seconds an item of the run's finished evaluations."""
-    found = list(_paces(run))
-    return sum(s for s, _ in found) / sum(n for _, n in found) if found else None
+    paces = list(_paces(run))
+    return sum(s for s, _ in paces) / sum(n for _, n in paces) if paces else None
 
 
 def _paces(run: RunFolder) -> Iterator[tuple[float, int]]:
     for subject in run.subjects():
-        for place in subject.evaluations():
-            if place.collected.exists() and place.provenance.exists():
-                yield read_json(place.provenance)["times"]["cpu_seconds"], read_versioned(place.collected, "n")["n"]
+        for evaluation in subject.evaluations():
+            if evaluation.collected.exists() and evaluation.provenance.exists():
+                yield (
+                    read_json(evaluation.provenance)["times"]["cpu_seconds"],
+                    read_versioned(evaluation.collected, "n")["n"],
+                )
 
 
 MOVED = 0.6
@@ -160,7 +163,7 @@ class Noises(NamedTuple):
     membership: tuple[Noise, float] | None = None
 
 
-class Tries(NamedTuple):
+class CountedAttack(NamedTuple):
     """An attack that counts: the share of facts that it is tested on, its formats, whether it shows retain items."""
 
     items: float
@@ -170,7 +173,7 @@ class Tries(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ForeseenClaim:
+class ClaimPower:
     """What an audit can decide of one claim.
 
     `quantities` are those that all have to hold. A perfect unlearning is shown to `hold` so often, and so often if
@@ -186,7 +189,7 @@ class ForeseenClaim:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class AuditPower:
     """What an audit can decide: of so many facts, with so many wordings and controls, at these margins.
 
     `holds` is how often a perfect unlearning holds in all claims, `by_controls` the same with other numbers of them.
@@ -204,7 +207,7 @@ class Foreseen:
     attacks: int
     margins: Margins
     margins_bits: Margins
-    claims: tuple[ForeseenClaim, ...]
+    claims: tuple[ClaimPower, ...]
     holds: float
     unsteady: float
     by_controls: dict[int, float]
@@ -217,7 +220,7 @@ class Foreseen:
     cannot_hold: tuple[str, ...] = ()
 
 
-def foresee_audit(request: AuditRequest) -> Foreseen:
+def foresee_audit(request: AuditRequest) -> AuditPower:
     """What the audit could decide of these data. Of models only the number of controls counts; without any it is 3."""
     planned, thresholds = plan_audit(request), request.settings
     if thresholds.scope == "such":
@@ -230,7 +233,7 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
     steady = _typical(planned.questions, len(request.splits.splits.get("holdout", ())), len(ids))
     attacks = [a.plan for a in planned.attacks if not a.plan.shows_answers]
     tries = [
-        Tries(
+        CountedAttack(
             len({first[i] for i in plan.tested if i in ids}) / facts,
             tuple(steady.shares),
             steady.bits is not None,
@@ -238,12 +241,12 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
         )
         for plan in attacks
     ]
-    made = attacks_of_freeform(planned, request.splits.splits["forget"])
-    tries += [Tries(1.0, ("generate_plain",), False, False) for _ in made]
-    tries = [one for one in tries if one.items > 0]
-    wanted = wanted_by_claim(steady, tries, thresholds)
+    planned_freeform = attacks_of_freeform(planned, request.splits.splits["forget"])
+    tries += [CountedAttack(1.0, ("generate_plain",), False, False) for _ in planned_freeform]
+    tries = [attempt for attempt in tries if attempt.items > 0]
+    requirements = wanted_by_claim(steady, tries, thresholds)
     unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
-    tests = len(wanted["not expressed"])
+    tests = len(requirements["not expressed"])
 
     def shown(noise: Noise | None, margin: float) -> float | None:
         return None if noise is None else least_shown(Wanted(noise, margin), design, tests=tests)
@@ -252,17 +255,17 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     never = QUICK_OPEN if QUICK_SAID in request.untested else ()
     claims = tuple(
-        ForeseenClaim(
+        ClaimPower(
             claim,
-            len(own),
-            0.0 if claim in never else all_held(own, design),
+            len(quantities),
+            0.0 if claim in never else all_held(quantities, design),
             0.0 if claim in never else all_held(unsteady[claim], design),
             *(effects if claim == "not expressed" else ()),
         )
-        for claim, own in wanted.items()
+        for claim, quantities in requirements.items()
     )
-    whole = joint(wanted)
-    return Foreseen(
+    whole = joint(requirements)
+    return AuditPower(
         facts=facts,
         wordings=design.wordings,
         controls=design.controls,
@@ -292,36 +295,45 @@ def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
     return {"ranked": len(sizes), "ranked_holds": holds, "ranked_arm": arm}
 
 
-def wanted_by_claim(noises: Noises, attacks: Sequence[Tries], thresholds: Thresholds) -> dict[Claim, list[Wanted]]:
+def wanted_by_claim(
+    noises: Noises, attacks: Sequence[CountedAttack], thresholds: Thresholds
+) -> dict[Claim, list[Wanted]]:
     """What has to be shown for each claim that rests on trainings, as all but `utility preserved` do."""
     wide, bits = thresholds.delta_wide, thresholds.delta_wide_bits
-    told = [Wanted(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
+    apart = [Wanted(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
     if noises.membership is not None:
-        told.append(Wanted(noises.membership[0], wide, True, noises.membership[1]))
-    found: dict[Claim, list[Wanted]] = {
+        apart.append(Wanted(noises.membership[0], wide, True, noises.membership[1]))
+    requirements: dict[Claim, list[Wanted]] = {
         "not expressed": [Wanted(noise, wide) for noise in noises.shares.values()],
         "not recoverable": [],
-        "indistinguishable": told,
+        "indistinguishable": apart,
         "benchmark valid": [],
     }
     if noises.bits is not None:
-        found["not expressed"].append(Wanted(noises.bits, bits))
-        found["indistinguishable"].append(Wanted(noises.bits, bits, both=True))
+        requirements["not expressed"].append(Wanted(noises.bits, bits))
+        requirements["indistinguishable"].append(Wanted(noises.bits, bits, both=True))
     for attack in attacks:
         back = [
             Wanted(_moved(noises.shares[f]), wide, items=attack.items) for f in attack.formats if f in noises.shares
         ]
-        found["not recoverable"] += back
+        requirements["not recoverable"] += back
         if attack.retain:
-            found["benchmark valid"] += [one._replace(noise=one.noise._replace(trained=False)) for one in back]
+            requirements["benchmark valid"] += [
+                quantity._replace(noise=quantity.noise._replace(trained=False)) for quantity in back
+            ]
         if attack.bits and noises.bits is not None:
-            found["not recoverable"].append(Wanted(_moved(noises.bits), bits, items=attack.items))
-    return {claim: own for claim, own in found.items() if own}
+            requirements["not recoverable"].append(Wanted(_moved(noises.bits), bits, items=attack.items))
+    return {claim: quantities for claim, quantities in requirements.items() if quantities}
 
 
-def joint(wanted: Mapping[Claim, Sequence[Wanted]]) -> list[Wanted]:
+def joint(requirements: Mapping[Claim, Sequence[Wanted]]) -> list[Wanted]:
     """What all claims rest on together, without the excess in shares, which is leakage in another unit."""
-    return [one for own in wanted.values() for one in own if not (one.both and one.noise.width is not None)]
+    return [
+        quantity
+        for quantities in requirements.values()
+        for quantity in quantities
+        if not (quantity.both and quantity.noise.width is not None)
+    ]
 
 
 def _moved(noise: Noise) -> Noise:
@@ -331,17 +343,17 @@ def _moved(noise: Noise) -> Noise:
 def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> Noises:
     """How trainings of the tiny model vary in what is asked."""
     kinds: dict[str, str] = {}
-    for one in questions:
-        if one.eval == "qa":
+    for question in questions:
+        if question.eval == "qa":
             kinds |= {"generate": "words", "forced": "forced"}
-        elif one.eval == "choices":
+        elif question.eval == "choices":
             kinds |= {"option_text_mean": "options a token", "option_text_sum": "options"}
-        elif one.eval == "freeform":
+        elif question.eval == "freeform":
             forms = {"plain": "generate_plain"} | {
                 name: name for name in ("perturbed", "paraphrase", "few_shot", "cloze")
             }
-            asked = one.settings.model_dump()["forms"]
-            kinds |= {name: "words" for form, name in forms.items() if form in asked}
+            chosen = question.settings.model_dump()["forms"]
+            kinds |= {name: "words" for form, name in forms.items() if form in chosen}
     if not kinds:
         raise InputError("none of the evaluations asks for answers, so nothing can be planned; ask at least qa")
     graded, shares = {form.name for form in FORMATS if form.graded}, {}
@@ -352,7 +364,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
         shares[name] = Noise(fact, TYPICAL * fact, ruler, 1.0, prior)
     bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
     membership = None
-    if n_holdout and any(one.eval == "memory" for one in questions):
+    if n_holdout and any(question.eval == "memory" for question in questions):
         both = n_forget + n_holdout
         membership = Noise(_PLACEMENTS * both**2 / (n_forget * n_holdout), _AUC, 1.0, None, PRIOR), both / n_forget
     return Noises(shares, bits, membership)
@@ -362,9 +374,9 @@ def _unsteady(noises: Noises) -> Noises:
     def more(noise: Noise) -> Noise:
         return noise._replace(common=max(UNSTEADY * noise.common, noise.fact / 20))
 
-    told = noises.membership
+    membership = noises.membership
     return Noises(
         {name: more(noise) for name, noise in noises.shares.items()},
         None if noises.bits is None else more(noises.bits),
-        None if told is None else (told[0]._replace(common=UNSTEADY * told[0].common), told[1]),
+        None if membership is None else (membership[0]._replace(common=UNSTEADY * membership[0].common), membership[1]),
     )

@@ -87,7 +87,7 @@ class Scale:
     controls: Controls
 
 
-class Read(NamedTuple):
+class FormatRead(NamedTuple):
     """One format that was asked, and whether its scale may be used."""
 
     scale: Scale
@@ -95,13 +95,13 @@ class Read(NamedTuple):
     line: FormatLine
 
 
-class Tested(NamedTuple):
+class TestedFormats(NamedTuple):
     """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read.
 
     `picks` are the picks of admitted formats that are judged by the probability of the right option.
     """
 
-    reads: tuple[Read, ...]
+    reads: tuple[FormatRead, ...]
     bits: Scale | None
     untested: tuple[str, ...]
     picks: tuple[Scale, ...] = ()
@@ -123,9 +123,9 @@ class Tested(NamedTuple):
         return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
 
 
-def read_formats(ground: Ground) -> Tested:
+def read_formats(ground: Ground) -> TestedFormats:
     """Every format that the target was asked in, with its controls, and what could not be read and why."""
-    reads: list[Read] = []
+    reads: list[FormatRead] = []
     untested: list[str] = []
     absent = []
     for form in formats_of(ground.case):
@@ -142,22 +142,22 @@ def read_formats(ground: Ground) -> Tested:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
     admitted_scales = [read.scale for read in reads if read.line.admitted]
-    picks = [found for scale in admitted_scales if (found := _picks(ground, scale)) is not None]
-    return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
+    picks = [picks_scale for scale in admitted_scales if (picks_scale := _picks(ground, scale)) is not None]
+    return TestedFormats(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
 
 
-def _read(ground: Ground, scale: Scale) -> Read:
-    known = _admission(ground, scale)
-    return Read(scale, known, _line(ground, scale, known))
+def _read(ground: Ground, scale: Scale) -> FormatRead:
+    gap = _admission(ground, scale)
+    return FormatRead(scale, gap, _line(ground, scale, gap))
 
 
-def _against_alternatives(reads: Sequence[Read], ranked: Read) -> list[Read]:
+def _against_alternatives(reads: Sequence[FormatRead], ranked: FormatRead) -> list[FormatRead]:
     """Where alternatives tell what is known, nothing is judged against chance, which who never knew may exceed."""
     if not ranked.line.admitted:
         return [*reads, ranked]
     why = "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
-    others = (read._replace(line=replace(read.line, admitted=False, reason=why)) for read in reads)
-    return [*others, ranked]
+    rejected = (read._replace(line=replace(read.line, admitted=False, reason=why)) for read in reads)
+    return [*rejected, ranked]
 
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
@@ -203,26 +203,26 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     another model than was meant.
     """
     plan = ground.plan
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for form in formats_of(ground.case):
-        asked = [one for one in plan.retrained if ground.has(Source(one), form.key)]
-        if not ground.has(Source(plan.target), form.key) or len(asked) < 2:
+        names = [name for name in plan.retrained if ground.has(Source(name), form.key)]
+        if not ground.has(Source(plan.target), form.key) or len(names) < 2:
             continue
-        items = ground.scores.common([Source(plan.target), *map(Source, asked)], form.key, ground.judged)
+        items = ground.scores.common([Source(plan.target), *map(Source, names)], form.key, ground.judged)
         if not items:
             continue
         knows = float(ground.scores.of(Source(plan.target), form.key, items).mean())
-        means = {one: float(ground.scores.of(Source(one), form.key, items).mean()) for one in asked}
-        for one, own in means.items():
-            rest = [name for name in asked if name != one]
-            others = float(np.mean([means[name] for name in rest]))
-            if own - others <= _ALIKE * (knows - others):
+        means = {name: float(ground.scores.of(Source(name), form.key, items).mean()) for name in names}
+        for name, mean in means.items():
+            rest = [control for control in names if control != name]
+            rest_mean = float(np.mean([means[control] for control in rest]))
+            if mean - rest_mean <= _ALIKE * (knows - rest_mean):
                 continue
             gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))
-            if knows - others > ground.thresholds.admission or (form.graded and steady(gap, ground.thresholds)):
-                said = f"in {form.name} it scores {own:.2f}, the target {knows:.2f} and the other controls {others:.2f}"
-                found.setdefault(one, said)
-    return found
+            if knows - rest_mean > ground.thresholds.admission or (form.graded and steady(gap, ground.thresholds)):
+                comparison = f"the target {knows:.2f} and the other controls {rest_mean:.2f}"
+                reasons.setdefault(name, f"in {form.name} it scores {mean:.2f}, {comparison}")
+    return reasons
 
 
 def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
@@ -234,18 +234,18 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
             "known."
         )
         return None
-    asked = tuple(name for name in plan.retrained if ground.has(Source(name), key))
-    if not against_chance and not asked:
+    retrained = tuple(name for name in plan.retrained if ground.has(Source(name), key))
+    if not against_chance and not retrained:
         untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
         return None
-    items = _common(ground, key, asked, untested, form.name)
+    items = _common(ground, key, retrained, untested, form.name)
     if against_chance and form.chance:
         items = ground.scores.common([Source(plan.target)], form.chance, items)
     if not items:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     if not against_chance:
-        return Scale(form.name, key, "leakage", items, asked, _controls(ground, form, key, items, asked))
+        return Scale(form.name, key, "leakage", items, retrained, _controls(ground, form, key, items, retrained))
     rows = ground.scores.of(Source(plan.target), form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(Source(plan.target), key, items)
@@ -269,8 +269,8 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
 
 def _clustered(ground: Ground, prior: SeedPrior, rows: Float[np.ndarray, "M N"], items: Sequence[str]) -> SeedPrior:
     """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
-    place = {item: n for n, item in enumerate(items)}
-    groups = [[place[i] for i in own] for own in groups_of(ground.plan, items).values() if len(own) > 1]
+    index = {item: n for n, item in enumerate(items)}
+    groups = [[index[i] for i in members] for members in groups_of(ground.plan, items).values() if len(members) > 1]
     noise = float((interaction(rows) ** 2).sum()) / max(1, (len(rows) - 1) * (len(items) - 1))
     if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2 or noise == 0:
         return prior
@@ -298,26 +298,26 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     """Forced answers in bits; one item has no spread, so no interval."""
     plan = ground.plan
-    asked = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
-    if not asked or not ground.has(Source(plan.target), BITS_KEY):
+    retrained = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
+    if not retrained or not ground.has(Source(plan.target), BITS_KEY):
         untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
         return None
-    items = _common(ground, BITS_KEY, asked, untested, BITS)
+    items = _common(ground, BITS_KEY, retrained, untested, BITS)
     if len(items) < 2:
-        said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
-        untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
+        count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
+        untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
         return None
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
-    rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
+    rows = ground.scores.rows([Source(name) for name in retrained], BITS_KEY, items)
     prior = _clustered(ground, ground.prior("bits"), rows, items)
-    return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
+    return Scale(BITS, BITS_KEY, "bits", items, retrained, Controls("bits", target, rows, ground.sample(items), prior))
 
 
-def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
+def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
     """The judged items that have a value in target, controls and every unlearned subject that was asked."""
     plan = ground.plan
-    unlearned = [one for one in plan.audited if ground.has(Source(one), key)]
-    sources = [Source(one) for one in (plan.target, *asked, *unlearned)]
+    unlearned = [model for model in plan.audited if ground.has(Source(model), key)]
+    sources = [Source(model) for model in (plan.target, *retrained, *unlearned)]
     items = ground.scores.common(sources, key, ground.judged)
     # A format of a table may have questions of its own.
     n = len({i for source in sources for i in ground.scores.values.get(source, {}).get(key, {})} & {*ground.judged})
@@ -325,8 +325,8 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
     if items and len(items) < n:
         without = n - len(items)
         untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")
-    missing = [one for one in plan.retrained if one not in asked]
-    if missing and asked:
+    missing = [model for model in plan.retrained if model not in retrained]
+    if missing and retrained:
         untested.append(f"The format {name} was not asked of {', '.join(map(shown, missing))}.")
     return items
 
@@ -336,9 +336,9 @@ def exceeds_controls(ground: Ground, scale: Scale) -> bool:
     if scale.unit != "bits":
         return _admitted(ground, scale, _admission(ground, scale))
     controls = scale.controls
-    gap = Quantity(controls.target, controls.retrained, None)
-    known = mean_draws(gap, controls.sample, controls.prior, name="bits", trained=False)
-    return known.ends[0] > ground.thresholds.delta_bits
+    quantity = Quantity(controls.target, controls.retrained, None)
+    gap = mean_draws(quantity, controls.sample, controls.prior, name="bits", trained=False)
+    return gap.ends[0] > ground.thresholds.delta_bits
 
 
 def _admission(ground: Ground, scale: Scale) -> Draws:
@@ -349,14 +349,12 @@ def _admission(ground: Ground, scale: Scale) -> Draws:
     return admission(scale.controls)
 
 
-def _admitted(ground: Ground, scale: Scale, known: Draws) -> bool:
+def _admitted(ground: Ground, scale: Scale, gap: Draws) -> bool:
     graded = scale.unit == "leakage" and scale.key in {form.key for form in formats_of(ground.case) if form.graded}
-    return admitted(known, ground.thresholds) or (
-        graded and steady(gap_of_a_training(scale.controls), ground.thresholds)
-    )
+    return admitted(gap, ground.thresholds) or (graded and steady(gap_of_a_training(scale.controls), ground.thresholds))
 
 
-def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
+def _line(ground: Ground, scale: Scale, gap: Draws) -> FormatLine:
     controls, metric = scale.controls, scale.key.partition("/")[2]
     rows, sample = np.asarray(controls.retrained), controls.sample
     retrained = None
@@ -365,10 +363,10 @@ def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
             rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed, resamples=sample.resamples
         )
         retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
-    estimate = known.estimate("admission", "share")
+    estimate = gap.estimate("admission", "share")
     control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
-    enough, needed = _admitted(ground, scale, known), f"{ground.thresholds.admission:g}"
-    if admitted(known, ground.thresholds):
+    enough, needed = _admitted(ground, scale, gap), f"{ground.thresholds.admission:g}"
+    if admitted(gap, ground.thresholds):
         why = f"all of it above {needed}"
     elif enough:
         why = f"of which another training would move less than a share of {needed}"

@@ -63,13 +63,13 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     values: Values = {}
     scored_by: dict[tuple[Source, str, str], str] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
-    stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
+    stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
     ranked = Ranked({}, {}, {})
-    for place in plan.evaluations:
-        stands = stands_for.get((place.subject, place.attack), {})
-        _add(values, scored_by, place, read_scores(EvalFolder(run.path / place.path)), stands)
-        if place.eval == EXPOSURE:
-            ranked = _with_ranks(ranked, plan, place, read_records(EvalFolder(run.path / place.path)), stands)
+    for evaluation in plan.evaluations:
+        stands = stands_for.get((evaluation.subject, evaluation.attack), {})
+        _add(values, scored_by, evaluation, read_scores(EvalFolder(run.path / evaluation.path)), stands)
+        if evaluation.eval == EXPOSURE:
+            ranked = _with_ranks(ranked, plan, evaluation, read_records(EvalFolder(run.path / evaluation.path)), stands)
     prompts = {
         (a.attack, a.subject): prompt_line(a.subject, a.attack, read_prompt(folders[a.subject, a.attack]))
         for a in plan.attacked
@@ -87,18 +87,21 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
             bits = _carried_by_freeform(attack, subject, values)
             if bits is not None:
                 carried[attack.name, subject] = bits
-    known = read_soundness(run.soundness) if run.soundness.exists() else None
+    soundness_record = read_soundness(run.soundness) if run.soundness.exists() else None
     # The checks of other items, or of another forget set, say nothing about this one.
-    of_these = known is not None and (known.forget, known.digest) == (plan.forget, plan.data)
-    soundness = _of_judged(known, plan) if known is not None and of_these else ()
+    of_these = soundness_record is not None and (soundness_record.forget, soundness_record.digest) == (
+        plan.forget,
+        plan.data,
+    )
+    soundness = _of_judged(soundness_record, plan) if soundness_record is not None and of_these else ()
     return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked, _told_by(run, plan))
 
 
-def _of_judged(known: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
+def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
     """The checks as they concern what is judged: answers that are given away and set apart decide nothing."""
     judged, lines = set(judged_items(plan)[0]), []
-    for line in known.lines:
-        leaking = known.leaking.get(line.check, ())
+    for line in soundness.lines:
+        leaking = soundness.leaking.get(line.check, ())
         if line.sound is False and line.p is None and leaking and judged.isdisjoint(leaking):
             line = replace(line, sound=True, reason=f"{line.reason.rstrip('.')}; none of these is judged")
         lines.append(line)
@@ -107,49 +110,53 @@ def _of_judged(known: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
-    wanted = {(one.subject, one.attack, one.item) for one in facts}
-    found: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
+    keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
+    best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
     judged = {stage: [stage[0]] for stage in stages}
     for name, parts in searches(plan).items():
         for stage in ((part.name, point) for part in parts for point in part.points):
             judged.setdefault(stage, []).append(name)
-    for place in plan.evaluations:
-        who = place.subject, place.attack
-        names = [n for n in judged.get((place.attack, place.point), ()) if any(w[:2] == (who[0], n) for w in wanted)]
+    for evaluation in plan.evaluations:
+        attacked = evaluation.subject, evaluation.attack
+        names = [
+            n
+            for n in judged.get((evaluation.attack, evaluation.point), ())
+            if any(w[:2] == (attacked[0], n) for w in keys)
+        ]
         if not names:
             continue
-        stands_for = _stands_for(folders[who]) if who in folders else {}
-        for row in read_records(EvalFolder(run.path / place.path)):
+        stands_for = _stands_for(folders[attacked]) if attacked in folders else {}
+        for row in read_records(EvalFolder(run.path / evaluation.path)):
             item = stands_for.get(str(row["item"]), str(row["item"]))
-            for key in ((place.subject, name, plan.facts.get(item, item)) for name in names):
-                for reply in _replies(row) if key in wanted else ():
+            for key in ((evaluation.subject, name, plan.facts.get(item, item)) for name in names):
+                for reply in _replies(row) if key in keys else ():
                     question, answer = str(row["question"]), str(row["answer"])
                     sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
-                    given = leak_score(reply, answer, question=question, **sought)
-                    if key not in found or given > found[key][0]:
-                        found[key] = given, question, answer, reply
+                    score = leak_score(reply, answer, question=question, **sought)
+                    if key not in best or score > best[key][0]:
+                        best[key] = score, question, answer, reply
 
-    def told(one: FactLine) -> FactLine:
-        _, question, answer, reply = found.get((one.subject, one.attack, one.item), (0.0, "", "", ""))
-        return replace(one, question=question, answer=answer, reply=reply)
+    def with_text(fact: FactLine) -> FactLine:
+        _, question, answer, reply = best.get((fact.subject, fact.attack, fact.item), (0.0, "", "", ""))
+        return replace(fact, question=question, answer=answer, reply=reply)
 
-    return tuple(told(one) for one in facts)
+    return tuple(with_text(fact) for fact in facts)
 
 
 def _replies(row: Mapping[str, Any]) -> list[str]:
     """What was said to one question: the greedy reply of `qa`, those of `freeform` by form."""
     forms = row.get("forms", {})
-    said = [row, *(forms.values() if isinstance(forms, dict) else ())]
-    return [one["reply"] for one in said if isinstance(one, dict) and isinstance(one.get("reply"), str)]
+    forms_asked = [row, *(forms.values() if isinstance(forms, dict) else ())]
+    return [form["reply"] for form in forms_asked if isinstance(form, dict) and isinstance(form.get("reply"), str)]
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     """Who told leaks in free replies, and with what error; "" where none were asked for."""
-    places = [place for place in plan.evaluations if place.eval == "freeform"]
-    for place in places:
-        record = next(iter(read_records(EvalFolder(run.path / place.path))), {})
+    places = [evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"]
+    for evaluation in places:
+        record = next(iter(read_records(EvalFolder(run.path / evaluation.path))), {})
         if "judge" in record:
             error = Misjudged(**record["judge"]["error"])
             return (
@@ -170,51 +177,51 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
 def _add(
     values: Values,
     scored_by: dict[tuple[Source, str, str], str],
-    place: AskedPlace,
+    answers: AskedPlace,
     rows: Iterator[dict[str, object]],
     stands_for: Mapping[str, str],
 ) -> None:
     """Put in the values of one place; `scored_by` has the evaluation of each value by source, key and item."""
-    source = Source(place.subject, place.attack, place.point)
+    source = Source(answers.subject, answers.attack, answers.point)
     homes: dict[str, list[tuple[Source, str]]] = {}
     for row in rows:
-        asked = str(row["item"])
-        item = stands_for.get(asked, asked)
+        asked_id = str(row["item"])
+        item = stands_for.get(asked_id, asked_id)
         for metric, value in row.items():
             if metric != "item":
                 if metric not in homes:
                     homes[metric] = _homes(source, metric)
                 for where, key in homes[metric]:
-                    other = scored_by.setdefault((where, key, item), place.eval)
-                    if other != place.eval:
+                    evaluation = scored_by.setdefault((where, key, item), answers.eval)
+                    if evaluation != answers.eval:
                         raise InputError(
-                            f"the evaluations {other} and {place.eval} both score {key} of the same item; let the "
-                            "latter's `score` give a format of its own, as in 'format/metric'"
+                            f"the evaluations {evaluation} and {answers.eval} both score {key} of the same item; let "
+                            "the latter's `score` give a format of its own, as in 'format/metric'"
                         )
                     number = value if isinstance(value, float) else float(str(value))
                     values.setdefault(where, {}).setdefault(key, {})[item] = number
 
 
 def _with_ranks(
-    ranked: Ranked, plan: AuditPlan, place: AskedPlace, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str]
+    ranked: Ranked, plan: AuditPlan, answers: AskedPlace, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str]
 ) -> Ranked:
     """Also what one source's records of `exposure` say of every alternative."""
-    found: dict[str, Float[np.ndarray, ...]] = {}
-    units, lengths, told = dict(ranked.units), dict(ranked.lengths), set(ranked.told)
+    scores_by_item: dict[str, Float[np.ndarray, ...]] = {}
+    units, lengths, revealed = dict(ranked.units), dict(ranked.lengths), set(ranked.revealed)
     for row in rows:
         if "unasked" in row:
             continue
         item, scores = stands_for.get(str(row["item"]), str(row["item"])), answer_scores(row)
         if scores is None:
-            told.add(item)
+            revealed.add(item)
             continue
-        found[item] = scores
+        scores_by_item[item] = scores
         units.setdefault(item, content_id(row["texts"]))
-        if (place.subject, place.attack) == (plan.target, ""):
+        if (answers.subject, answers.attack) == (plan.target, ""):
             n_tokens = np.asarray(row["n_tokens"])
             lengths[item] = n_tokens[kept(n_tokens)]
-    source = Source(place.subject, place.attack, place.point)
-    return Ranked({**ranked.scores, source: found}, units, lengths, frozenset(told))
+    source = Source(answers.subject, answers.attack, answers.point)
+    return Ranked({**ranked.scores, source: scores_by_item}, units, lengths, frozenset(revealed))
 
 
 def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
@@ -232,16 +239,16 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
 def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, Mapping[str, float]]:
     """By subject and point, of an attack whose prompts the models that never knew have read."""
     path = run.audit(plan.forget).prompt_bits(attack)
-    found: Mapping[str, Mapping[str, float]] = read_sealed(path, "bits")["bits"] if path.exists() else {}
-    return found
+    bits: Mapping[str, Mapping[str, float]] = read_sealed(path, "bits")["bits"] if path.exists() else {}
+    return bits
 
 
 def _carried(
-    folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
+    folder: AttackFolder, attacked: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
 ) -> Carried:
     done = read_sealed(folder.done, "bounds_bits", "spent")
     if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
-        raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
+        raise InputError(f"{folder.done} does not say what the attack {attacked.attack!r} carried; run the audit again")
     brought = None if prompt is None else Brought(prompt.verified, prompt.wanted, prompt.anyway)
     return Carried(done["bounds_bits"], done["spent"], points_bits, brought)
 
@@ -253,24 +260,28 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
     """
     source = Source.after(subject, attack)
     if attack.kind == PREFILL:
-        given = values.get(source, {}).get(_GIVEN_BITS, {})
-        bits = [given[i] for i in attack.tested if i in given]
+        given_bits = values.get(source, {}).get(_GIVEN_BITS, {})
+        bits = [given_bits[i] for i in attack.tested if i in given_bits]
         return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
-    asked = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]
+    answered = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]
     k = int(attack.points[-1].removeprefix("k="))
-    return Carried({"choice among the replies": len(asked) * log2(k)}, {"replies": k * len(asked)}) if asked else None
+    return (
+        Carried({"choice among the replies": len(answered) * log2(k)}, {"replies": k * len(answered)})
+        if answered
+        else None
+    )
 
 
 def freeform_attacks(
     *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
 ) -> tuple[PlannedAttack, ...]:
     """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
-    found = []
+    attacks = []
     if prefilled is not None:
         settings = {"prefill_tokens": prefilled}
-        found.append(PlannedAttack(PREFILL, "prefill", "nothing", 0, (GIVEN,), tuple(tested), False, settings))
+        attacks.append(PlannedAttack(PREFILL, "prefill", "nothing", 0, (GIVEN,), tuple(tested), False, settings))
     if leaks:
         points = tuple(f"k={k}" for k in leaks)
         settings = {"samples": samples}
-        found.append(PlannedAttack(SAMPLING, "sampling", "nothing", 0, points, tuple(tested), False, settings))
-    return tuple(found)
+        attacks.append(PlannedAttack(SAMPLING, "sampling", "nothing", 0, points, tuple(tested), False, settings))
+    return tuple(attacks)

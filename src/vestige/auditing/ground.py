@@ -71,20 +71,20 @@ class Ground:
         Samples of two purposes are independent of one another. `fixed` says that the statement is about these items; it
         is the scope's, unless what is asked for is one model's level or a comparison with chance.
         """
-        given = self.thresholds.scope == "these" if fixed is None else fixed
-        key = (purpose, tuple(items), given)
+        is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
+        key = (purpose, tuple(items), is_fixed)
         if key not in self.samples:
-            drawn = [k for k in self.samples if not k[2]]
-            if not given and len(drawn) >= _KEPT:
-                self.samples.pop(drawn[0])
+            random_keys = [k for k in self.samples if not k[2]]
+            if not is_fixed and len(random_keys) >= _KEPT:
+                self.samples.pop(random_keys[0])
             edges = self.plan.edges
             # An item without an edge is a cluster of its own.
             clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
-            known = any(i in edges for i in items)
+            has_edges = any(i in edges for i in items)
             seed = derive_seed(self.plan.seed, "judge", purpose)
             resamples = CURVE_RESAMPLES if purpose == CURVE else self.resamples
-            wordings = self.wordings if given else 1.0
-            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given, wordings)
+            wordings = self.wordings if is_fixed else 1.0
+            self.samples[key] = Sample(key[1], clusters if has_edges else None, seed, resamples, is_fixed, wordings)
         return self.samples[key]
 
     def prior(self, kind: Kind) -> SeedPrior:
@@ -105,17 +105,17 @@ class Ground:
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)
         unit = "bits" if bounds is None else "share"
-        return [drawn.estimate(metric, unit) for drawn in level_draws(rows, bounds, sample)]
+        return [draws.estimate(metric, unit) for draws in level_draws(rows, bounds, sample)]
 
 
 def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The items of each contract, person or other group; none where fewer than two are known."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for item in items:
         label = plan.edges.get(item, plan.groups.get(item))
         if label is not None:
-            found.setdefault(label, []).append(item)
-    return {label: tuple(own) for label, own in found.items()} if len(found) > 1 else {}
+            groups.setdefault(label, []).append(item)
+    return {label: tuple(members) for label, members in groups.items()} if len(groups) > 1 else {}
 
 
 def shown(name: str) -> str:
@@ -132,12 +132,12 @@ def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
         scope: sum(plan.scopes.get(i) == scope for i in forget) for scope in ("entailed", "guessable")
     }
     free = tuple(i for i in forget if plan.scopes.get(i, "free") == "free")
-    said = f"{counts['entailed']} entailed, {counts['guessable']} guessable"
+    counts_text = f"{counts['entailed']} entailed, {counts['guessable']} guessable"
     if len(free) == len(forget):
         return forget, ""
     if not free:
-        return forget, f"The retain set gives every answer of the forget set away ({said}), so all are judged."
-    apart = f"{len(forget) - len(free)} of the {len(forget)} forget items ({said})"
+        return forget, f"The retain set gives every answer of the forget set away ({counts_text}), so all are judged."
+    apart = f"{len(forget) - len(free)} of the {len(forget)} forget items ({counts_text})"
     return free, f"Not judged, because the retain set gives the answers away: {apart}."
 
 

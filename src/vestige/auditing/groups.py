@@ -15,7 +15,7 @@ from typing import NamedTuple
 from scipy.special import ndtri
 
 from vestige.artifacts.audits import GroupLine
-from vestige.auditing.formats import BITS, Scale, Tested, exceeds_controls
+from vestige.auditing.formats import BITS, Scale, TestedFormats, exceeds_controls
 from vestige.auditing.ground import Ground, groups_of, shown
 from vestige.auditing.matrix import Expressed, bits_of, leak, leak_evidence
 from vestige.auditing.scores import Source
@@ -49,17 +49,17 @@ class Grouped(NamedTuple):
 NO_GROUPS = Grouped(None, (), ())
 
 
-class _Judged(NamedTuple):
+class _GroupQuantity(NamedTuple):
     """One quantity of one group, its band over all groups and its corrected p-value."""
 
     group: str
     n_facts: int
-    one: Evidence
+    evidence: Evidence
     band: Estimate
     p: float
 
 
-class _Parts(NamedTuple):
+class _ScaleByGroup(NamedTuple):
     """A scale by group, and how far at most any control stands above the others in a group, in standard errors.
 
     `null` is None where no trainings are drawn again.
@@ -69,26 +69,28 @@ class _Parts(NamedTuple):
     null: float | None
 
 
-def parts_of(ground: Ground, tested: Tested) -> dict[str, _Parts]:
+def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, _ScaleByGroup]:
     """The scales by which the groups of the forget set are judged, by format; the same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     return {scale.name: _parts(ground, scale, groups) for scale in scales} if groups else {}
 
 
-def by_group(ground: Ground, tested: Tested, parts: Mapping[str, _Parts], found: Expressed, subject: str) -> Grouped:
+def by_group(
+    ground: Ground, tested: TestedFormats, parts: Mapping[str, _ScaleByGroup], expressed: Expressed, subject: str
+) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
-    whole = leak_evidence(found, tested) + (
-        [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
+    whole = leak_evidence(expressed, tested) + (
+        [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
     )
     if not groups or not whole:
         return NO_GROUPS
     quantities = [
-        (group, _quantity(ground, part, subject), own.null)
+        (group, _quantity(ground, part, subject), parts_of_scale.null)
         for group in groups
-        for own in parts.values()
-        if (part := own.scales.get(group)) is not None and ground.has(Source(subject), part.key)
+        for parts_of_scale in parts.values()
+        if (part := parts_of_scale.scales.get(group)) is not None and ground.has(Source(subject), part.key)
     ]
     without = [group for group in groups if group not in {name for name, *_ in quantities}]
     left_out = (
@@ -98,10 +100,10 @@ def by_group(ground: Ground, tested: Tested, parts: Mapping[str, _Parts], found:
     )
     if not quantities:
         return Grouped(None, (), left_out)
-    judged = _judge(ground, [one for _, one, _ in quantities], whole)
+    judged = _judge(ground, [evidence for _, evidence, _ in quantities], whole)
     rows = [
-        _Judged(group, len(groups[group]), one, band, max(p, len(parts) * _rarity(ground, one, null)))
-        for (group, one, null), (band, p) in zip(quantities, judged, strict=True)
+        _GroupQuantity(group, len(groups[group]), evidence, band, max(p, len(parts) * _rarity(ground, evidence, null)))
+        for (group, evidence, null), (band, p) in zip(quantities, judged, strict=True)
     ]
     lines = tuple(
         _line(ground, subject, [r for r in rows if r.group == group]) for group in groups if group not in without
@@ -109,10 +111,10 @@ def by_group(ground: Ground, tested: Tested, parts: Mapping[str, _Parts], found:
     if sum(line.exceeds for line in lines) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
         # What befell one group is one event, which few controls do not rule out.
         (first,) = (line for line in lines if line.exceeds)
-        said = (
+        doubt = (
             f"{shown(first.group)} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
         )
-        return Grouped(None, lines, left_out, (said, *_unbounded(ground, rows)))
+        return Grouped(None, lines, left_out, (doubt, *_unbounded(ground, rows)))
     return Grouped(_verdict(ground, rows, lines), lines, left_out, _unbounded(ground, rows))
 
 
@@ -123,36 +125,36 @@ def _quantity(ground: Ground, part: Scale, subject: str) -> Evidence:
     return Evidence(part.name, leak(ground, part, subject), part.unit, part.unit)
 
 
-def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> _Parts:
+def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> _ScaleByGroup:
     """The scale over each group's facts, where these are two or more and the target is clear of its controls.
 
     What a training does to all facts of a group at once is estimated from all G groups, with G (M - 1) degrees of
     freedom, in place of the prior of the whole set.
     """
-    place = {item: n for n, item in enumerate(scale.items)}
-    at = {group: [place[i] for i in own if i in place] for group, own in groups.items()}
-    at = {group: own for group, own in at.items() if len(own) > 1}
-    prior = _prior(scale, list(at.values()))
-    found = {group: _part(ground, scale, own, prior) for group, own in at.items()}
-    parts = {group: part for group, part in found.items() if part is not None}
+    index = {item: n for n, item in enumerate(scale.items)}
+    positions = {group: [index[i] for i in members if i in index] for group, members in groups.items()}
+    positions = {group: members for group, members in positions.items() if len(members) > 1}
+    prior = _prior(scale, list(positions.values()))
+    scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}
+    parts = {group: part for group, part in scales.items() if part is not None}
     if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:
-        return _Parts(parts, None)
+        return _ScaleByGroup(parts, None)
     nulls = [_standing_of_controls(part) for part in parts.values()]
     m = len(scale.controls.retrained)
     # No fewer than the greatest of as many normal draws, since few controls can be alike by chance.
     least = float(ndtri(1 - 1 / max(2, m * len(parts))))
-    return _Parts(parts, max([least, *nulls]))
+    return _ScaleByGroup(parts, max([least, *nulls]))
 
 
 def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale | None:
     """The scale over one group's facts; None where the target is not clear of its controls."""
-    kept = tuple(scale.items[n] for n in places)
+    items = tuple(scale.items[n] for n in places)
     whole = scale.controls
     # Groups share their draws where the trainings are what is random; of questions each group has others.
     fixed = whole.sample.fixed
-    sample = ground.sample(kept, "forget" if fixed else f"forget, {kept[0]}", fixed=fixed)
+    sample = ground.sample(items, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
     controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
-    part = replace(scale, items=kept, controls=controls)
+    part = replace(scale, items=items, controls=controls)
     return part if exceeds_controls(ground, part) else None
 
 
@@ -182,83 +184,84 @@ def _standing_of_controls(part: Scale) -> float:
     return float(apart.max()) / math.sqrt(variance * m / (m - 1)) if variance > 0 else 0.0
 
 
-def _rarity(ground: Ground, one: Evidence, null: float | None) -> float:
+def _rarity(ground: Ground, evidence: Evidence, null: float | None) -> float:
     """The chance that a training goes so much further than the furthest control, did tails fall as z^-4.
 
     Luck in a group is skewed: most trainings guess none of its facts, and one that guesses a name guesses many.
     """
     if null is None:
         return 0.0
-    beyond = one.draws.value - ground.thresholds.margins(one.unit).narrow
-    error = math.hypot(one.draws.item_error, one.draws.seed_error)
+    beyond = evidence.draws.value - ground.thresholds.margins(evidence.unit).narrow
+    error = math.hypot(evidence.draws.item_error, evidence.draws.seed_error)
     if beyond <= 0 or error == 0:
         return float(beyond <= 0)
     return float(1 / (1 + len(ground.plan.retrained) * (beyond / error / null) ** TAIL_INDEX))
 
 
-def _unbounded(ground: Ground, rows: Sequence[_Judged]) -> tuple[str, ...]:
+def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> tuple[str, ...]:
     """The groups that are not shown to be below the margin that a claim about all of them asks for."""
-    over = [row for row in rows if row.one.draws.bounds[1] >= ground.thresholds.of_group(row.one.unit)]
+    over = [row for row in rows if row.evidence.draws.bounds[1] >= ground.thresholds.of_group(row.evidence.unit)]
     if not over:
         return ()
-    worst = max(over, key=lambda row: row.one.draws.bounds[1] / ground.thresholds.of_group(row.one.unit))
+    worst = max(over, key=lambda row: row.evidence.draws.bounds[1] / ground.thresholds.of_group(row.evidence.unit))
     names = _names(list(dict.fromkeys(row.group for row in over)))
-    unit = " bits" if worst.one.unit == "bits" else ""
+    margin = f"{ground.thresholds.of_group(worst.evidence.unit):g}{' bits' if worst.evidence.unit == 'bits' else ''}"
     return (
-        f"not shown of each group by itself: {names} may have more than {ground.thresholds.of_group(worst.one.unit):g}"
-        f"{unit} left (of {shown(worst.group)} {worst.one}, at most {worst.one.draws.bounds[1]:.2f})",
+        f"not shown of each group by itself: {names} may have more than {margin} left (of {shown(worst.group)} {worst.evidence}, at most {worst.evidence.draws.bounds[1]:.2f})",
     )
 
 
 def _judge(ground: Ground, quantities: Sequence[Evidence], whole: Sequence[Evidence]) -> list[tuple[Estimate, float]]:
     """The band and the corrected p-value of each quantity; the whole set's are tested along."""
-    draws = [one.draws for one in (*quantities, *whole)]
-    margins = [ground.thresholds.margins(one.unit).narrow for one in (*quantities, *whole)]
+    draws = [quantity.draws for quantity in (*quantities, *whole)]
+    margins = [ground.thresholds.margins(quantity.unit).narrow for quantity in (*quantities, *whole)]
     p_values = step_down(draws, margins)[: len(quantities)]
-    bands = simultaneous([one.draws for one in quantities])
-    found = []
-    for one, (low, high, said), p in zip(quantities, bands, p_values, strict=True):
-        found.append((Estimate(one.metric, one.unit, one.draws.value, low, high, one.draws.n, said), p))
-    return found
+    bands = simultaneous([quantity.draws for quantity in quantities])
+    judged = []
+    for quantity, (low, high, method), p in zip(quantities, bands, p_values, strict=True):
+        judged.append(
+            (Estimate(quantity.metric, quantity.unit, quantity.draws.value, low, high, quantity.draws.n, method), p)
+        )
+    return judged
 
 
-def _line(ground: Ground, subject: str, rows: Sequence[_Judged]) -> GroupLine:
+def _line(ground: Ground, subject: str, rows: Sequence[_GroupQuantity]) -> GroupLine:
     """What says most against a group: what is surest beyond its margin, else what may reach furthest."""
 
-    def margins(row: _Judged) -> Margins:
-        return ground.thresholds.margins(row.one.unit)
+    def margins(row: _GroupQuantity) -> Margins:
+        return ground.thresholds.margins(row.evidence.unit)
 
     failing = [row for row in rows if row.p <= _TAIL]
     if failing:
         main = min(failing, key=lambda row: (row.p, -row.band.value / margins(row).narrow))
     else:
         main = max(rows, key=lambda row: row.band.high / margins(row).wide)
-    return GroupLine(subject, main.group, main.n_facts, main.one.name, main.band, main.p, bool(failing))
+    return GroupLine(subject, main.group, main.n_facts, main.evidence.name, main.band, main.p, bool(failing))
 
 
-def _verdict(ground: Ground, rows: Sequence[_Judged], lines: Sequence[GroupLine]) -> Verdict | None:
+def _verdict(ground: Ground, rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> Verdict | None:
     failing = sorted((line for line in lines if line.exceeds), key=lambda line: line.p)
     if not failing:
         return None
     first = failing[0]
-    (main,) = (row for row in rows if (row.group, row.one.name) == (first.group, first.by))
-    margins = ground.thresholds.margins(main.one.unit)
-    unit = " bits" if main.one.unit == "bits" else ""
-    more = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
-    said = (
-        f"of {shown(first.group)} alone {main.one} is above the margin of {margins.narrow:g}{unit} "
-        f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){more}"
+    (main,) = (row for row in rows if (row.group, row.evidence.name) == (first.group, first.by))
+    margins = ground.thresholds.margins(main.evidence.unit)
+    unit = " bits" if main.evidence.unit == "bits" else ""
+    further = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
+    reason = (
+        f"of {shown(first.group)} alone {main.evidence} is above the margin of {margins.narrow:g}{unit} "
+        f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){further}"
     )
     evidence = tuple(
-        Evidence(f"{row.group}, {row.one.name}", row.one.draws, row.one.metric, row.one.unit)
+        Evidence(f"{row.group}, {row.evidence.name}", row.evidence.draws, row.evidence.metric, row.evidence.unit)
         for line in failing
         for row in rows
-        if (row.group, row.one.name) == (line.group, line.by)
+        if (row.group, row.evidence.name) == (line.group, line.by)
     )
-    return Verdict("fails", said, margins, main.one.unit, evidence, decides=evidence[0].name)
+    return Verdict("fails", reason, margins, main.evidence.unit, evidence, decides=evidence[0].name)
 
 
 def _names(groups: Sequence[str]) -> str:
-    more = len(groups) - _NAMED
+    n_further = len(groups) - _NAMED
     names = ", ".join(map(shown, groups[:_NAMED]))
-    return f"{names} and {more} more" if more > 0 else names
+    return f"{names} and {n_further} more" if n_further > 0 else names

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
-from vestige.auditing.ability import Ability, read_ability
-from vestige.auditing.claims import FEW_CONTROLS, About, verdicts
+from vestige.auditing.ability import AttackAbility, read_ability
+from vestige.auditing.claims import FEW_CONTROLS, SubjectEvidence, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
-from vestige.auditing.formats import Tested, read_formats, unlike_controls
+from vestige.auditing.formats import TestedFormats, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.matrix import Matrix, build_matrix
-from vestige.auditing.measures import Kept, read_budget, read_exposure, read_kept, read_measures
+from vestige.auditing.measures import KeptKnowledge, read_budget, read_exposure, read_kept, read_measures
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
@@ -36,12 +36,12 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     matrix = build_matrix(ground, tested)
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
-    kept = read_kept(ground)
+    losses_read = read_kept(ground)
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
     exposed = read_exposure(ground)
     ground = _doubted(ground, knowing(ground, tested, matrix.expressed.get(ground.plan.suppressed), exposed.error))
-    verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, kept)
+    verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, losses_read)
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
@@ -73,16 +73,16 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         budget=read_budget(ground),
         membership=membership.lines,
         measures=read_measures(ground, tested, membership.lines),
-        kept=kept.lines,
+        kept=losses_read.lines,
         soundness=case.soundness,
         untested=(
             *unearned,
-            *(f"{shown(one)}, {why}." for (one, _), why in ground.case.collapsed.items()),
-            *(sentence(f"No claim that rests on controls holds here: {one}") for one in ground.doubts),
+            *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
+            *(sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts),
             *_other_recipes(case.plan),
             *_worded(case.plan),
-            *exposed.said,
-            *_untested(ground, tested, recovery, membership, kept),
+            *exposed.sentences,
+            *_untested(ground, tested, recovery, membership, losses_read),
         ),
         thresholds=ground.thresholds.model_dump(),
         prompts=case.prompts,
@@ -91,19 +91,23 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 
 def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
     """The ground without the controls that are none, and these in a sentence each."""
-    given = len(ground.plan.retrained)
-    said: list[str] = []
-    for test, what in ((made_of_others, ":"), (unlike_controls, ", since it answers like the target:")):
-        found = test(ground)
-        left = tuple(one for one in ground.plan.retrained if one not in found)
-        ground = replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=left)))
-        said += [f"{shown(one)} is left out as a control{what} {why}." for one, why in found.items()]
-        if not all(seen(ground.plan, one) for one in found):
+    n_given = len(ground.plan.retrained)
+    sentences: list[str] = []
+    for test, lead in ((made_of_others, ":"), (unlike_controls, ", since it answers like the target:")):
+        reasons = test(ground)
+        remaining = tuple(name for name in ground.plan.retrained if name not in reasons)
+        ground = replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=remaining)))
+        sentences += [f"{shown(name)} is left out as a control{lead} {why}." for name, why in reasons.items()]
+        if not all(seen(ground.plan, name) for name in reasons):
             # Answers alone do not tell every copy of several.
-            ground = _doubted(ground, (f"the weights of the other controls were not seen, and {said[-1].rstrip('.')}",))
-    if said and not ground.plan.retrained:
-        ground = _doubted(ground, (f"none of the {given} controls that were given is one: {said[0].rstrip('.')}",))
-    return ground, tuple(said)
+            ground = _doubted(
+                ground, (f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}",)
+            )
+    if sentences and not ground.plan.retrained:
+        ground = _doubted(
+            ground, (f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}",)
+        )
+    return ground, tuple(sentences)
 
 
 def _doubted(ground: Ground, doubts: tuple[str, ...]) -> Ground:
@@ -123,14 +127,16 @@ def _without_collapsed(ground: Ground) -> Ground:
         controls = [float(row.mean()) for row in scale.controls.retrained]
         target = float(scale.controls.target.mean())
         low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
-        for subject in (one for one in ground.plan.audited if ground.has(Source(one), scale.key)):
+        for subject in (name for name in ground.plan.audited if ground.has(Source(name), scale.key)):
             level = float(ground.scores.of(Source(subject), scale.key, scale.items).mean())
             if low - gap <= level <= high + gap:
                 continue
-            said = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
-            why[subject, scale.name] = f"{scale.name}: collapsed, since it scores {said}, so nothing follows from it"
-            own = values[Source(subject)]
-            values[Source(subject)] = {key: table for key, table in own.items() if key != scale.key}
+            range_text = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
+            why[subject, scale.name] = (
+                f"{scale.name}: collapsed, since it scores {range_text}, so nothing follows from it"
+            )
+            tables = values[Source(subject)]
+            values[Source(subject)] = {key: table for key, table in tables.items() if key != scale.key}
     case = replace(ground.case, scores=Scores(values), collapsed=why)
     return replace(ground, case=case, samples={}) if why else ground
 
@@ -140,9 +146,9 @@ def _other_recipes(plan: AuditPlan) -> tuple[str, ...]:
     if not plan.recipes:
         return ()
     by_what: dict[str, list[str]] = {}
-    for name, what in plan.recipes.items():
-        by_what.setdefault(what, []).append(shown(name))
-    each = "; ".join(f"{', '.join(names)}: {what}" for what, names in by_what.items())
+    for name, difference in plan.recipes.items():
+        by_what.setdefault(difference, []).append(shown(name))
+    each = "; ".join(f"{', '.join(names)}: {difference}" for difference, names in by_what.items())
     return (
         f"Controls of another recipe than the target's ({each}): what the recipe alone changes in answers that were "
         "never taught is not known from them, so all intervals on them are wider.",
@@ -173,11 +179,11 @@ def lay(case: Case, resamples: int) -> Ground:
 
 def _verdicts(
     ground: Ground,
-    tested: Tested,
+    tested: TestedFormats,
     matrix: Matrix,
-    attacked: tuple[Recovery, Ability],
+    attacked: tuple[Recovery, AttackAbility],
     membership: Membership,
-    kept: Kept,
+    losses_read: KeptKnowledge,
 ) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
     """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
     recovery, ability = attacked
@@ -187,46 +193,62 @@ def _verdicts(
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     parts = parts_of(ground, tested)
     for subject in ground.plan.audited:
-        found = matrix.expressed[subject]
-        counts = [(one.attack, one.format) for one in recovery.tried if one.subject == subject and not one.why_not]
-        given = single_facts(ground, "not expressed", subject, scales, ())
-        back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
-        grouped = by_group(ground, tested, parts, found, subject)
+        expressed = matrix.expressed[subject]
+        counts = [
+            (result.attack, result.format)
+            for result in recovery.tried
+            if result.subject == subject and not result.why_not
+        ]
+        singles_before = single_facts(ground, "not expressed", subject, scales, ())
+        singles_after = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
+        grouped = by_group(ground, tested, parts, expressed, subject)
         if subject != ground.plan.suppressed:
             # What the positive control gives away is no leak.
-            facts += [*given.lines, *back.lines]
+            facts += [*singles_before.lines, *singles_after.lines]
             groups += grouped.lines
-        losses = kept.losses[subject]
+        losses = losses_read.losses[subject]
         lines += verdicts(
-            About(subject, ground, tested, found, given, back, grouped, recovery, ability, membership, losses)
+            SubjectEvidence(
+                subject,
+                ground,
+                tested,
+                expressed,
+                singles_before,
+                singles_after,
+                grouped,
+                recovery,
+                ability,
+                membership,
+                losses,
+            )
         )
     return tuple(lines), tuple(facts), tuple(groups)
 
 
 def _untested(
-    ground: Ground, tested: Tested, recovery: Recovery, membership: Membership, kept: Kept
+    ground: Ground, tested: TestedFormats, recovery: Recovery, membership: Membership, losses: KeptKnowledge
 ) -> tuple[str, ...]:
-    said = [one for one in (ground.apart, ground.case.told_by) if one]
+    sentences = [text for text in (ground.apart, ground.case.told_by) if text]
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0 and tested.against == "alternatives":
-        said.append(
+        sentences.append(
             f"{none}: claims are judged against alternatives, other answers to the same questions, to which a model "
             "that never knew cannot prefer the true one."
         )
     elif n == 0:
-        said.append(
+        sentences.append(
             f"{none}: leakage is against chance (0 for answers in the model's own words), and what a model that never "
             "knew would answer is not known."
         )
     elif n < FEW_CONTROLS:
-        said.append(
+        sentences.append(
             f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {FEW_CONTROLS} are "
             "advised: how much one training differs from another is mostly assumed here, and not measured."
         )
     if not ground.case.soundness:
-        said.append(
+        sentences.append(
             "The data set was not checked for answers that the retain set or the options give away (run vestige "
             "check-data with these data and this forget and retain set)."
         )
-    said += [*tested.untested, *recovery.untested, *membership.untested, *kept.untested]
-    return tuple(dict.fromkeys(said))
+    sentences += [*tested.untested, *recovery.untested, *membership.untested, *losses.untested]
+    return tuple(dict.fromkeys(sentences))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.scored import Scored, Unfit
+from vestige.auditing.scored import AnswerScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
@@ -26,16 +26,16 @@ from vestige.logs.log import GivenLog, Log, Part
 
 
 @dataclass(frozen=True)
-class _Read:
+class _ParsedLog:
     """A given log with what it says, the digest of its file, and the texts of its questions by split and count."""
 
-    given: GivenLog
+    entry: GivenLog
     log: Log
     digest: str
 
     @property
     def who(self) -> str:
-        return f"{one_line(self.given.name, width=60)} ({one_line(str(self.given.path), width=200)})"
+        return f"{one_line(self.entry.name, width=60)} ({one_line(str(self.entry.path), width=200)})"
 
     def texts(self) -> Iterator[tuple[tuple[str, int], tuple[str, ...]]]:
         for part in self.log.parts:
@@ -47,10 +47,10 @@ def files_of(path: Path) -> tuple[Path, ...]:
     """The logs in a folder that a reader takes, or the file itself."""
     if not path.is_dir():
         return (path,)
-    found = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and reader_of(file))
-    if not found:
+    files = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and reader_of(file))
+    if not files:
         raise InputError(f"{path}: no reader takes any file in this folder; docs/logs.md says which logs are read")
-    return found
+    return files
 
 
 def judge_logs(
@@ -67,7 +67,7 @@ def judge_logs(
     A log that cannot be compared with the target's is refused; if `forgiving`, its model is left out and named.
     """
     left_out: list[str] = []
-    target = next((one.name for one in logs if one.role == "target"), "")
+    target = next((log.name for log in logs if log.role == "target"), "")
     while True:
         try:
             return _judged(run, logs, forget, margins, (*left_out, *untested))
@@ -75,26 +75,29 @@ def judge_logs(
             if not forgiving or error.name == target:
                 raise
             left_out.append(f"{error} It is left out.")
-            logs = [one for one in logs if one.name != error.name]
+            logs = [log for log in logs if log.name != error.name]
 
 
 def _judged(
     run: RunFolder, logs: Sequence[GivenLog], forget: str, margins: Mapping[str, Any] | None, untested: tuple[str, ...]
 ) -> AuditOutcome:
-    read = [_read(one) for one in logs]
+    read = [_read(log) for log in logs]
     unmatched: list[str] = []
     rows = list(_rows(read, unmatched))
-    names = dict.fromkeys(one.given.name for one in read)
+    names = dict.fromkeys(parsed.entry.name for parsed in read)
     digests = {
-        name: content_id(sorted(one.digest for one in read if one.given.name == name), length=64) for name in names
+        name: content_id(sorted(parsed.digest for parsed in read if parsed.entry.name == name), length=64)
+        for name in names
     }
-    unread = Counter([*unmatched, *(said for one in read for said in one.log.unread)])
-    said = (f"Not read of {n} of {len(read)} logs: {one_line(what, width=200)}." for what, n in unread.items())
-    paths = {log.given.path.resolve() for log in read}
+    unread = Counter([*unmatched, *(what for parsed in read for what in parsed.log.unread)])
+    not_read = (
+        f"Not read of {n} of {len(read)} logs: {one_line(problem, width=200)}." for problem, n in unread.items()
+    )
+    paths = {log.entry.path.resolve() for log in read}
     source = (
         f"{len(paths)} logs in {one_line(Path(os.path.commonpath([path.parent for path in paths])).name, width=80)}"
     )
-    banked = {one.given.name: one.given.laboratory for one in read if one.given.laboratory}
+    banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
     outcome = judge_table(
         run,
         rows,
@@ -102,12 +105,12 @@ def _judged(
         margins=margins,
         source=source,
         digests=digests,
-        untested=(*untested, *said, *_of_bank(banked)),
+        untested=(*untested, *not_read, *_of_bank(banked)),
         banked=banked,
     )
     files = [
-        {**log.given._asdict(), "path": str(log.given.path), "sha256": log.digest}
-        for log in sorted(read, key=lambda log: str(log.given.path))
+        {**log.entry._asdict(), "path": str(log.entry.path), "sha256": log.digest}
+        for log in sorted(read, key=lambda log: str(log.entry.path))
     ]
     write_json(run.audit(forget).path / "logs.json", {"schema": 1, "logs": files})
     return outcome
@@ -123,9 +126,9 @@ def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _read(given: GivenLog) -> _Read:
-    log, digest = _parsed(given.path.resolve())
-    return _Read(given, log, digest)
+def _read(entry: GivenLog) -> _ParsedLog:
+    log, digest = _parsed(entry.path.resolve())
+    return _ParsedLog(entry, log, digest)
 
 
 @cache
@@ -134,71 +137,79 @@ def _parsed(path: Path) -> tuple[Log, str]:
     return read_log(path), file_digest(path)
 
 
-class _Asked(NamedTuple):
+class _QuestionIndex(NamedTuple):
     """What is known of the questions: texts by split and count, and the target's own ids by split and format."""
 
     texts: Mapping[tuple[str, int], tuple[str, ...] | None]
     target: Mapping[tuple[str, str], frozenset[str]]
 
 
-def _rows(read: Sequence[_Read], told: list[str]) -> Iterator[Scored]:
+def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[AnswerScore]:
     """The rows of the table; everything that makes logs unlike is refused, and what cannot be matched is `told`."""
     _refuse_copies(read)
-    target = [one for one in read if one.given.role == "target" and not one.given.attack]
+    target = [parsed for parsed in read if parsed.entry.role == "target" and not parsed.entry.attack]
     if not target:
         raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
-    for one in read:
-        _refuse_other_prompts(one, target)
+    for parsed in read:
+        _refuse_other_prompts(parsed, target)
     texts = _texts(read)
     ids: dict[tuple[str, str], frozenset[str]] = {}
-    for part in (part for one in target for part in one.log.parts):
+    for part in (part for parsed in target for part in parsed.log.parts):
         n = len(part.scores)
         if part.questions or (part.split, n) in texts or part.split not in {split for split, _ in texts}:
             ids[part.split, part.format] = frozenset(_items(part, texts))
         else:
-            told.append(f"{part.format}: its {n} questions in the split {part.split} have no text to be matched by")
+            unmatched.append(
+                f"{part.format}: its {n} questions in the split {part.split} have no text to be matched by"
+            )
     if not any(split == "forget" for split, _ in ids):
         raise InputError(f"{target[0].who} holds no questions of the forget set; give one that does")
-    asked = _Asked(texts, ids)
-    for one in read:
-        for part in _matched(one, asked):
-            yield from _scores(one.given, part, asked)
+    index = _QuestionIndex(texts, ids)
+    for parsed in read:
+        for part in _matched(parsed, index):
+            yield from _scores(parsed.entry, part, index)
 
 
-def _refuse_copies(read: Iterable[_Read]) -> None:
-    first: dict[str, _Read] = {}
-    for one in read:
-        same = first.setdefault(one.digest, one)
-        if (same.given.name, same.given.attack) != (one.given.name, one.given.attack):
-            raise Unfit(one.given.name, f"{one.who} is byte for byte the log of {same.who}, so both are one model.")
-
-
-def _refuse_other_prompts(one: _Read, target: Sequence[_Read]) -> None:
-    """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format."""
-    formats = {(part.split, part.format) for part in one.log.parts}
-    for other in target:
-        if not formats & {(part.split, part.format) for part in other.log.parts}:
-            continue
-        if one.log.prompt and other.log.prompt and one.log.prompt != other.log.prompt:
-            prompts = (one_line(prompt, width=120) for prompt in (one.log.prompt, other.log.prompt))
+def _refuse_copies(read: Iterable[_ParsedLog]) -> None:
+    first: dict[str, _ParsedLog] = {}
+    for parsed in read:
+        same = first.setdefault(parsed.digest, parsed)
+        if (same.entry.name, same.entry.attack) != (parsed.entry.name, parsed.entry.attack):
             raise Unfit(
-                one.given.name,
-                f"{one.who} was asked in other words than the target: {' and '.join(map(repr, prompts))}.",
+                parsed.entry.name, f"{parsed.who} is byte for byte the log of {same.who}, so both are one model."
             )
-        differing = [k for k, v in one.log.settings.items() if other.log.settings.get(k, v) != v]
+
+
+def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> None:
+    """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format."""
+    formats = {(part.split, part.format) for part in parsed.log.parts}
+    for target_log in target:
+        if not formats & {(part.split, part.format) for part in target_log.log.parts}:
+            continue
+        if parsed.log.prompt and target_log.log.prompt and parsed.log.prompt != target_log.log.prompt:
+            prompts = (one_line(prompt, width=120) for prompt in (parsed.log.prompt, target_log.log.prompt))
+            raise Unfit(
+                parsed.entry.name,
+                f"{parsed.who} was asked in other words than the target: {' and '.join(map(repr, prompts))}.",
+            )
+        differing = [k for k, v in parsed.log.settings.items() if target_log.log.settings.get(k, v) != v]
         if differing:
-            own, others = (f"{differing[0]}={log.settings[differing[0]]}" for log in (one.log, other.log))
-            raise Unfit(one.given.name, f"{one.who} was asked with {own}, and the target with {others}.")
+            setting, target_setting = (
+                f"{differing[0]}={log.settings[differing[0]]}" for log in (parsed.log, target_log.log)
+            )
+            raise Unfit(
+                parsed.entry.name, f"{parsed.who} was asked with {setting}, and the target with {target_setting}."
+            )
 
 
-def _texts(read: Sequence[_Read]) -> dict[tuple[str, int], tuple[str, ...] | None]:
+def _texts(read: Sequence[_ParsedLog]) -> dict[tuple[str, int], tuple[str, ...] | None]:
     """By split and number of questions their texts in order; None where logs of as many ask other questions."""
-    known: dict[tuple[str, int], tuple[str, ...] | None] = {}
-    for one in read:
-        for place, questions in one.texts():
-            if known.setdefault(place, questions) != questions:
-                known[place] = None
-    return known
+    texts: dict[tuple[str, int], tuple[str, ...] | None] = {}
+    for parsed in read:
+        for key, questions in parsed.texts():
+            if texts.setdefault(key, questions) != questions:
+                texts[key] = None
+    return texts
 
 
 def _items(part: Part, texts: Mapping[tuple[str, int], tuple[str, ...] | None]) -> tuple[str, ...]:
@@ -210,7 +221,7 @@ def _items(part: Part, texts: Mapping[tuple[str, int], tuple[str, ...] | None]) 
 @cache
 def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
     if not questions:
-        return tuple(f"{split} {place} of {n}" for place in range(1, n + 1))
+        return tuple(f"{split} {position} of {n}" for position in range(1, n + 1))
     times: Counter[str] = Counter()
     ids = []
     for question in questions:
@@ -219,49 +230,52 @@ def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _matched(one: _Read, asked: _Asked) -> list[Part]:
+def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[Part]:
     """The parts of a log that the target's has too; one that lacks some of the target's questions is refused.
 
     It is cut short, or of another forget set. More questions than the target's are no fault in a control.
     """
-    parts = [part for part in one.log.parts if (part.split, part.format) in asked.target]
+    parts = [part for part in parsed.log.parts if (part.split, part.format) in index.target]
     for part in (part for part in parts if part.split == "forget" and part.unit != "order"):
-        items, wanted = frozenset(_items(part, asked.texts)), asked.target[part.split, part.format]
-        if wanted <= items:
+        items, target_items = frozenset(_items(part, index.texts)), index.target[part.split, part.format]
+        if target_items <= items:
             continue
-        n, of = f"{len(items)} forget questions", f"of the target's {len(wanted)}"
-        if wanted & items:
-            why = f"holds {n} and lacks {len(wanted - items)} {of}: it is cut short, or of another forget set"
+        n, of = f"{len(items)} forget questions", f"of the target's {len(target_items)}"
+        if target_items & items:
+            why = f"holds {n} and lacks {len(target_items - items)} {of}: it is cut short, or of another forget set"
         elif part.questions:
             why = f"holds {n} and none {of} is among them: it is of another forget set"
         else:
-            why = f"holds {n} without their text, and the target's log {len(wanted)}, so that they cannot be matched"
-        raise Unfit(one.given.name, f"{one.who}, {part.format}, {why}.")
+            why = (
+                f"holds {n} without their text, and the target's log {len(target_items)}, so that they cannot be "
+                "matched"
+            )
+        raise Unfit(parsed.entry.name, f"{parsed.who}, {part.format}, {why}.")
     # A membership score takes the same forget and holdout questions, or none.
-    unlike = {p.format for p in parts if p.unit == "order" and not _holds(p, asked)}
+    unlike = {p.format for p in parts if p.unit == "order" and not _holds(p, index)}
     return [part for part in parts if part.unit != "order" or part.format not in unlike]
 
 
-def _holds(part: Part, asked: _Asked) -> bool:
-    return asked.target[part.split, part.format] <= frozenset(_items(part, asked.texts))
+def _holds(part: Part, index: _QuestionIndex) -> bool:
+    return index.target[part.split, part.format] <= frozenset(_items(part, index.texts))
 
 
-def _scores(given: GivenLog, part: Part, asked: _Asked) -> Iterator[Scored]:
-    questions = part.questions or asked.texts.get((part.split, len(part.scores))) or ()
-    wanted = asked.target[part.split, part.format]
-    for place, (item, score) in enumerate(zip(_items(part, asked.texts), part.scores, strict=True)):
-        if item in wanted:
-            yield Scored(
-                model=given.name,
-                role=given.role,
+def _scores(entry: GivenLog, part: Part, index: _QuestionIndex) -> Iterator[AnswerScore]:
+    questions = part.questions or index.texts.get((part.split, len(part.scores))) or ()
+    target_items = index.target[part.split, part.format]
+    for position, (item, score) in enumerate(zip(_items(part, index.texts), part.scores, strict=True)):
+        if item in target_items:
+            yield AnswerScore(
+                model=entry.name,
+                role=entry.role,
                 item=item,
                 score=score,
                 split=part.split,
                 format=part.format,
-                attack=given.attack,
+                attack=entry.attack,
                 unit=part.unit,
                 chance=part.chance,
-                question=questions[place] if questions else "",
-                answer=part.answers[place] if part.answers else "",
-                reply=part.replies[place] if part.replies else "",
+                question=questions[position] if questions else "",
+                answer=part.answers[position] if part.answers else "",
+                reply=part.replies[position] if part.replies else "",
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
-from vestige.auditing.formats import Scale, Tested, ranks
+from vestige.auditing.formats import Scale, TestedFormats, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
@@ -50,13 +50,13 @@ class Matrix(NamedTuple):
     expressed: dict[str, Expressed]
 
 
-def leak_evidence(found: Expressed, tested: Tested) -> list[Evidence]:
+def leak_evidence(expressed: Expressed, tested: TestedFormats) -> list[Evidence]:
     """The leakage in every admitted format; the metric is named for what 0 stands for."""
     unit = {scale.name: scale.unit for scale in tested.scales}
-    return [Evidence(name, draws, unit[name], unit[name]) for name, draws in found.leaks.items()]
+    return [Evidence(name, draws, unit[name], unit[name]) for name, draws in expressed.leaks.items()]
 
 
-def build_matrix(ground: Ground, tested: Tested) -> Matrix:
+def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
     expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
     levels = _levels(ground, tested)
@@ -64,8 +64,10 @@ def build_matrix(ground: Ground, tested: Tested) -> Matrix:
         cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject], levels)
     ]
     metric = tested.scales[0].unit if tested.scales else ""
-    worst = [worst_line(subject, metric, found.leaks) for subject, found in expressed.items() if found.leaks]
-    methods = {subject: found for subject, found in expressed.items() if subject != ground.plan.suppressed}
+    worst = [
+        worst_line(subject, metric, expression.leaks) for subject, expression in expressed.items() if expression.leaks
+    ]
+    methods = {subject: expression for subject, expression in expressed.items() if subject != ground.plan.suppressed}
     return Matrix(
         tuple(cells),
         tuple(worst),
@@ -79,24 +81,24 @@ def build_matrix(ground: Ground, tested: Tested) -> Matrix:
 
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
     """The greatest of several quantities by name, which share their resamples."""
-    value, (low, high, said) = worst_case(list(draws.values()))
-    n = min(one.n for one in draws.values())
+    value, (low, high, method) = worst_case(list(draws.values()))
+    n = min(quantity.n for quantity in draws.values())
     where = max(draws, key=lambda name: draws[name].value)
-    return WorstLine(subject, Estimate(metric, metric, value, low, high, n, said), where)
+    return WorstLine(subject, Estimate(metric, metric, value, low, high, n, method), where)
 
 
-def _never(ground: Ground, tested: Tested) -> tuple[WorstLine, ...]:
+def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
     """Every control as if it were a subject, against the others: how far models that never knew differ."""
     lines = []
-    for one in ground.plan.retrained:
+    for name in ground.plan.retrained:
         leaks = {}
-        for scale in (scale for scale in tested.scales if one in scale.retrained and len(scale.retrained) > 1):
-            others = np.delete(scale.controls.retrained, scale.retrained.index(one), axis=0)
-            if scale.controls.target.mean() > others.mean():
-                own = ground.scores.of(Source(one), scale.key, scale.items)
-                leaks[scale.name] = leakage(own, replace(scale.controls, retrained=others))
+        for scale in (scale for scale in tested.scales if name in scale.retrained and len(scale.retrained) > 1):
+            other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
+            if scale.controls.target.mean() > other_rows.mean():
+                scores = ground.scores.of(Source(name), scale.key, scale.items)
+                leaks[scale.name] = leakage(scores, replace(scale.controls, retrained=other_rows))
         if leaks:
-            lines.append(worst_line(one, "leakage", leaks))
+            lines.append(worst_line(name, "leakage", leaks))
     return tuple(lines)
 
 
@@ -116,7 +118,7 @@ def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
     return excess_bits(values, controls.retrained, controls.sample, controls.prior)
 
 
-def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
+def _expressed(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
     leaks, beyond, not_asked = {}, {}, []
     for scale in tested.scales:
         if not ground.has(Source(subject), scale.key):
@@ -138,73 +140,81 @@ def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
     return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
 
 
-def _levels(ground: Ground, tested: Tested) -> dict[tuple[str, str], Estimate]:
+def _levels(ground: Ground, tested: TestedFormats) -> dict[tuple[str, str], Estimate]:
     """The mean score of every subject in every format that it was asked in."""
-    found: dict[tuple[str, str], Estimate] = {}
+    levels: dict[tuple[str, str], Estimate] = {}
     for scale, _, line in tested.reads:
-        asked = [one for one in ground.plan.audited if ground.has(Source(one), scale.key)]
-        if asked:
-            rows = ground.scores.rows([Source(one) for one in asked], scale.key, scale.items)
-            levels = ground.levels(rows, scale.controls.sample, line.metric)
-            found |= {(one, scale.name): level for one, level in zip(asked, levels, strict=True)}
-    return found
+        names = [name for name in ground.plan.audited if ground.has(Source(name), scale.key)]
+        if names:
+            rows = ground.scores.rows([Source(name) for name in names], scale.key, scale.items)
+            rows_levels = ground.levels(rows, scale.controls.sample, line.metric)
+            levels |= {(name, scale.name): level for name, level in zip(names, rows_levels, strict=True)}
+    return levels
 
 
 def _cells(
-    ground: Ground, tested: Tested, subject: str, found: Expressed, levels: Mapping[tuple[str, str], Estimate]
+    ground: Ground,
+    tested: TestedFormats,
+    subject: str,
+    expressed: Expressed,
+    levels: Mapping[tuple[str, str], Estimate],
 ) -> list[MatrixCell]:
-    bands = dict(zip(found.leaks, simultaneous(list(found.leaks.values())), strict=True)) if found.leaks else {}
+    bands = (
+        dict(zip(expressed.leaks, simultaneous(list(expressed.leaks.values())), strict=True)) if expressed.leaks else {}
+    )
     cells = []
     for scale, _, _ in tested.reads:
         if (subject, scale.name) not in levels:
             continue
         leaked = band = None
-        if scale.name in found.leaks:
-            leaked = found.leaks[scale.name].estimate(scale.unit, scale.unit)
-            low, high, said = bands[scale.name]
-            band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, said)
+        if scale.name in expressed.leaks:
+            leaked = expressed.leaks[scale.name].estimate(scale.unit, scale.unit)
+            low, high, method = bands[scale.name]
+            band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
         cells.append(
             MatrixCell(
-                subject, scale.name, levels[subject, scale.name], leaked, band, _below(ground, found, scale.name)
+                subject, scale.name, levels[subject, scale.name], leaked, band, _below(ground, expressed, scale.name)
             )
         )
     return cells
 
 
-def _below(ground: Ground, found: Expressed, name: str) -> bool:
+def _below(ground: Ground, expressed: Expressed, name: str) -> bool:
     """Over-forgetting, in shares, and for forced answers in bits as well."""
-    if name == "forced" and found.bits is not None and over_forgotten(found.bits, ground.thresholds.delta_bits):
+    if name == "forced" and expressed.bits is not None and over_forgotten(expressed.bits, ground.thresholds.delta_bits):
         return True
-    return name in found.excess and over_forgotten(found.excess[name], ground.thresholds.delta)
+    return name in expressed.excess and over_forgotten(expressed.excess[name], ground.thresholds.delta)
 
 
 def _orders(scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[OrderLine, ...]:
-    found = []
-    for one, other in combinations([scale.name for scale in scales], 2):
-        both = [e for e in expressed.values() if one in e.leaks and other in e.leaks]
+    orders = []
+    for first_name, second_name in combinations([scale.name for scale in scales], 2):
+        both = [e for e in expressed.values() if first_name in e.leaks and second_name in e.leaks]
         if len(both) < 2:
             continue
-        first, second = [e.leaks[one] for e in both], [e.leaks[other] for e in both]
+        first, second = [e.leaks[first_name] for e in both], [e.leaks[second_name] for e in both]
         tied = any(len({draws.value for draws in side}) == 1 for side in (first, second))
-        found.append(OrderLine(one, other, None if tied else agreement_of_orders(first, second)))
-    return tuple(found)
+        orders.append(OrderLine(first_name, second_name, None if tied else agreement_of_orders(first, second)))
+    return tuple(orders)
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:
     apart: dict[tuple[str, str], dict[str, Draws]] = {pair: {} for pair in combinations(expressed, 2)}
     for scale in scales:
-        pairs = [pair for pair in apart if all(scale.name in expressed[one].leaks for one in pair)]
+        pairs = [pair for pair in apart if all(scale.name in expressed[name].leaks for name in pair)]
         if not pairs:
             continue
-        rows = [ground.scores.rows([Source(one) for one in pair], scale.key, scale.items) for pair in pairs]
+        rows = [ground.scores.rows([Source(name) for name in pair], scale.key, scale.items) for pair in pairs]
         # An order of methods is about questions like these: on given questions any two models differ.
-        drawn = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
-        for pair, draws in zip(pairs, differences(np.stack(rows), drawn), strict=True):
+        controls = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
+        for pair, draws in zip(pairs, differences(np.stack(rows), controls), strict=True):
             apart[pair][scale.name] = draws
-    return tuple(ReversalLine(*one) for one in reversals({pair: own for pair, own in apart.items() if own}))
+    return tuple(
+        ReversalLine(*reversal) for reversal in reversals({pair: draws for pair, draws in apart.items() if draws})
+    )
 
 
-def _reliability(ground: Ground, tested: Tested, expressed: dict[str, Expressed]) -> ReliabilityLine | None:
+def _reliability(ground: Ground, tested: TestedFormats, expressed: dict[str, Expressed]) -> ReliabilityLine | None:
     """By the decision of the first claim, in leakage; with one format there is nothing to foretell it from."""
     evidence = {s: leak_evidence(e, tested) for s, e in expressed.items() if len(e.leaks) > 1}
     if not evidence:

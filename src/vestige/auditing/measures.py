@@ -34,7 +34,7 @@ from vestige.artifacts.audits import (
     RankLine,
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
-from vestige.auditing.formats import EXPOSURE, Tested, formats_of, ranks
+from vestige.auditing.formats import EXPOSURE, TestedFormats, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
@@ -62,7 +62,7 @@ class Losses(NamedTuple):
     missing: tuple[str, ...]
 
 
-class Kept(NamedTuple):
+class KeptKnowledge(NamedTuple):
     """The lines, and the losses by unlearned subject."""
 
     lines: tuple[KeptLine, ...]
@@ -70,14 +70,14 @@ class Kept(NamedTuple):
     untested: tuple[str, ...]
 
 
-def read_kept(ground: Ground) -> Kept:
+def read_kept(ground: Ground) -> KeptKnowledge:
     """Target less subject in every split that there is."""
     there = [split for split in SPLITS if ground.plan.splits.get(split)]
     lines: list[KeptLine] = []
     losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.audited}
     absent = [split for split in SPLITS if split not in there]
     untested = (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
-    return Kept(tuple(lines), losses, untested)
+    return KeptKnowledge(tuple(lines), losses, untested)
 
 
 def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
@@ -85,36 +85,40 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
     harms, left_out, missing = [], [], []
     keys = (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats))
     for split in splits:
-        asked = [one for one in keys if ground.scores.common([Source(plan.target)], one[1], plan.splits[split])]
-        missing += [] if asked else [f"{split}: not asked of the target"]
-        for form, key in asked:
+        keys_asked = [
+            form_key
+            for form_key in keys
+            if ground.scores.common([Source(plan.target)], form_key[1], plan.splits[split])
+        ]
+        missing += [] if keys_asked else [f"{split}: not asked of the target"]
+        for form, key in keys_asked:
             name = f"{split}, {form}"
             items = ground.scores.common([Source(plan.target), Source(subject)], key, plan.splits[split])
             if not items:
                 missing.append(f"{name}: not asked of target and subject")
                 continue
-            target, own = ground.scores.rows([Source(plan.target), Source(subject)], key, items)
+            target, scores = ground.scores.rows([Source(plan.target), Source(subject)], key, items)
             if float(target.mean()) <= least:
                 knows = f"the target scores {target.mean():.2f} itself, not above {least:g}"
                 left_out.append(f"{name}: {knows}: there is nothing to keep")
                 continue
-            drawn = _loss(ground, name, items, Quantity(target, own[None], (-1.0, 1.0)))
-            harms.append(Evidence(name, drawn, "harm", "share"))
-            lines.append(KeptLine(subject, split, form, drawn.estimate("harm", "share")))
+            draws = _loss(ground, name, items, Quantity(target, scores[None], (-1.0, 1.0)))
+            harms.append(Evidence(name, draws, "harm", "share"))
+            lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
     return Losses(tuple(harms), tuple(left_out), tuple(missing))
 
 
 def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity) -> Draws:
     """The loss over the items that were asked, as a statement about those of the split, or about items like them."""
     split = name.partition(",")[0]
-    drawn = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
+    draws = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
     there = ground.plan.sizes.get(split, 0)
     if ground.thresholds.scope == "such" or there < len(items):
-        return drawn
+        return draws
     unknown = math.sqrt(1 - len(items) / there)
-    said = "all items asked" if not unknown else f"{drawn.method}, {len(items)} of {there} items asked"
-    low, high = (drawn.value + unknown * (end - drawn.value) for end in (drawn.low, drawn.high))
-    return replace(drawn, low=low, high=high, method=said, item_error=unknown * drawn.item_error)
+    method = "all items asked" if not unknown else f"{draws.method}, {len(items)} of {there} items asked"
+    low, high = (draws.value + unknown * (end - draws.value) for end in (draws.low, draws.high))
+    return replace(draws, low=low, high=high, method=method, item_error=unknown * draws.item_error)
 
 
 RATIOS = (("forget_quality", "geometric"), ("forget_quality_arithmetic", "arithmetic"))
@@ -135,7 +139,9 @@ class _Part(NamedTuple):
     items: tuple[str, ...]
 
 
-def read_measures(ground: Ground, tested: Tested, membership: tuple[MembershipLine, ...]) -> tuple[MeasureLine, ...]:
+def read_measures(
+    ground: Ground, tested: TestedFormats, membership: tuple[MembershipLine, ...]
+) -> tuple[MeasureLine, ...]:
     """All that can be computed from what was asked."""
     plan = ground.plan
     lines: list[MeasureLine] = []
@@ -154,23 +160,25 @@ def read_measures(ground: Ground, tested: Tested, membership: tuple[MembershipLi
 
 def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
     """Against all other retrained seeds pooled: their items count once a seed."""
-    others = [one for one in ground.plan.retrained if one != subject]
+    others_retrained = [name for name in ground.plan.retrained if name != subject]
     for measure, form in RATIOS:
         key = f"memory/truth_ratio_{form}"
-        asked = [one for one in others if ground.has(Source(one), key)]
-        items = ground.scores.common([Source(one) for one in (subject, *asked)], key, ground.plan.splits["forget"])
-        if asked and items:
-            own = ground.scores.of(Source(subject), key, items)
-            pooled = ground.scores.rows([Source(one) for one in asked], key, items).ravel()
-            seeds = f"{len(asked)} retrained seed{'s pooled' if len(asked) > 1 else ''}"
-            said = f"KS p-value, {form} truth ratios of {len(items)} items against those of {seeds}"
-            yield MeasureLine(subject, measure, forget_quality(own, pooled), said)
+        retrained = [name for name in others_retrained if ground.has(Source(name), key)]
+        items = ground.scores.common(
+            [Source(name) for name in (subject, *retrained)], key, ground.plan.splits["forget"]
+        )
+        if retrained and items:
+            scores = ground.scores.of(Source(subject), key, items)
+            pooled = ground.scores.rows([Source(name) for name in retrained], key, items).ravel()
+            seeds = f"{len(retrained)} retrained seed{'s pooled' if len(retrained) > 1 else ''}"
+            description = f"KS p-value, {form} truth ratios of {len(items)} items against those of {seeds}"
+            yield MeasureLine(subject, measure, forget_quality(scores, pooled), description)
 
 
 def _utility_parts(ground: Ground) -> list[_Part]:
     """Those sets and scores that all subjects have, over the items that all have: utilities compare only so."""
     plan = ground.plan
-    sources = [Source(one) for one in (plan.target, *plan.retrained, *plan.unlearned)]
+    sources = [Source(name) for name in (plan.target, *plan.retrained, *plan.unlearned)]
     parts = [
         _Part(split, key, ground.scores.common(sources, key, plan.splits.get(split, ())))
         for split in SPLITS
@@ -185,38 +193,38 @@ def _utility(ground: Ground, subject: str, parts: list[_Part]) -> Iterator[Measu
     values = [float(ground.scores.of(Source(subject), part.key, part.items).mean()) for part in parts]
     splits = ", ".join(dict.fromkeys(part.split for part in parts))
     scores = ", ".join(dict.fromkeys(part.key for part in parts))
-    said = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
+    description = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
     # A truth ratio that rounding left a digit below 0 is 0.
-    yield MeasureLine(subject, "model_utility", harmonic_mean([max(0.0, value) for value in values]), said)
+    yield MeasureLine(subject, "model_utility", harmonic_mean([max(0.0, value) for value in values]), description)
 
 
 def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
-    for measure, key, said in MEANS:
+    for measure, key, description in MEANS:
         items = ground.scores.common([Source(subject)], key, ground.plan.splits["forget"])
         if items:
             value = float(ground.scores.of(Source(subject), key, items).mean())
-            yield MeasureLine(subject, measure, value, f"{said}, mean of {len(items)} forget items")
+            yield MeasureLine(subject, measure, value, f"{description}, mean of {len(items)} forget items")
 
 
-def _generalization(ground: Ground, tested: Tested) -> Iterator[MeasureLine]:
+def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLine]:
     """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits or picks."""
     hits = {form.name: form.hits for form in formats_of(ground.case) if form.chance or not form.graded}
     for attack in ground.plan.attacks:
         if attack.kind != "relearn" or attack.material != "retain":
             continue
-        own = set(attack.tested)
+        tested_items = set(attack.tested)
         for scale in tested.scales:
             key = hits.get(scale.name, "")
             for subject in scale.retrained if key else ():
                 sources = [Source(subject), Source.after(subject, attack)]
-                items = ground.scores.common(sources, key, [i for i in scale.items if i in own])
+                items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
                 if not items:
                     continue
-                before, after = (float(np.mean(ground.scores.of(one, key, items))) for one in sources)
+                before, after = (float(np.mean(ground.scores.of(source, key, items))) for source in sources)
                 if before < 1:
                     value = relearning_generalization_index(before, after)
-                    said = f"(after - before) / (1 - before): {before:.2f} to {after:.2f}, n = {len(items)}"
-                    yield MeasureLine(subject, f"rgi, {attack.name}, {scale.name}", value, said)
+                    description = f"(after - before) / (1 - before): {before:.2f} to {after:.2f}, n = {len(items)}"
+                    yield MeasureLine(subject, f"rgi, {attack.name}, {scale.name}", value, description)
 
 
 OPTION = "option_text_mean"
@@ -240,27 +248,31 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     A prompt was searched on the subject, so those of the prompt are of its own, its code length under `retrained`.
     """
     carried = ground.case.carried
-    controls = [carried[attack.name, one] for one in ground.plan.retrained if (attack.name, one) in carried]
-    names = [n for n in controls[0].bounds_bits if all(n in one.bounds_bits for one in controls)] if controls else []
-    means = {n: float(np.mean([one.bounds_bits[n] for one in controls])) for n in names}
-    own = carried.get((attack.name, subject))
-    if own is not None and own.points_bits:
-        found = {"code length of the prompt, under retrained": own.points_bits[attack.points[-1]]}
-        found |= {name: bits for name, bits in own.bounds_bits.items() if name == TOKENS_BOUND}
-        seen = "code length of the answers that the search saw, under retrained"
-        return found | ({seen: means[SEEN_BOUND]} if SEEN_BOUND in means else {})
+    controls = [carried[attack.name, name] for name in ground.plan.retrained if (attack.name, name) in carried]
+    names = (
+        [n for n in controls[0].bounds_bits if all(n in control.bounds_bits for control in controls)]
+        if controls
+        else []
+    )
+    means = {n: float(np.mean([control.bounds_bits[n] for control in controls])) for n in names}
+    own_carry = carried.get((attack.name, subject))
+    if own_carry is not None and own_carry.points_bits:
+        bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}
+        bounds |= {name: bits for name, bits in own_carry.bounds_bits.items() if name == TOKENS_BOUND}
+        seen_label = "code length of the answers that the search saw, under retrained"
+        return bounds | ({seen_label: means[SEEN_BOUND]} if SEEN_BOUND in means else {})
     if means and not attack.searches:
         return means
-    if own is not None:
-        return {f"{name}, on the subject itself": bits for name, bits in own.bounds_bits.items()}
+    if own_carry is not None:
+        return {f"{name}, on the subject itself": bits for name, bits in own_carry.bounds_bits.items()}
     return {}
 
 
 def _line(ground: Ground, attack: PlannedAttack, subject: str, bounds: dict[str, float]) -> BudgetLine:
     least = information.capacity(bounds)
     need, inputs = _forced(ground, attack, subject)
-    more, counts = _options(ground, attack, subject)
-    need |= more
+    option_needs, counts = _options(ground, attack, subject)
+    need |= option_needs
     gained = need.get("gain", 0.0)
     ratio = information.prompt_data_entropy_ratio(least.bits, gained) if gained > 0 else None
     return BudgetLine(subject, attack.name, bounds, least.bits, least.bound, need, inputs | counts, ratio)
@@ -284,8 +296,8 @@ def _forced(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[s
 
 def _nats(ground: Ground, source: Source, items: tuple[str, ...]) -> Float[np.ndarray, " N"]:
     # A log-probability that rounding left a digit above 0 is 0.
-    found: Float[np.ndarray, " N"] = np.minimum(ground.scores.of(source, BITS_KEY, items), 0.0) * math.log(2)
-    return found
+    nats: Float[np.ndarray, " N"] = np.minimum(ground.scores.of(source, BITS_KEY, items), 0.0) * math.log(2)
+    return nats
 
 
 def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -314,36 +326,36 @@ def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[
 KEY = f"{EXPOSURE}/score"
 
 
-class Exposed(NamedTuple):
+class ExposureReading(NamedTuple):
     """A line for each subject, the error of models that never knew where there are any, and both in sentences."""
 
     lines: tuple[ExposureLine, ...]
     error: Estimate | None
-    said: tuple[str, ...]
+    sentences: tuple[str, ...]
 
 
-def read_exposure(ground: Ground) -> Exposed:
+def read_exposure(ground: Ground) -> ExposureReading:
     """Everything that was asked with alternatives, as the subjects are, over the facts that all were asked."""
     plan, ranked = ground.plan, ground.case.ranked
-    asked = [one for one in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(one), KEY)]
-    items = ground.scores.common([Source(one) for one in asked], KEY, ground.judged)
-    told = [i for i in ground.judged if i in ranked.told]
-    said = [
-        f"{len(told)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser reads the "
-        "true answer in fewer tokens, as one does that was made from the forget set."
+    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(name), KEY)]
+    items = ground.scores.common([Source(name) for name in names], KEY, ground.judged)
+    revealed = [i for i in ground.judged if i in ranked.revealed]
+    sentences = [
+        f"{len(revealed)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser reads "
+        "the true answer in fewer tokens, as one does that was made from the forget set."
     ]
-    if plan.target not in asked or not items:
-        return Exposed((), None, tuple(said) if told else ())
+    if plan.target not in names or not items:
+        return ExposureReading((), None, tuple(sentences) if revealed else ())
     chance = float(np.mean([row.mean() for row in ranked.of(Source(plan.target), items)]))
     length = ranks(ground, items, Source(plan.target)).value
-    lines = tuple(_exposure_line(ground, items, one, chance, length) for one in asked)
-    error = _error(ground, items, [one for one in plan.retrained if one in asked], length)
+    lines = tuple(_exposure_line(ground, items, name, chance, length) for name in names)
+    error = _error(ground, items, [name for name in plan.retrained if name in names], length)
     if error is not None:
-        said.append(
+        sentences.append(
             f"Against alternatives the retrained models have a leakage of {error} together, which would be 0 were the "
             "true answers and their alternatives alike to them."
         )
-    return Exposed(lines, error, tuple(said if told else said[1:]))
+    return ExposureReading(lines, error, tuple(sentences if revealed else sentences[1:]))
 
 
 def _exposure_line(ground: Ground, items: tuple[str, ...], subject: str, chance: float, length: float) -> ExposureLine:
@@ -365,8 +377,8 @@ def _exposure_line(ground: Ground, items: tuple[str, ...], subject: str, chance:
         of_first=first.of,
         p_first=first.p,
         ranks=tuple(
-            RankLine(item, place, len(row), p, q)
-            for item, (place, p), row, q in zip(items, placed, rows, corrected, strict=True)
+            RankLine(item, rank, len(row), p, q)
+            for item, (rank, p), row, q in zip(items, placed, rows, corrected, strict=True)
         ),
     )
 
@@ -376,7 +388,7 @@ def _error(ground: Ground, items: tuple[str, ...], retrained: list[str], length:
     if not retrained or length <= 0:
         return None
     ranked, seed = ground.case.ranked, ground.plan.seed
-    tables = [ranked.of(Source(one), items) for one in retrained]
+    tables = [ranked.of(Source(name), items) for name in retrained]
     rows = [np.mean(same, axis=0) for same in zip(*tables, strict=True)]
-    drawn = rank_draws(rows, ranked.units_of(items), length, seed=seed, resamples=ground.resamples)
-    return drawn.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")
+    draws = rank_draws(rows, ranked.units_of(items), length, seed=seed, resamples=ground.resamples)
+    return draws.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")

@@ -78,23 +78,23 @@ def read_membership(ground: Ground) -> Membership:
     plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
-    scores = [found for name in _names(ground) if (found := _score(ground, name)) is not None]
+    scores = [score for name in _names(ground) if (score := _score(ground, name)) is not None]
     if not scores:
-        said = "No membership score was read on forget and holdout items of target and subjects."
-        return Membership((), {}, {}, (said,))
+        reason = "No membership score was read on forget and holdout items of target and subjects."
+        return Membership((), {}, {}, (reason,))
     lines: list[MembershipLine] = []
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
     prior = ground.prior("placements")
     blind: list[str] = []
     for score in scores:
-        name, known = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
+        name, target_gap = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
         narrow, wide = ground.thresholds.delta, ground.thresholds.delta_wide
-        tells = known is not None and known.value > wide and known.ends[0] > narrow
-        if known is not None and not tells:
-            by = known.estimate("AUC difference", "share")
-            wanted = f"not by more than {wide:g}, and clearly by more than {narrow:g}"
-            blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {wanted}")
+        tells = target_gap is not None and target_gap.value > wide and target_gap.ends[0] > narrow
+        if target_gap is not None and not tells:
+            by = target_gap.estimate("AUC difference", "share")
+            demand = f"not by more than {wide:g}, and clearly by more than {narrow:g}"
+            blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {demand}")
         for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:
                 apart = _difference(ground, score, subject, prior) if subject in plan.audited else None
@@ -111,8 +111,8 @@ def read_membership(ground: Ground) -> Membership:
         )
     return Membership(
         tuple(lines),
-        {subject: tuple(found) for subject, found in differences.items()},
-        {subject: tuple(said) for subject, said in missing.items()},
+        {subject: tuple(evidence) for subject, evidence in differences.items()},
+        {subject: tuple(reasons) for subject, reasons in missing.items()},
         untested,
         tuple(blind),
         len(blind) < len(scores),
@@ -128,8 +128,8 @@ def _names(ground: Ground) -> list[str]:
     keys = _keys(ground)
     names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
     names += ["reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else []
-    left = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
-    return [name for name in names if name not in left]
+    left_out = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
+    return [name for name in names if name not in left_out]
 
 
 def _score(ground: Ground, name: str) -> _Score | None:
@@ -159,13 +159,13 @@ def _difference(ground: Ground, score: _Score, subject: str, prior: SeedPrior) -
     if not score.controls:
         return None
     rows = [score.placed[control] for control in score.controls]
-    one = score.placed[subject]
+    subject_placements = score.placed[subject]
     if ground.thresholds.scope == "these":
-        own = Quantity(_components(one), np.stack([_components(row) for row in rows]), None)
+        quantity = Quantity(_components(subject_placements), np.stack([_components(row) for row in rows]), None)
         sample = ground.sample((*score.forget, *score.holdout), "membership")
-        return mean_draws(own, sample, prior, name=f"membership, {score.name}")
-    forget = Quantity(one.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
-    holdout = Quantity(one.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
+        return mean_draws(quantity, sample, prior, name=f"membership, {score.name}")
+    forget = Quantity(subject_placements.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
+    holdout = Quantity(subject_placements.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
     return _joined(ground, score, forget, holdout, prior)
 
 
@@ -196,15 +196,15 @@ def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> M
     placed = score.placed[subject]
     forget = Quantity(placed.forget, np.zeros((1, len(placed.forget))), SHARE)
     holdout = Quantity(placed.holdout, np.zeros((1, len(placed.holdout))), SHARE)
-    drawn = _joined(ground, score, forget, holdout, None)
-    low, high = drawn.ends
+    draws = _joined(ground, score, forget, holdout, None)
+    low, high = draws.ends
     # An AUC is a share; the sum of two errors may reach beyond.
-    auc = Estimate("auc", "share", drawn.value, _bounded(low, SHARE), _bounded(high, SHARE), drawn.n, drawn.method)
+    auc = Estimate("auc", "share", draws.value, _bounded(low, SHARE), _bounded(high, SHARE), draws.n, draws.method)
     relative = None
     if score.controls:
-        mean = float(np.mean([score.placed[one].forget.mean() for one in score.controls]))
+        mean = float(np.mean([score.placed[control].forget.mean() for control in score.controls]))
         # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
-        relative = round(privleak(1 - drawn.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
+        relative = round(privleak(1 - draws.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
     difference = None if apart is None else apart.estimate("auc_difference", "share")
     return MembershipLine(subject, score.name, auc, difference, relative, _members_found(score, placed))
 

@@ -37,8 +37,8 @@ def evidence_level(
     by_why: dict[str, list[str]] = {}
     for name, why in doubts.items():
         by_why.setdefault(why, []).append(one_line(name, width=60))
-    said = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
-    return "given", (f"The origin of these controls is not verified: {said}.",)
+    reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
+    return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
 
 def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> str:
@@ -78,12 +78,12 @@ def asked_otherwise(run: RunFolder, folders: Mapping[str, str], target: str) -> 
     """Which models are asked through another tokeniser or chat template than the target, in a sentence for each."""
     digests = {name: _digests(run, folder) for name, folder in folders.items()}
     sentences = []
-    for part, what in (("tokenizer", "tokeniser"), ("template", "chat template")):
+    for part, label in (("tokenizer", "tokeniser"), ("template", "chat template")):
         names = [one_line(n, width=60) for n, parts in digests.items() if parts[part] != digests[target][part]]
         if names:
             sentences.append(
-                f"Asked through another {what} than the target: {', '.join(names)}; what differs between their answers "
-                f"may come from the {what} and not from the weights."
+                f"Asked through another {label} than the target: {', '.join(names)}; what differs between their "
+                f"answers may come from the {label} and not from the weights."
             )
     return tuple(sentences)
 
@@ -100,15 +100,20 @@ def other_recipes(run: RunFolder, folders: Mapping[str, str], target: str, retra
     The seed and the data are to differ. Threads and memory change no more than rounding.
     """
     specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in (target, *retrained)}
-    known = specs[target].settings if specs[target].data else {}
-    found = {}
+    target_settings = specs[target].settings if specs[target].data else {}
+    differences = {}
     for name in retrained:
-        own = specs[name].settings if specs[name].data else {}
-        names = [n for n in known if n in own and n not in _NO_RECIPE and own[n] != known[n]]
+        settings = specs[name].settings if specs[name].data else {}
+        names = [
+            n for n in target_settings if n in settings and n not in _NO_RECIPE and settings[n] != target_settings[n]
+        ]
         if names:
-            said = (f"{n} {one_line(str(own[n]), width=40)} and not {one_line(str(known[n]), width=40)}" for n in names)
-            found[name] = ", ".join(said)
-    return found
+            clauses = (
+                f"{n} {one_line(str(settings[n]), width=40)} and not {one_line(str(target_settings[n]), width=40)}"
+                for n in names
+            )
+            differences[name] = ", ".join(clauses)
+    return differences
 
 
 _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
@@ -116,56 +121,60 @@ _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_c
 
 
 def distances(
-    place: AuditFolder, run: RunFolder, folders: Mapping[str, str], models: Mapping[str, str]
+    folder: AuditFolder, run: RunFolder, folders: Mapping[str, str], models: Mapping[str, str]
 ) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
     """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
 
     `models` says where each is, the target first. What is known of the same weights is not read again.
     """
-    here = {name: model for name, model in models.items() if not is_address(model)}
-    said = []
-    if away := [one_line(name, width=60) for name in models if name not in here]:
-        said.append(f"The weights of {', '.join(away)} were not seen, so that nothing but answers tells copies apart.")
-    if len(here) < 3:
-        return {}, tuple(said)
-    weights = {name: _digests(run, folders[name])["weights"] for name in here}
-    if place.apart.exists() and (stored := read_sealed(place.apart, "weights", "apart"))["weights"] == weights:
-        return stored["apart"], tuple(said)
+    local = {name: model for name, model in models.items() if not is_address(model)}
+    sentences = []
+    if away := [one_line(name, width=60) for name in models if name not in local]:
+        sentences.append(
+            f"The weights of {', '.join(away)} were not seen, so that nothing but answers tells copies apart."
+        )
+    if len(local) < 3:
+        return {}, tuple(sentences)
+    weights = {name: _digests(run, folders[name])["weights"] for name in local}
+    if folder.apart.exists() and (stored := read_sealed(folder.apart, "weights", "apart"))["weights"] == weights:
+        return stored["apart"], tuple(sentences)
     from vestige.models.distances import squared_distances
 
-    names = list(here)
+    names = list(local)
     try:
-        squares = squared_distances([here[name] for name in names]).tolist()
+        squares = squared_distances([local[name] for name in names]).tolist()
     except InputError as error:
-        return {}, (*said, f"The weights of the models were not compared with each other: {error}.")
+        return {}, (*sentences, f"The weights of the models were not compared with each other: {error}.")
     apart = {
-        one: {other: sqrt(x) for other, x in zip(names, row, strict=True) if other != one and isfinite(x)}
-        for one, row in zip(names, squares, strict=True)
+        name: {
+            other_name: sqrt(x) for other_name, x in zip(names, row, strict=True) if other_name != name and isfinite(x)
+        }
+        for name, row in zip(names, squares, strict=True)
     }
     if odd := [one_line(name, width=60) for name in names[1:] if not isfinite(squares[0][names.index(name)])]:
-        said.append(f"The weights of {', '.join(odd)} are of another shape than the target's, and not compared.")
-    apart = {name: own for name, own in apart.items() if own}
-    write_sealed(place.apart, {"weights": weights, "apart": apart})
-    return apart, tuple(said)
+        sentences.append(f"The weights of {', '.join(odd)} are of another shape than the target's, and not compared.")
+    apart = {name: to_others for name, to_others in apart.items() if to_others}
+    write_sealed(folder.apart, {"weights": weights, "apart": apart})
+    return apart, tuple(sentences)
 
 
 def copied_controls(
-    run: RunFolder, folders: Mapping[str, str], others: Sequence[str], retrained: Sequence[str]
+    run: RunFolder, folders: Mapping[str, str], other_models: Sequence[str], retrained: Sequence[str]
 ) -> dict[str, str]:
     """The controls that have the weights of another model of the audit, by name, each with a sentence.
 
     A copy of another control shows no spread between trainings, and one of the target or a subject is no control: it is
     left out, and not the whole audit. A copy is known by its weights, whatever template or settings stand beside them.
     """
-    weights = {one: _digests(run, folders[one])["weights"] for one in (*others, *retrained) if one in folders}
+    weights = {name: _digests(run, folders[name])["weights"] for name in (*other_models, *retrained) if name in folders}
     first: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for one, own in weights.items():
-        same = first.setdefault(own, one)
-        if same != one and one in retrained:
-            names = one_line(one, width=60), one_line(same, width=60)
-            said[one] = (
+    sentences: dict[str, str] = {}
+    for name, digest in weights.items():
+        same = first.setdefault(digest, name)
+        if same != name and name in retrained:
+            names = one_line(name, width=60), one_line(same, width=60)
+            sentences[name] = (
                 f"{names[0]} is left out as a control: its weights are those of {names[1]}, as when a training is "
                 "repeated without another --seed."
             )
-    return said
+    return sentences

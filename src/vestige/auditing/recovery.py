@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     WorstLine,
 )
-from vestige.auditing.formats import EXPOSURE, Scale, Tested, formats_of, ranks
+from vestige.auditing.formats import EXPOSURE, Scale, TestedFormats, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items, shown
 from vestige.auditing.matrix import worst_line
 from vestige.auditing.scores import Carried, Case, Scores, Source
@@ -48,7 +48,7 @@ BEFORE = "before"
 
 
 @dataclass(frozen=True)
-class Tried:
+class AttackResult:
     """One attack on one subject in one format or in bits, with the reason for which it does not count."""
 
     subject: str
@@ -65,7 +65,7 @@ class Recovery(NamedTuple):
     `injections` are what relearning on the retain set brings `retrained`, which a benchmark that can tell leaves at 0.
     """
 
-    tried: tuple[Tried, ...]
+    tried: tuple[AttackResult, ...]
     attacked: tuple[WorstLine, ...]
     missing: dict[str, tuple[str, ...]]
     injections: tuple[Evidence, ...]
@@ -74,14 +74,14 @@ class Recovery(NamedTuple):
 
     def lines(self) -> tuple[GainLine, ...]:
         """The gains as they are shown."""
-        return tuple(_line(one) for one in self.tried)
+        return tuple(_line(result) for result in self.tried)
 
 
 class _Gap(NamedTuple):
     """What of an attack could not be judged, on whom; of a ceiling, which is no evidence, it matters to no claim."""
 
     attack: PlannedAttack
-    said: str
+    reason: str
     subjects: tuple[str, ...]
 
 
@@ -111,9 +111,9 @@ class _Stage:
         return self.scale.unit == "leakage_vs_alternatives"
 
 
-def try_attacks(ground: Ground, tested: Tested) -> Recovery:
+def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     """Every planned attack in every admitted format on every subject that is judged."""
-    tried: list[Tried] = []
+    tried: list[AttackResult] = []
     injections: list[Evidence] = []
     curves: list[CurveLine] = []
     gaps: list[_Gap] = []
@@ -131,7 +131,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             chance = stage.scale.unit == "leakage_vs_chance"
             why = "no model that never knew was given" if chance else _unusable(ground, stage)
             curves += [] if attack.name in ground.case.searched else _curves(ground, stage, why)
-            absent = tuple(one for one in audited if one not in stage.audited)
+            absent = tuple(name for name in audited if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
             if chance:
                 continue
@@ -139,11 +139,11 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
                 continue
             if len(stage.retrained) < len(stage.scale.retrained):
-                asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
-                untested.append(f"Only {asked} retrained controls were asked after {stage.name}.")
-            here = [_tried(ground, stage, subject) for subject in stage.audited]
-            tried += here
-            gaps += _spoiled(ground, stage, here)
+                controls_asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
+                untested.append(f"Only {controls_asked} retrained controls were asked after {stage.name}.")
+            results = [_tried(ground, stage, subject) for subject in stage.audited]
+            tried += results
+            gaps += _spoiled(ground, stage, results)
             of_retain = (attack.kind, attack.material) == ("relearn", "retain")
             if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
                 injections.append(_injection(ground, stage))
@@ -151,19 +151,19 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
     gaps = [gap for gap in gaps if not ground.case.search_of(gap.attack.name)]
     if tried:
         untested += _apart(ground, tried)
-    untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
+    untested += [sentence(f"{gap.reason} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
     evidence = [gap for gap in gaps if not gap.attack.shows_answers]
-    missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in audited}
+    missing = {name: tuple(gap.reason for gap in evidence if name in gap.subjects) for name in audited}
     return Recovery(tuple(tried), _attacked(tried), missing, tuple(injections), tuple(curves), tuple(untested))
 
 
-def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
+def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
     """By subject what it gives after the attack that brings most, beyond what models that never knew give after it."""
     after: dict[str, dict[str, Draws]] = {}
-    for one in tried:
-        if not one.why_not and one.gain.unit != "bits":
-            after.setdefault(one.subject, {})[one.gain.name] = one.gain.after
-    unit = next((one.gain.unit for one in tried if one.gain.unit != "bits"), "leakage")
+    for result in tried:
+        if not result.why_not and result.gain.unit != "bits":
+            after.setdefault(result.subject, {})[result.gain.name] = result.gain.after
+    unit = next((result.gain.unit for result in tried if result.gain.unit != "bits"), "leakage")
     return tuple(worst_line(subject, unit, draws) for subject, draws in after.items())
 
 
@@ -173,15 +173,15 @@ def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
 
 
-def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
+def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
     """What of the attacks' tested items was not judged, since the retain set gives it away."""
-    judged, tested = set(ground.judged), {one.attack.name for one in tried}
+    judged, tested = set(ground.judged), {result.attack.name for result in tried}
     counts: dict[str, list[str]] = {}
     for attack in ground.plan.attacks:
         n = 0 if ground.case.search_of(attack.name) else sum(i not in judged for i in attack.tested)
         if n and attack.name in tested:
             counts.setdefault(f"{n} of the {len(attack.tested)} items asked", []).append(attack.name)
-    apart = "; ".join(f"{said} after {', after '.join(names)}" for said, names in counts.items())
+    apart = "; ".join(f"{share_text} after {', after '.join(names)}" for share_text, names in counts.items())
     return [f"Not judged, because the retain set gives the answers away: {apart}."] if counts else []
 
 
@@ -192,12 +192,12 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
     def asked(subject: str) -> bool:
         return ground.has(Source(subject), key) and ground.has(Source.after(subject, attack), key)
 
-    if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.audited)):
+    if not any(asked(name) for name in (plan.target, *plan.retrained, *plan.audited)):
         return None
-    retrained = tuple(one for one in scale.retrained if asked(one))
-    audited = tuple(one for one in plan.audited if asked(one))
-    sources = [Source(one) for one in (plan.target, *retrained, *audited)]
-    sources += [Source.after(one, attack) for one in (*retrained, *audited)]
+    retrained = tuple(name for name in scale.retrained if asked(name))
+    audited = tuple(name for name in plan.audited if asked(name))
+    sources = [Source(name) for name in (plan.target, *retrained, *audited)]
+    sources += [Source.after(name, attack) for name in (*retrained, *audited)]
     tested = set(attack.tested)
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
@@ -214,23 +214,23 @@ def _unusable(ground: Ground, stage: _Stage) -> str:
     if stage.bits and len(stage.items) < 2:
         return "one tested item has no interval in bits"
     near = _too_near(ground, stage, Source(ground.plan.target))
-    others = "alternatives" if stage.ranked else "retrained"
-    return f"on its tested items the target exceeds {others} by only {near}" if near else ""
+    reference = "alternatives" if stage.ranked else "retrained"
+    return f"on its tested items the target exceeds {reference} by only {near}" if near else ""
 
 
 def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
     """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
     thresholds = ground.thresholds
     if stage.ranked:
-        known = ranks(ground, stage.items, target)
-        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
+        gap = ranks(ground, stage.items, target)
+        return "" if admitted(gap, thresholds) else str(gap.estimate("admission", "share"))
     controls = _controls(ground, stage, target)
     if not stage.bits:
-        known = admission(controls)
-        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
-    gap = Quantity(controls.target, controls.retrained, None)
-    known = mean_draws(gap, stage.sample, controls.prior, name="bits", trained=False)
-    return "" if known.ends[0] > thresholds.delta_bits else _in_bits(known.estimate("excess", "bits"))
+        gap = admission(controls)
+        return "" if admitted(gap, thresholds) else str(gap.estimate("admission", "share"))
+    quantity = Quantity(controls.target, controls.retrained, None)
+    gap = mean_draws(quantity, stage.sample, controls.prior, name="bits", trained=False)
+    return "" if gap.ends[0] > thresholds.delta_bits else _in_bits(gap.estimate("excess", "bits"))
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
@@ -241,17 +241,17 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     gaps = []
     for subject in ground.plan.audited:
         carried = ground.case.carried.get((attack.name, subject))
-        found = None if carried is None else carried.brought
-        said = ""
-        if found is not None and found.hits < found.of:
-            said = f"its prompt brings {found.hits} of the {found.of} replies that it was searched for"
-        elif found is not None and found.anyway == found.of:
-            said = f"all {found.of} replies that its prompt was searched for are given without it"
-        gaps += [_Gap(attack, f"{attack.name}: {said}", (subject,))] if said else []
+        brought = None if carried is None else carried.brought
+        reason = ""
+        if brought is not None and brought.hits < brought.of:
+            reason = f"its prompt brings {brought.hits} of the {brought.of} replies that it was searched for"
+        elif brought is not None and brought.anyway == brought.of:
+            reason = f"all {brought.of} replies that its prompt was searched for are given without it"
+        gaps += [_Gap(attack, f"{attack.name}: {reason}", (subject,))] if reason else []
     return gaps
 
 
-def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap]:
+def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
     """That a searched prompt damages answers: what it does not bring back may be lost behind it.
 
     It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
@@ -260,22 +260,22 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     if not stage.attack.searches:
         return []
     gaps = [
-        _Gap(stage.attack, f"{stage.name}: it damages answers (gain {_size(one.gain)})", (one.subject,))
-        for one in tried
-        if one.gain.gain.ends[1] < 0
+        _Gap(stage.attack, f"{stage.name}: it damages answers (gain {_size(result.gain)})", (result.subject,))
+        for result in tried
+        if result.gain.gain.ends[1] < 0
     ]
     target = Source.after(ground.plan.target, stage.attack)
     if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
     near = _too_near(ground, stage, target)
-    others = "alternatives" if stage.ranked else "retrained"
-    said = f"{stage.name}: it damages answers (with it the target exceeds {others} by only {near})"
-    return [*gaps, _Gap(stage.attack, said, stage.audited)] if near else gaps
+    reference = "alternatives" if stage.ranked else "retrained"
+    reason = f"{stage.name}: it damages answers (with it the target exceeds {reference} by only {near})"
+    return [*gaps, _Gap(stage.attack, reason, stage.audited)] if near else gaps
 
 
 def _size(gain: Gain) -> str:
-    found = gain.gain.estimate("gain", gain.unit)
-    return _in_bits(found) if gain.unit == "bits" else str(found)
+    gain_estimate = gain.gain.estimate("gain", gain.unit)
+    return _in_bits(gain_estimate) if gain.unit == "bits" else str(gain_estimate)
 
 
 def _in_bits(e: Estimate) -> str:
@@ -289,7 +289,7 @@ def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
     return Controls(
         stage.scale.controls.format,
         scores.of(target, key, stage.items),
-        scores.rows([Source(one) for one in stage.retrained], key, stage.items),
+        scores.rows([Source(control) for control in stage.retrained], key, stage.items),
         stage.sample,
         stage.scale.controls.prior,
     )
@@ -304,18 +304,18 @@ def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
     return against_alternatives(stage.name, e0, e1, change)
 
 
-def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
+def _tried(ground: Ground, stage: _Stage, subject: str) -> AttackResult:
     if stage.ranked:
         why_not = why_alone(ground, stage.attack)
         gain = _ranked(ground, stage, subject)
-        return Tried(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
+        return AttackResult(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
     key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
     attacked = Attacked(
         stage.name,
         scores.of(Source(subject), key, stage.items),
         scores.of(Source.after(subject, stage.attack), key, stage.items),
         controls.retrained,
-        scores.rows([Source.after(one, stage.attack) for one in stage.retrained], key, stage.items),
+        scores.rows([Source.after(name, stage.attack) for name in stage.retrained], key, stage.items),
         controls.target,
         stage.bits,
     )
@@ -324,58 +324,58 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
     if too_much and not why_not:
         closed = gain.saturation.estimate("saturation", "share")
         why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
-    return Tried(subject, stage.attack, stage.scale.name, gain, too_much, why_not)
+    return AttackResult(subject, stage.attack, stage.scale.name, gain, too_much, why_not)
 
 
 def _injection(ground: Ground, stage: _Stage) -> Evidence:
     """What the attack brings `retrained`, in units of its gap to the target."""
     controls = _controls(ground, stage, Source(ground.plan.target))
     after = ground.scores.rows(
-        [Source.after(one, stage.attack) for one in stage.retrained], stage.scale.key, stage.items
+        [Source.after(name, stage.attack) for name in stage.retrained], stage.scale.key, stage.items
     )
     lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
     name = f"{stage.name}, injection"
-    drawn = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)
-    return Evidence(stage.name, drawn, "injection", "leakage")
+    draws = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)
+    return Evidence(stage.name, draws, "injection", "leakage")
 
 
 def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
     if not stage.items:
         return []
     plan, key = ground.plan, stage.scale.key
-    roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
-    roles += [(one, "suppressed" if one == plan.suppressed else "unlearned") for one in plan.audited]
+    roles = [(plan.target, "target"), *((name, "retrained") for name in plan.retrained)]
+    roles += [(name, "suppressed" if name == plan.suppressed else "unlearned") for name in plan.audited]
     bounds = None if stage.bits else SHARE
     stages = [(BEFORE, "", "")] + [(point, stage.attack.name, point) for point in stage.attack.points]
-    asked = [
+    read = [
         (subject, role, point, Source(subject, *at))
         for subject, role in roles
         for point, *at in stages
         if ground.scores.common([Source(subject, *at)], key, stage.items) == stage.items
     ]
-    if not asked or (stage.bits and len(stage.items) < 2):
+    if not read or (stage.bits and len(stage.items) < 2):
         return []
-    rows = ground.scores.rows([source for *_, source in asked], key, stage.items)
+    rows = ground.scores.rows([source for *_, source in read], key, stage.items)
     sample = ground.sample(stage.items, CURVE, fixed=False)
     levels = ground.levels(rows, sample, key.partition("/")[2], bounds=bounds)
     points: dict[tuple[str, str], list[CurvePoint]] = {}
-    for (subject, role, point, _), level in zip(asked, levels, strict=True):
+    for (subject, role, point, _), level in zip(read, levels, strict=True):
         carried = ground.case.carried.get((stage.attack.name, subject))
         bits = None if carried is None else carried.points_bits.get(point)
         points.setdefault((subject, role), []).append(CurvePoint(point, level, bits))
     unit = "bits" if stage.bits else "share"
     return [
-        CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(own), no_gain)
-        for (subject, role), own in points.items()
+        CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(curve), no_gain)
+        for (subject, role), curve in points.items()
     ]
 
 
-def _line(one: Tried) -> GainLine:
-    gain, unit = one.gain, one.gain.unit
+def _line(result: AttackResult) -> GainLine:
+    gain, unit = result.gain, result.gain.unit
     return GainLine(
-        subject=one.subject,
-        attack=one.attack.name,
-        format=one.format,
+        subject=result.subject,
+        attack=result.attack.name,
+        format=result.format,
         unit=unit,
         gain=gain.gain.estimate("gain", unit),
         injection=gain.injection.estimate("injection", unit),
@@ -384,9 +384,9 @@ def _line(one: Tried) -> GainLine:
         before=gain.before.estimate("excess_before", unit),
         after=gain.after.estimate("excess_after", unit),
         saturation=gain.saturation.estimate("saturation", "share"),
-        saturated=one.saturated,
-        evidence=not one.why_not,
-        why_not=one.why_not,
+        saturated=result.saturated,
+        evidence=not result.why_not,
+        why_not=result.why_not,
     )
 
 
@@ -397,13 +397,13 @@ _RANKS = f"{EXPOSURE}/score"
 
 def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
     """By the name of a search the attacks that it chooses from: relearning on the same items, in several stages."""
-    found: dict[tuple[str, int, tuple[str, ...]], list[PlannedAttack]] = {}
+    groups: dict[tuple[str, int, tuple[str, ...]], list[PlannedAttack]] = {}
     for attack in plan.attacks:
         if attack.kind == "relearn" and not attack.shows_answers:
-            found.setdefault((attack.material, attack.n_shown, attack.tested), []).append(attack)
+            groups.setdefault((attack.material, attack.n_shown, attack.tested), []).append(attack)
     return {
         f"{parts[0].name}, searched": tuple(parts)
-        for parts in found.values()
+        for parts in groups.values()
         if sum(len(part.points) for part in parts) > 1
     }
 
@@ -411,23 +411,23 @@ def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
 def with_searches(case: Case) -> Case:
     """The case with its searches, each before its parts; one that a model lacks a stage of is no part, and counts."""
     plan = case.plan
-    who = [Source(one) for one in (plan.target, *plan.audited, *plan.retrained)]
+    sources = [Source(name) for name in (plan.target, *plan.audited, *plan.retrained)]
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
     attacks, carried, parts_of, ranked = list(plan.attacks), dict(case.carried), {}, dict(case.ranked.scores)
     for name, runs in searches(plan).items():
-        parts = [part for part in runs if all(_asked(case, one, part) for one in who[1:])]
+        parts = [part for part in runs if all(_asked(case, source, part) for source in sources[1:])]
         first, second = _halves(plan, runs[0], name)
         if not first or not second or sum(len(part.points) for part in parts) < 2:
             continue
-        for one in who:
-            if all(_asked(case, one, part) for part in parts):
+        for source in sources:
+            if all(_asked(case, source, part) for part in parts):
                 searched, stages = (
-                    one._replace(attack=name, point=CHOSEN),
-                    dict(_chosen(case, one, parts, (first, second))),
+                    source._replace(attack=name, point=CHOSEN),
+                    dict(_chosen(case, source, parts, (first, second))),
                 )
                 values[searched] = {key: {i: values[at][key][i] for i, at in of.items()} for key, of in stages.items()}
                 ranked[searched] = {i: case.ranked.scores[at][i] for i, at in stages.get(_RANKS, {}).items()}
-                carried |= _carried(case, name, one.subject, parts)
+                carried |= _carried(case, name, source.subject, parts)
         search = replace(parts[0], name=name, points=(CHOSEN,), settings={"parts": [part.name for part in parts]})
         attacks.insert(attacks.index(parts[0]), search)
         parts_of[name] = tuple(part.name for part in parts)
@@ -441,46 +441,46 @@ def with_searches(case: Case) -> Case:
     )
 
 
-def _asked(case: Case, one: Source, part: PlannedAttack) -> bool:
-    return all(one._replace(attack=part.name, point=point) in case.scores.values for point in part.points)
+def _asked(case: Case, source: Source, part: PlannedAttack) -> bool:
+    return all(source._replace(attack=part.name, point=point) in case.scores.values for point in part.points)
 
 
 def _halves(plan: AuditPlan, attack: PlannedAttack, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The judged facts that the attack tests, in two halves drawn by the seed."""
     judged = set(judged_items(plan)[0])
     facts = [i for i in attack.tested if i in judged]
-    drawn = sorted(facts, key=lambda fact: derive_seed(plan.seed, "halves of a search", name, fact))
-    return tuple(drawn[::2]), tuple(drawn[1::2])
+    order = sorted(facts, key=lambda fact: derive_seed(plan.seed, "halves of a search", name, fact))
+    return tuple(order[::2]), tuple(order[1::2])
 
 
 def _chosen(
-    case: Case, one: Source, parts: Sequence[PlannedAttack], halves: tuple[tuple[str, ...], tuple[str, ...]]
+    case: Case, source: Source, parts: Sequence[PlannedAttack], halves: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> Iterator[tuple[str, dict[str, Source]]]:
     """By key the stage at which each fact of one model counts: that which is best on the other half."""
-    stages = [one._replace(attack=part.name, point=point) for part in parts for point in part.points]
+    stages = [source._replace(attack=part.name, point=point) for part in parts for point in part.points]
     keys = (key for form in formats_of(case) for key in (form.key, form.hits) if key)
     for key in dict.fromkeys((BITS_KEY, _RANKS, *keys)):
         if not all(case.scores.values[stage].get(key) for stage in stages):
             continue
         first, second = (case.scores.common(stages, key, half) for half in halves)
         if first and second:
-            best, other = (
+            best, other_best = (
                 max(stages, key=lambda stage: float(case.scores.of(stage, key, by).mean())) for by in (second, first)
             )
-            yield key, {**dict.fromkeys(first, best), **dict.fromkeys(second, other)}
+            yield key, {**dict.fromkeys(first, best), **dict.fromkeys(second, other_best)}
 
 
 def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]) -> dict[tuple[str, str], Carried]:
     """What a search carries: as much as its greatest part, and the choice of a stage, twice; it spends what all do."""
-    known = [case.carried.get((part.name, subject)) for part in parts]
-    each = [one for one in known if one is not None]
+    by_part = [case.carried.get((part.name, subject)) for part in parts]
+    each = [carried for carried in by_part if carried is not None]
     if len(each) < len(parts):
         return {}
     choice = 2 * math.log2(sum(len(part.points) for part in parts))
     bounds = {
-        bound: max(one.bounds_bits[bound] for one in each) + choice
+        bound: max(carried.bounds_bits[bound] for carried in each) + choice
         for bound in each[0].bounds_bits
-        if all(bound in one.bounds_bits for one in each)
+        if all(bound in carried.bounds_bits for carried in each)
     }
-    spent = {what: sum(one.spent.get(what, 0.0) for one in each) for what in each[0].spent}
+    spent = {unit: sum(carried.spent.get(unit, 0.0) for carried in each) for unit in each[0].spent}
     return {(name, subject): Carried(bounds, spent)}

@@ -54,7 +54,7 @@ class AuditRequest:
 
     `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
     models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored (`any_subject`).
-    `untested` says in sentences what whoever asks leaves out; `wanted` are the settings before that, where they differ.
+    `untested` says in sentences what whoever asks leaves out; `settings_before` are the settings before that.
     `published` are figures that the target must show before anything else is asked.
     """
 
@@ -68,7 +68,7 @@ class AuditRequest:
     chat_template: str = ""
     verify: bool = False
     untested: tuple[str, ...] = ()
-    wanted: AuditSettings | None = None
+    settings_before: AuditSettings | None = None
     published: tuple[Pack, Published] | None = None
 
     def names(self, role: Role) -> tuple[str, ...]:
@@ -92,26 +92,26 @@ def named_models(
 
     What Vestige made is called by its method or as it was called when it was made; any other by its folder.
     """
-    given: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
-    given += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
+    roles: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
+    roles += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
     models: list[AuditedModel] = []
-    for role, model in given:
-        called = _called(model)
+    for role, model in roles:
+        base_name = _base_name(model)
         taken = {m.name for m in models}
-        name = next(n for n in (called, *(f"{called} {k}" for k in range(2, len(given) + 2))) if n not in taken)
+        name = next(n for n in (base_name, *(f"{base_name} {k}" for k in range(2, len(roles) + 2))) if n not in taken)
         models.append(AuditedModel(name, role, model))
     return tuple(models)
 
 
 def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
     """In a sentence each, which model a name stands for, where several would have had the same; else none."""
-    called = {m.name: _called(m.model) for m in models}
-    shared = {name for name, own in called.items() if name != own}
-    first = {called[name] for name in shared}
+    base_names = {m.name: _base_name(m.model) for m in models}
+    shared = {name for name, base_name in base_names.items() if name != base_name}
+    first = {base_names[name] for name in shared}
     return tuple(f"{m.name} is {m.model}" for m in models if m.name in shared | first)
 
 
-def _called(model: str) -> str:
+def _base_name(model: str) -> str:
     folder = own_folder(model)
     if folder is None:
         return address(model).model if is_address(model) else Path(model).expanduser().name or model
@@ -150,41 +150,41 @@ def check_request(request: AuditRequest) -> None:
 
 def _same_forget_set(model: AuditedModel, splits: NamedSplits) -> None:
     """Refuse a model of Vestige that left out or forgot other items than those that are audited."""
-    own = own_folder(model.model)
-    if own is None or not (spec := read_spec(own.spec)).forgotten:
+    folder = own_folder(model.model)
+    if folder is None or not (spec := read_spec(folder.spec)).forgotten:
         return
-    asked = [i.id for i in splits.splits["forget"]]
-    strange = spec.not_forgotten(asked)
-    known = model.role == "target"
-    if strange == (len(asked) if known else 0):
+    forget_ids = [i.id for i in splits.splits["forget"]]
+    strange = spec.not_forgotten(forget_ids)
+    is_target = model.role == "target"
+    if strange == (len(forget_ids) if is_target else 0):
         return
-    names = one_line(" and ".join(one.name for one in spec.forgotten), width=120)
-    what = f"the forget set {one_line(splits.forget, width=60)!r}"
+    names = one_line(" and ".join(forget_set.name for forget_set in spec.forgotten), width=120)
+    forget_name = f"the forget set {one_line(splits.forget, width=60)!r}"
     raise InputError(
         f"{one_line(model.model, width=120)} is given as the target and was made without {names}, of which "
-        f"{len(asked) - strange} questions are in {what}; give the model that knows them"
-        if known
-        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {len(asked)} "
-        f"questions of {what} are not among them; audit what it forgot, or give a model that forgot this"
-        + ("; or name the same columns as when it was made (--edge-key)" if strange == len(asked) else "")
+        f"{len(forget_ids) - strange} questions are in {forget_name}; give the model that knows them"
+        if is_target
+        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {len(forget_ids)} "
+        f"questions of {forget_name} are not among them; audit what it forgot, or give a model that forgot this"
+        + ("; or name the same columns as when it was made (--edge-key)" if strange == len(forget_ids) else "")
     )
 
 
 def _check_models(models: Sequence[AuditedModel]) -> None:
-    seen: dict[str, AuditedModel] = {}
+    by_place: dict[str, AuditedModel] = {}
     names: dict[str, AuditedModel] = {}
     for model in models:
-        own = own_folder(model.model)
-        path = Path(model.model).expanduser() if own is None else own.path
+        folder = own_folder(model.model)
+        path = Path(model.model).expanduser() if folder is None else folder.path
         where = str(path.resolve()) if path.exists() else shown_address(model.model)
-        if where in seen:
+        if where in by_place:
             raise InputError(
-                f"the model {one_line(model.model, width=120)} was given twice, as {seen[where].role} and as "
+                f"the model {one_line(model.model, width=120)} was given twice, as {by_place[where].role} and as "
                 f"{model.role}; an audit compares different models"
             )
         if model.name in names:
             raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
-        seen[where] = names[model.name] = model
+        by_place[where] = names[model.name] = model
 
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
@@ -205,10 +205,10 @@ def _look_for_models(request: AuditRequest) -> None:
     from vestige.models.load import look_for
 
     for model in request.models:
-        own = own_folder(model.model)
-        if own is not None and not own.done.is_file():
+        folder = own_folder(model.model)
+        if folder is not None and not folder.done.is_file():
             raise InputError(
-                f"{one_line(str(own.path), width=200)} holds no finished model; run the command that was making it "
+                f"{one_line(str(folder.path), width=200)} holds no finished model; run the command that was making it "
                 "again"
             )
         look_for(model_settings(request, model))
@@ -216,15 +216,15 @@ def _look_for_models(request: AuditRequest) -> None:
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
     """The splits, each item once, and at most `most` of each but the forget set, drawn by `seed`, in their order."""
-    kept: dict[str, tuple[Item, ...]] = {}
-    for name, given in splits.splits.items():
-        items = tuple({i.id: i for i in given}.values())
+    limits: dict[str, tuple[Item, ...]] = {}
+    for name, split in splits.splits.items():
+        items = tuple({i.id: i for i in split}.values())
         if name == "forget" or len(items) <= most:
-            kept[name] = items
+            limits[name] = items
             continue
-        drawn = generator(seed, "asked", name).permutation(len(items))[:most]
-        kept[name] = tuple(items[n] for n in sorted(drawn.tolist()))
-    return replace(splits, splits=kept)
+        order = generator(seed, "asked", name).permutation(len(items))[:most]
+        limits[name] = tuple(items[n] for n in sorted(order.tolist()))
+    return replace(splits, splits=limits)
 
 
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
@@ -244,76 +244,76 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     return (f"not asked for: {', '.join(out)}",) if out else ()
 
 
-class Questions(NamedTuple):
+class AuditQuestions(NamedTuple):
     """The evaluations that are made of every model, and in sentences what cannot be asked of this data."""
 
-    asked: tuple[Question, ...]
+    evaluations: tuple[Question, ...]
     left_out: tuple[str, ...]
 
 
-def questions_of(request: AuditRequest) -> Questions:
+def questions_of(request: AuditRequest) -> AuditQuestions:
     """What is asked; looked at before any model is loaded, so that nothing fails for want of options or examples."""
-    shown = limited(request.splits, request.settings.kept_items, seed=request.seed)
-    found: list[Question] = []
+    splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    questions: list[Question] = []
     left_out: list[str] = []
     for name in dict.fromkeys(request.settings.evals):
-        settings, why = _settings(name, request, shown)
+        settings, why = _settings(name, request, splits)
         left_out += why
         if settings is not None:
-            only = _only(name, settings, request, shown)
-            n = len(everything([shown])) if only is None else len(only)
-            found.append(Question(name, settings, only, n))
-    if not found:
+            only = _only(name, settings, request, splits)
+            n = len(everything([splits])) if only is None else len(only)
+            questions.append(Question(name, settings, only, n))
+    if not questions:
         raise InputError(f"none of the evaluations can be made of this data: {'; '.join(left_out)}")
-    return Questions(tuple(found), tuple(left_out))
+    return AuditQuestions(tuple(questions), tuple(left_out))
 
 
-def _only(name: str, settings: Settings, request: AuditRequest, shown: NamedSplits) -> frozenset[str] | None:
+def _only(name: str, settings: Settings, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
     """The items that an evaluation is asked about, as it says itself; None for all."""
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
     from vestige.steps.evaluate import view_of
 
     evaluation = find_eval(name)
-    asked = audit_of(evaluation).items
-    if asked == "all":
+    scope = audit_of(evaluation).items
+    if scope == "all":
         return None
-    if asked == "some":
-        fewer = limited(shown, request.settings.memory_items, seed=request.seed)
+    if scope == "some":
+        fewer = limited(splits, request.settings.memory_items, seed=request.seed)
         return frozenset(i.id for i in everything([fewer]))
-    if asked == "asked":
-        return frozenset(evaluation.asked(everything([shown]), (view_of(shown),), settings))
-    return frozenset(i.id for i in shown.splits["forget"])
+    if scope == "asked":
+        return frozenset(evaluation.asked(everything([splits]), (view_of(splits),), settings))
+    return frozenset(i.id for i in splits.splits["forget"])
 
 
-def _settings(name: str, request: AuditRequest, shown: NamedSplits) -> tuple[Settings | None, list[str]]:
+def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Settings | None, list[str]]:
     """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
     from vestige.evals import find_eval
     from vestige.evals.freeform import FreeformSettings
 
     evaluation = find_eval(name)
-    asked = request.settings
-    own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "gradient_norm": asked.gradient_norm}
-    own |= {name: getattr(asked, name) for name in ("options", "alternatives", *LeakJudgeSettings.model_fields)}
-    own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed}
-    values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
+    audit = request.settings
+    offered = {"max_new_tokens": audit.max_new_tokens, "forms": audit.forms, "gradient_norm": audit.gradient_norm}
+    offered |= {name: getattr(audit, name) for name in ("options", "alternatives", *LeakJudgeSettings.model_fields)}
+    offered |= {"too_few": "leave_out", "items": audit.acr_items, "seed": request.seed}
+    values = {k: v for k, v in offered.items() if k in evaluation.SETTINGS.model_fields}
     settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
     why: list[str] = []
     if isinstance(settings, FreeformSettings):
-        settings, why = _forms(settings, shown)
+        settings, why = _forms(settings, splits)
         if not settings.forms:
             return None, why
-    if "options" in values and "options" in asked.model_fields_set:
-        _enough_options(name, settings, asked.options, shown)
-    reason = _unaskable(name, settings, shown)
+    if "options" in values and "options" in audit.model_fields_set:
+        _enough_options(name, settings, audit.options, splits)
+    reason = _unaskable(name, settings, splits)
     return (None, [*why, reason]) if reason else (settings, why)
 
 
-def _enough_options(name: str, settings: Settings, options: int, shown: NamedSplits) -> None:
+def _enough_options(name: str, settings: Settings, options: int, splits: NamedSplits) -> None:
     """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
 
     def count(n: int) -> int:
-        return len(_asked_of(name, settings.model_copy(update={"options": n}), shown)[0])
+        return len(_asked_of(name, settings.model_copy(update={"options": n}), splits)[0])
 
     can, most = count(options), count(2)
     if 2 * can >= most:
@@ -325,45 +325,45 @@ def _enough_options(name: str, settings: Settings, options: int, shown: NamedSpl
     )
 
 
-def _forms(settings: "FreeformSettings", shown: NamedSplits) -> tuple["FreeformSettings", list[str]]:
+def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["FreeformSettings", list[str]]:
     """`freeform` without the forms that this data has no questions for."""
     from vestige.evals.freeform import asked
     from vestige.steps.evaluate import view_of
 
     forms, why = list(settings.forms), []
-    if "paraphrase" in forms and not any(i.paraphrase for i in shown.splits["forget"]):
+    if "paraphrase" in forms and not any(i.paraphrase for i in splits.splits["forget"]):
         forms.remove("paraphrase")
         why.append("no forget item has a paraphrase, so none was asked in other words")
     try:
-        asked(everything([shown]), (view_of(shown),), settings)
+        asked(everything([splits]), (view_of(splits),), settings)
     except InputError as error:
         if "few_shot" not in forms:
             raise
         forms.remove("few_shot")
         why.append(f"nothing was asked after examples: {error}")
-    if "cloze" in forms and all(cloze_of(i).whole for i in shown.splits["forget"]):
+    if "cloze" in forms and all(cloze_of(i).whole for i in splits.splits["forget"]):
         why.append("no forget item has wrong answers that set a fact apart, so cloze asks for the whole answer of each")
     return settings.model_copy(update={"forms": tuple(forms)}), why
 
 
-def _unaskable(name: str, settings: Settings, shown: NamedSplits) -> str:
+def _unaskable(name: str, settings: Settings, splits: NamedSplits) -> str:
     """Why no forget item can be asked in this evaluation; empty where one can."""
-    asked, reasons = _asked_of(name, settings, shown)
-    if asked:
+    askable, reasons = _asked_of(name, settings, splits)
+    if askable:
         return ""
     return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
 
 
-def _asked_of(name: str, settings: Settings, shown: NamedSplits) -> tuple[list[object], list[str]]:
+def _asked_of(name: str, settings: Settings, splits: NamedSplits) -> tuple[list[object], list[str]]:
     """What is asked about forget items, and why the others cannot be."""
     from vestige.data.mcq import Unasked
     from vestige.evals import find_eval
     from vestige.steps.evaluate import view_of
 
-    drawn: Mapping[str, object] = find_eval(name).asked(everything([shown]), (view_of(shown),), settings)
-    forget = [drawn.get(i.id) for i in shown.splits["forget"]]
-    asked = [d for d in forget if d is not None and not isinstance(d, Unasked)]
-    return asked, sorted({d.reason for d in forget if isinstance(d, Unasked)})
+    questions: Mapping[str, object] = find_eval(name).asked(everything([splits]), (view_of(splits),), settings)
+    forget = [questions.get(i.id) for i in splits.splits["forget"]]
+    askable = [d for d in forget if d is not None and not isinstance(d, Unasked)]
+    return askable, sorted({d.reason for d in forget if isinstance(d, Unasked)})
 
 
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
@@ -377,8 +377,8 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     from vestige.models.load import ModelSettings, outline
     from vestige.steps.attack import as_asked, asked_by
 
-    asked = asked_by(attack)
-    items, view = as_asked(attack, asked, request.splits.forget)
+    tested = asked_by(attack)
+    items, view = as_asked(attack, tested, request.splits.forget)
     for model in request.models:
         if not Path(model.model).expanduser().is_dir():
             continue
@@ -389,7 +389,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
         for question in questions:
             evaluation = find_eval(question.eval)
             every = evaluation.asked(items, (view,), question.settings)
-            put = [every[item.id] for item in asked.values() if item.id in every]
+            put = [every[item.id] for item in tested.values() if item.id in every]
             try:
                 for look in ("to_read", "check_length"):
                     getattr(evaluation, look, lambda *_: None)(read, put, question.settings)
@@ -415,20 +415,20 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     settings = request.settings
     changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]
-    asked = {one: find_attack(one.split()[0]).weights for one in settings.further}
-    changes["further"] = tuple(one for one, weights in asked.items() if not weights)
-    gone += [weights for weights in asked.values() if weights]
+    further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
+    changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
+    gone += [weights for weights in further.values() if weights]
     needed = {name: audit_of(find_eval(name)) for name in settings.evals}
-    gone += [needed[name].called or name for name in _of(needed, "distributions")]
+    gone += [needed[name].called or name for name in _evaluations_needing(needed, "distributions")]
     untested = [_left_out(list(served), "without weights and whole next-token distributions", gone)]
     evals = [name for name in settings.evals if needed[name].needs != "distributions"]
-    if mute := [name for name, found in served.items() if not found.engine.scores]:
-        scored = [needed[name].called or name for name in _of(needed, "scores")]
+    if mute := [name for name, model in served.items() if not model.engine.scores]:
+        scored = [needed[name].called or name for name in _evaluations_needing(needed, "scores")]
         untested.append(_left_out(mute, "whose server scores no answers", scored))
         untested.append(f"{_names(mute)}: forced answers and bits are not read, since the server scores no answers")
         evals = [name for name in evals if needed[name].needs != "scores"]
     forms = settings.forms
-    if chats := [name for name, found in served.items() if not found.engine.prefills]:
+    if chats := [name for name, model in served.items() if not model.engine.prefills]:
         forms = tuple(form for form in forms if form != "prefilled")
         prefilled = ["prefilled answers"] if "prefilled" in settings.forms and "freeform" in evals else []
         untested.append(_left_out(chats, "asked by chat messages alone", prefilled))
@@ -439,39 +439,39 @@ def within_reach(request: AuditRequest) -> AuditRequest:
             f"no positive control could be made of {_names([target])}, which is behind an address, so that no attack "
             "has shown that it could find anything; give one with --suppressed"
         )
-    untested += [_may_have_changed(name, found) for name, found in served.items()]
+    untested += [_may_have_changed(name, model) for name, model in served.items()]
     values = {**settings.model_dump(), **changes, "evals": tuple(evals), "forms": forms}
     return replace(
         request,
         settings=settings.build(values, where="settings of the audit"),
-        untested=(*request.untested, *(said for said in untested if said)),
-        wanted=settings,
+        untested=(*request.untested, *(sentence for sentence in untested if sentence)),
+        settings_before=settings,
     )
 
 
-def _of(needed: "Mapping[str, InAudit]", what: str) -> list[str]:
+def _evaluations_needing(needed: "Mapping[str, InAudit]", need: str) -> list[str]:
     """The evaluations that need this of a model, in the order of the table."""
-    order = {name: place for place, name in enumerate(EVALS)}
-    return sorted((n for n, own in needed.items() if own.needs == what), key=lambda n: order.get(n, len(order)))
+    order = {name: position for position, name in enumerate(EVALS)}
+    return sorted((n for n, part in needed.items() if part.needs == need), key=lambda n: order.get(n, len(order)))
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(one_line(name, width=60) for name in names)
 
 
-def _left_out(names: Sequence[str], why: str, what: Sequence[str]) -> str:
+def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
     """That something was tried on no model, for the sake of these; "" where there is nothing."""
-    if not what:
+    if not untried:
         return ""
-    return f"not tried on any model, since {_names(names)} is behind an address, {why}: {', '.join(what)}"
+    return f"not tried on any model, since {_names(names)} is behind an address, {why}: {', '.join(untried)}"
 
 
-def _may_have_changed(name: str, found: "LoadedModel") -> str:
+def _may_have_changed(name: str, model: "LoadedModel") -> str:
     """Whoever serves a model can serve another one under the same address."""
-    told = found.provenance()
-    server = f" (the server says {one_line(told['server'], width=80)!r})" if told["server"] else ""
+    served = model.provenance()
+    server = f" (the server says {one_line(served['server'], width=80)!r})" if served["server"] else ""
     return (
-        f"{_names([name])} was asked at {one_line(found.name, width=120)}{server} on "
+        f"{_names([name])} was asked at {one_line(model.name, width=120)}{server} on "
         f"{datetime.now(UTC).date().isoformat()}; its replies to fixed questions have the fingerprint "
-        f"{told['fingerprint'][:12]}, its weights were not seen, and what is served there may have changed since"
+        f"{served['fingerprint'][:12]}, its weights were not seen, and what is served there may have changed since"
     )

@@ -32,7 +32,7 @@ from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, Subject
 from vestige.artifacts.provenance import odd_tokens_told
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
-from vestige.auditing.claims import without_what_failed
+from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import judge
@@ -58,10 +58,10 @@ from vestige.auditing.request import (
 )
 from vestige.auditing.settings import AuditSettings
 from vestige.auditing.tasks import (
-    Found,
+    TaskAnswers,
     after_an_attack,
+    answers_of,
     audit_tasks,
-    found_by,
     making_name,
     published_task,
     task_name,
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
 
 
-class Planned(NamedTuple):
+class PlannedAudit(NamedTuple):
     """All that an audit does: the questions, the attacks, and in sentences what is not even tried.
 
     `facts` names the fact of each forget question that asks for one in other words.
@@ -122,7 +122,7 @@ def run_audit(
     request = within_reach(request)
     with locked(folder.lock):
         workers = workers_for(request.device, workers, on_cpu=2)
-        _keep_settings(folder, request)
+        _write_settings(folder, request)
         if request.published is not None:
             first = Task("published figures", published_task, {"run": str(folder.path), "request": request})
             for error in run_tasks([first], workers=1, show=show).values():
@@ -130,13 +130,13 @@ def run_audit(
         return conduct(folder, request, workers=workers, show=show)
 
 
-def _keep_settings(run: RunFolder, request: AuditRequest) -> None:
+def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     """Write what was asked as the run's settings, unless the run is another command's, as a demo's is."""
     if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
         return
-    asked: dict[str, Any] = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
-    asked |= {role: [m.model for m in request.models if m.role == role] for role in ROLES}
-    write_text(run.settings, to_toml({**asked, **request.settings.identity()}))
+    record: dict[str, Any] = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
+    record |= {role: [m.model for m in request.models if m.role == role] for role in ROLES}
+    write_text(run.settings, to_toml({**record, **request.settings.identity()}))
 
 
 def conduct(
@@ -147,19 +147,19 @@ def conduct(
     show: Callable[[State], None] = lambda _: None,
 ) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
-    place = run.audit(request.splits.forget)
+    folder = run.audit(request.splits.forget)
     # What an earlier audit with other settings left must not be taken for an answer to this one.
-    shutil.rmtree(place.asked, ignore_errors=True)
+    shutil.rmtree(folder.asked, ignore_errors=True)
     planned = plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
     plan = _plan(run, request, planned, failed)
-    write_plan(place, plan)
-    return Audited(judge_plan(run, place, plan), failed, len(tasks))
+    write_plan(folder, plan)
+    return Audited(judge_plan(run, folder, plan), failed, len(tasks))
 
 
-def plan_audit(request: AuditRequest) -> Planned:
+def plan_audit(request: AuditRequest) -> PlannedAudit:
     """What is asked and which attacks are made; no model is loaded."""
     from vestige.attacks.planning import plan_all
 
@@ -169,66 +169,66 @@ def plan_audit(request: AuditRequest) -> Planned:
     attacks = plan_all(request.settings.model_dump(), splits, seed=request.seed)
     controls = bool(request.names("retrained"))
     reasons = {
-        a.plan.name: beyond_context(request, a, after_an_attack(questions.asked, a.plan.kind, controls=controls))
+        a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind, controls=controls))
         for a in attacks.attacks
     }
     beyond = [f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason]
     ranked = "exposure" in request.settings.evals
-    without = (said for said in request.splits.told if ranked and said.startswith(NO_ALTERNATIVES))
+    without = (note for note in request.splits.told if ranked and note.startswith(NO_ALTERNATIVES))
     facts, reworded = _facts(splits, request)
-    said = (
+    untested = (
         *request.untested,
         *reworded,
         *without,
         *_uncounted(request.settings.wordings, splits["forget"]),
-        *not_asked_for(request.wanted or request.settings),
+        *not_asked_for(request.settings_before or request.settings),
         *questions.left_out,
         *attacks.untested,
         *beyond,
     )
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
-    return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said), facts)
+    return PlannedAudit(questions.evaluations, tried, tuple(sentence(one_line(s, width=500)) for s in untested), facts)
 
 
-def with_control(request: AuditRequest, planned: Planned) -> AuditRequest:
+def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
     """The request with a positive control to be made, where one is wanted, none is given and something rests on it."""
     attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
     against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
     if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
         return request
     taken = {m.name for m in request.models}
-    called = ("suppressed", *(f"suppressed {k}" for k in range(2, len(taken) + 3)))
-    name = next(n for n in called if n not in taken)
+    candidates = ("suppressed", *(f"suppressed {k}" for k in range(2, len(taken) + 3)))
+    name = next(n for n in candidates if n not in taken)
     return replace(request, models=(*request.models, AuditedModel(name, "suppressed", "")))
 
 
-def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mapping[str, Exception]) -> AuditPlan:
+def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: Mapping[str, Exception]) -> AuditPlan:
     """The plan of what is there to judge; what is not, is in it as failed."""
-    place = run.audit(request.splits.forget)
+    folder = run.audit(request.splits.forget)
     attacks = ["", *(a.plan.name for a in planned.attacks)]
-    done = {(m.name, a): found_by(place, m.name, a) for m in request.models for a in attacks}
-    here = {who: found for who, found in done.items() if found is not None}
-    folders = {subject: found.folder for (subject, attack), found in here.items() if not attack}
+    done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
+    answered = {key: answers for key, answers in done.items() if answers is not None}
+    folders = {subject: answers.folder for (subject, attack), answers in answered.items() if not attack}
     missing = [
         FailedTask(m.name, m.role, attack, _why(failed, m.name, attack))
         for m in request.models
         for attack in attacks
-        if (m.name, attack) not in here and (not attack or m.name in folders)
+        if (m.name, attack) not in answered and (not attack or m.name in folders)
     ]
     (target,) = request.names("target")
     unlearned = tuple(n for n in request.names("unlearned") if n in folders)
     if target not in folders or not unlearned:
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
-    others = (target, *unlearned)
-    copies = copied_controls(run, folders, others, request.names("retrained"))
+    models = (target, *unlearned)
+    copies = copied_controls(run, folders, models, request.names("retrained"))
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     items = {i.id: i for split in splits.values() for i in split}
     retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
     level, unverified = evidence_level(run, folders, target, retrained, request.splits)
     unchanged, nothing_forgotten = with_targets_weights(run, folders, target, unlearned)
-    compared = {m.name: m.model for m in request.models if m.name in (*others, *retrained)} if retrained else {}
-    apart, unseen = distances(place, run, folders, compared)
+    compared = {m.name: m.model for m in request.models if m.name in (*models, *retrained)} if retrained else {}
+    apart, unseen = distances(folder, run, folders, compared)
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -242,8 +242,8 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         attacks=(*(a.plan for a in planned.attacks), *attacks_of_freeform(planned, splits["forget"])),
         settings=request.settings.identity(),
         seed=request.seed,
-        evaluations=tuple(e for found in here.values() for e in found.evaluations),
-        attacked=tuple(a for found in here.values() for a in found.attacked),
+        evaluations=tuple(e for answers in answered.values() for e in answers.evaluations),
+        attacked=tuple(a for answers in answered.values() for a in answers.attacked),
         failed=tuple(missing),
         untested=(
             *nothing_forgotten,
@@ -253,13 +253,13 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
             *unseen,
             *made_from_others(run, folders, target, unlearned),
             *asked_otherwise(run, folders, target),
-            *_odd_tokens(run, here),
+            *_odd_tokens(run, answered),
         ),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=planned.facts,
-        alternatives=_whence(request.splits),
+        alternatives=_alternatives_source(request.splits),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
-        alike=_alike(splits["forget"]),
+        alike=_shared_labels(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
         evidence_level=level,
@@ -271,11 +271,15 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     )
 
 
-def _odd_tokens(run: RunFolder, found: Mapping[tuple[str, str], Found]) -> tuple[str, ...]:
+def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswers]) -> tuple[str, ...]:
     """That a model was asked questions with control tokens in them, in a sentence each."""
-    places = {who: one.evaluations[0].path for (who, attack), one in found.items() if not attack and one.evaluations}
-    told = {who: odd_tokens_told(EvalFolder(run.path / path).provenance) for who, path in places.items()}
-    return tuple(f"{one_line(who, width=60)}: {said}" for who, said in told.items() if said)
+    places = {
+        name: answers.evaluations[0].path
+        for (name, attack), answers in task_answers.items()
+        if not attack and answers.evaluations
+    }
+    notes = {name: odd_tokens_told(EvalFolder(run.path / path).provenance) for name, path in places.items()}
+    return tuple(f"{one_line(name, width=60)}: {note}" for name, note in notes.items() if note)
 
 
 def _facts(splits: Mapping[str, Sequence[Item]], request: AuditRequest) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -293,17 +297,17 @@ def _facts(splits: Mapping[str, Sequence[Item]], request: AuditRequest) -> tuple
     return facts_of(forget, embed), (reworded,) if reworded else ()
 
 
-def _alike(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
+def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
     """What forget items can be guessed together by, where more than one has it: the answer, the attribute."""
-    found = {}
-    for what, labels in (
+    labels = {}
+    for kind, labels_by_item in (
         ("answer", {i.id: content_id(normalised(i.answer), length=12) for i in forget}),
         ("attribute", {i.id: i.attribute for i in forget if i.attribute is not None}),
     ):
-        times = Counter(labels.values())
+        times = Counter(labels_by_item.values())
         if len(times) > 1:
-            found[what] = {item: label for item, label in labels.items() if times[label] > 1}
-    return found
+            labels[kind] = {item: label for item, label in labels_by_item.items() if times[label] > 1}
+    return labels
 
 
 def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:
@@ -314,7 +318,7 @@ def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:
     )
 
 
-def _whence(splits: NamedSplits) -> str:
+def _alternatives_source(splits: NamedSplits) -> str:
     """Where the alternatives to the forget questions come from."""
     some = [i.id for i in splits.splits["forget"] if i.alternatives]
     return "" if not some else "drawn" if splits.drawn.issuperset(some) else GIVEN
@@ -322,8 +326,8 @@ def _whence(splits: NamedSplits) -> str:
 
 def retrained_among(run: RunFolder, folders: Mapping[str, str], unlearned: Sequence[str]) -> tuple[str, ...]:
     """The subjects that were trained without the forget set, where their folders (relative to the run) say so."""
-    specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
-    return tuple(one for one, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
+    specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in unlearned}
+    return tuple(name for name, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
 
 
 def made_from_others(
@@ -334,12 +338,12 @@ def made_from_others(
     Models from elsewhere do not say what they began with, and one that was trained from the start never had a target.
     """
     digest = read_versioned(SubjectFolder(run.path / folders[target]).done, "digest")["digest"]
-    specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
+    specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in unlearned}
     retrained = retrained_among(run, folders, unlearned)
-    others = [one for one, spec in specs.items() if spec.parent not in ("", digest) and one not in retrained]
-    if not others:
+    from_others = [name for name, spec in specs.items() if spec.parent not in ("", digest) and name not in retrained]
+    if not from_others:
         return ()
-    names = ", ".join(one_line(one, width=60) for one in others)
+    names = ", ".join(one_line(name, width=60) for name in from_others)
     return (
         f"Made from another model than the target ({one_line(target, width=60)}) that this audit compares with: "
         f"{names}; what differs between the two targets counts as lost, left or brought back.",
@@ -354,17 +358,17 @@ def _why(failed: Mapping[str, Exception], subject: str, attack: str) -> str:
     return "it left no answers"
 
 
-def attacks_of_freeform(planned: Planned, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
+def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
     """The attacks that the evaluation `freeform` makes on the way, if it is asked the plain question too."""
     from vestige.evals.freeform import LEAKS, FreeformSettings
 
-    own = next((q.settings for q in planned.questions if isinstance(q.settings, FreeformSettings)), None)
-    if own is None or "plain" not in own.forms:
+    freeform = next((q.settings for q in planned.questions if isinstance(q.settings, FreeformSettings)), None)
+    if freeform is None or "plain" not in freeform.forms:
         return ()
     return freeform_attacks(
-        prefilled=own.prefill_tokens if "prefilled" in own.forms else None,
-        leaks=[k for k in LEAKS if k <= own.samples] if "sampled" in own.forms else (),
-        samples=own.samples,
+        prefilled=freeform.prefill_tokens if "prefilled" in freeform.forms else None,
+        leaks=[k for k in LEAKS if k <= freeform.samples] if "sampled" in freeform.forms else (),
+        samples=freeform.samples,
         tested=[i.id for i in forget],
     )
 
@@ -374,50 +378,54 @@ def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
 
-    others = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
-    return (*(form for name in others for form in audit_of(find_eval(name)).formats), *plan.formats)
+    further = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
+    return (*(form for name in further for form in audit_of(find_eval(name)).formats), *plan.formats)
 
 
-def judge_plan(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
+def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan) -> AuditOutcome:
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
     case = replace(read_case(run, plan), formats=_further_formats(plan))
-    found = without_what_failed(judge(case), plan)
-    facts = with_replies(run, plan, found.facts)
+    outcome_without_failed = drop_failed_evidence(judge(case), plan)
+    facts = with_replies(run, plan, outcome_without_failed.facts)
     # First what bears on every verdict, since a report shows few at once.
-    untested = tuple(dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *found.untested]))
-    outcome = _beside_the_first(place, plan, replace(found, untested=untested, facts=facts))
-    write_outcome(place, outcome)
+    untested = tuple(dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *outcome_without_failed.untested]))
+    outcome = _compare_with_first_judgement(
+        folder, plan, replace(outcome_without_failed, untested=untested, facts=facts)
+    )
+    write_outcome(folder, outcome)
     write_verdicts(run)
     return outcome
 
 
-def _beside_the_first(place: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
+def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
     """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept.
 
     At the same thresholds the same answers get other verdicts only by other rules, which is said too.
     """
-    places = [asdict(one) for one in plan.evaluations] + [asdict(one) for one in plan.attacked]
+    places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
     answers = content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
-    before = read_judgements(place, answers)
+    before = read_judgements(folder, answers)
     if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = (*before, Judgement(now, outcome.thresholds, verdicts))
-        write_judgements(place, answers, before)
+        write_judgements(folder, answers, before)
     same = before[0].thresholds == outcome.thresholds
     if same and before[0].verdicts == verdicts:
         return outcome
-    others = [f"{s}, {c}: {said}" for s, c, said in before[0].verdicts if (s, c, said) not in verdicts]
+    changed = [
+        f"{s}, {c}: {outcome_then}" for s, c, outcome_then in before[0].verdicts if (s, c, outcome_then) not in verdicts
+    ]
     why = "The rules of judging changed" if same else "Margins changed"
-    said = f"{why} after the answers were seen. The first judgement was of {before[0]}" + (
-        f"; there {'; '.join(others)}." if others else ", with the same verdicts."
+    note = f"{why} after the answers were seen. The first judgement was of {before[0]}" + (
+        f"; there {'; '.join(changed)}." if changed else ", with the same verdicts."
     )
-    return replace(outcome, first=None if same else before[0], untested=(said, *outcome.untested))
+    return replace(outcome, first=None if same else before[0], untested=(note, *outcome.untested))
 
 
 def write_verdicts(run: RunFolder) -> list[AuditOutcome]:
     """Write verdicts.json from the outcomes of all audits of the run, which are returned."""
-    outcomes = [read_outcome(place) for place in run.audits()]
+    outcomes = [read_outcome(audit_folder) for audit_folder in run.audits()]
     write_json(run.verdicts, verdict_rows(outcomes))
     return outcomes
 
@@ -435,10 +443,10 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
     if not places:
         raise InputError(f"{run} holds no audit; run `vestige audit --output-dir {run}` first")
     with locked(folder.lock):
-        for place in places:
-            plan = read_plan(place)
-            settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(place.plan))
+        for audit_folder in places:
+            plan = read_plan(audit_folder)
+            settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
             plan = replace(plan, settings=settings.identity())
-            write_plan(place, plan)
-            judge_plan(folder, place, plan)
+            write_plan(audit_folder, plan)
+            judge_plan(folder, audit_folder, plan)
         return write_verdicts(folder)

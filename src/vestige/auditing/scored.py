@@ -62,7 +62,7 @@ class Unfit(InputError):
         self.name = name
 
 
-class Scored(NamedTuple):
+class AnswerScore(NamedTuple):
     """One row: what one model scored on one question, and where that stands."""
 
     model: str
@@ -82,8 +82,8 @@ class Scored(NamedTuple):
 
 
 @dataclass
-class Gathered:
-    """What the rows say, gathered: values by model, attack, key and item; texts by model, attack and item."""
+class ScoreTable:
+    """What the rows say, score_table: values by model, attack, key and item; texts by model, attack and item."""
 
     values: dict[tuple[str, str], dict[str, dict[str, float]]] = field(default_factory=dict)
     texts: dict[tuple[str, str], dict[str, dict[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -94,7 +94,7 @@ class Gathered:
     about: dict[str, dict[str, str]] = field(default_factory=lambda: {"fact": {}, "group": {}, "question": {}})
 
 
-def read_scores(table: Any) -> list[Scored]:
+def read_scores(table: Any) -> list[AnswerScore]:
     """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
     if isinstance(table, str | PathLike):
         read = read_table(Path(table))
@@ -112,53 +112,53 @@ def read_scores(table: Any) -> list[Scored]:
         placed = [(f"row {n}", row) for n, row in enumerate(rows, 1)]
     if not placed:
         raise InputError("the table of scores holds no rows")
-    return [_scored(place, row) for place, row in placed]
+    return [_scored(where, row) for where, row in placed]
 
 
-def _scored(place: str, row: Mapping[str, Any]) -> Scored:
+def _scored(where: str, row: Mapping[str, Any]) -> AnswerScore:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
-        raise InputError(f"{place}: no column of a table of scores is called {one_line(str(unknown))!r}; {hint}")
-    text = {name: _text(place, name, row.get(name)) for name in COLUMNS if name not in ("score", "chance")}
+        raise InputError(f"{where}: no column of a table of scores is called {one_line(str(unknown))!r}; {hint}")
+    text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in ("score", "chance")}
     for name in NEEDED:
         if row.get(name) in (None, ""):
-            raise InputError(f"{place}: the column {name} is empty, and it needs {COLUMNS[name]}")
+            raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
     for name in ("split", "format", "unit"):
-        text[name] = text[name] or str(Scored._field_defaults[name])
-    chance = None if row.get("chance") in (None, "") else _number(place, "chance", row["chance"])
-    return Scored(**text, score=_number(place, "score", row["score"]), chance=chance)
+        text[name] = text[name] or str(AnswerScore._field_defaults[name])
+    chance = None if row.get("chance") in (None, "") else _number(where, "chance", row["chance"])
+    return AnswerScore(**text, score=_number(where, "score", row["score"]), chance=chance)
 
 
-def _text(place: str, name: str, value: Any) -> str:
+def _text(where: str, name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, str | int | float):
         return str(value)
-    raise InputError(f"{place}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
+    raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
 
 
-def _number(place: str, name: str, value: Any) -> float:
+def _number(where: str, name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         raise InputError(
-            f"{place}: the column {name} holds {one_line(repr(value))}, which is no number; leave such "
+            f"{where}: the column {name} holds {one_line(repr(value))}, which is no number; leave such "
             "rows out if the question was not answered, and say so"
         )
     return number
 
 
-def gathered(rows: Iterable[Scored]) -> Gathered:
+def score_table(rows: Iterable[AnswerScore]) -> ScoreTable:
     """The rows by model, key and item; what contradicts itself is refused by name."""
-    read = Gathered()
+    read = ScoreTable()
     for row in rows:
         _check(read, row)
         key = _key(row)
@@ -175,7 +175,7 @@ def gathered(rows: Iterable[Scored]) -> Gathered:
     return read
 
 
-def _check(read: Gathered, row: Scored) -> None:
+def _check(read: ScoreTable, row: AnswerScore) -> None:
     for column, value, allowed in (("role", row.role, ROLES), ("split", row.split, SPLITS), ("unit", row.unit, UNITS)):
         if value not in allowed:
             words = ", ".join(allowed)
@@ -206,7 +206,7 @@ def _check(read: Gathered, row: Scored) -> None:
     _check_values(row)
 
 
-def _check_values(row: Scored) -> None:
+def _check_values(row: AnswerScore) -> None:
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
     for name, value in (("score", row.score), ("chance", row.chance)):
@@ -223,12 +223,12 @@ def _check_values(row: Scored) -> None:
             raise InputError(f"{_where(row)}: the {name} {value:g} is above 0, and bits are log2 of a probability")
 
 
-def _where(row: Scored) -> str:
+def _where(row: AnswerScore) -> str:
     parts = (row.model, row.attack, row.format, row.item)
     return ", ".join(one_line(part, width=60) for part in parts if part)
 
 
-def _key(row: Scored) -> str:
+def _key(row: AnswerScore) -> str:
     if row.unit == "order":
         return f"{PREFIX}{row.format}"
     if row.unit == "bits":
@@ -243,7 +243,7 @@ def _chance_key(name: str) -> str:
     return (_OWN[name].chance if name in _OWN else "") or f"{name}/chance"
 
 
-def formats_in(read: Gathered) -> tuple[Format, ...]:
+def formats_in(read: ScoreTable) -> tuple[Format, ...]:
     """The formats of the table that are not Vestige's own; what is 0 or 1 throughout counts hits."""
     formats = []
     for name, unit in read.units.items():

@@ -89,13 +89,13 @@ class Ranked:
     """What each item would score were each of its alternatives the true answer, the true one first; by source, item.
 
     Items of one of the `units` have the same answer and alternatives. `lengths` are the answers' numbers of tokens, as
-    the target reads them, and `told` the items whose true answer these tell.
+    the target reads them, and `revealed` the items whose true answer these tell.
     """
 
     scores: Mapping[Source, Mapping[str, Float[np.ndarray, "..."]]] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, Int[np.ndarray, "..."]] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
+    revealed: frozenset[str] = frozenset()
 
     def of(self, source: Source, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
         """Those of `items` in their order; every one of them has to be there."""
@@ -159,38 +159,38 @@ def by_fact(case: Case) -> Case:
 
 def _ranked(case: Case, several: Mapping[str, Sequence[str]]) -> Ranked:
     """With the mean of those wordings that were asked with the alternatives of the first that has any."""
-    known = case.ranked
-    units, scores = dict(known.units), {source: dict(table) for source, table in known.scores.items()}
+    ranked = case.ranked
+    units, scores = dict(ranked.units), {source: dict(table) for source, table in ranked.scores.items()}
     for fact, items in several.items():
-        lead = next((known.units[item] for item in items if item in known.units), None)
+        lead = next((ranked.units[item] for item in items if item in ranked.units), None)
         if lead is None:
             continue
         units[fact] = lead
         for table in scores.values():
             there = {item: table.pop(item) for item in items if item in table}
-            alike = [row for item, row in there.items() if known.units[item] == lead]
+            alike = [row for item, row in there.items() if ranked.units[item] == lead]
             if alike:
                 table[fact] = np.mean(alike, axis=0)
-    return replace(known, scores=scores, units=units)
+    return replace(ranked, scores=scores, units=units)
 
 
 def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    found = dict(table)
+    merged = dict(table)
     for fact, items in several.items():
-        there = [found.pop(item) for item in items if item in found]
+        there = [merged.pop(item) for item in items if item in merged]
         if there:
-            found[fact] = float(np.mean(there))
-    return found
+            merged[fact] = float(np.mean(there))
+    return merged
 
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
     def tested(items: Sequence[str]) -> tuple[str, ...]:
-        asked = set(items)
-        return tuple(fact for fact, own in wordings.items() if asked.issuperset(own))
+        items_asked = set(items)
+        return tuple(fact for fact, fact_items in wordings.items() if items_asked.issuperset(fact_items))
 
     def scope(items: Sequence[str]) -> Scope:
-        own = {plan.scopes.get(item, "free") for item in items}
-        return next(scope for scope in _WORST if scope in own)
+        scopes = {plan.scopes.get(item, "free") for item in items}
+        return next(scope for scope in _WORST if scope in scopes)
 
     return replace(
         plan,

@@ -94,7 +94,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     @field_validator("further")
     @classmethod
     def _named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(one.split() for one in value):
+        if not all(entry.split() for entry in value):
             raise ValueError("has an entry without a name; write each as NAME or NAME KEY=VALUE ...")
         return value
 
@@ -123,9 +123,9 @@ QUICK_SAID = (
 )
 
 
-def check_quick(given: Iterable[str]) -> tuple[str, ...]:
+def check_quick(settings: Iterable[str]) -> tuple[str, ...]:
     """What a quick audit cannot decide, in a sentence; refuses settings that it chooses itself, and other attacks."""
-    for name in given:
+    for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):
             raise InputError(f"a quick audit chooses its questions, attacks and controls; leave {name} or quick out")
     return (QUICK_SAID,)

@@ -14,7 +14,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, Summary, write_collected, write_scores, write_spec, write_summary
 from vestige.auditing.gather import GIVEN
 from vestige.auditing.run import judge_plan
-from vestige.auditing.scored import ROLES, SPLITS, Gathered, Scored, Unfit, formats_in, gathered
+from vestige.auditing.scored import ROLES, SPLITS, AnswerScore, ScoreTable, Unfit, formats_in, score_table
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json, write_jsonl, write_text
@@ -49,7 +49,7 @@ NOTHING_ASKED: Mapping[str, Any] = {
 
 def judge_table(
     run: RunFolder,
-    rows: Iterable[Scored],
+    rows: Iterable[AnswerScore],
     *,
     forget: str,
     margins: Mapping[str, Any] | None = None,
@@ -66,11 +66,11 @@ def judge_table(
     """
     with locked(run.lock):
         _claim(run, source)
-        read = gathered(rows)
+        read = score_table(rows)
         _check_roles(read)
-        said = (*_refuse_copies(read), *_drop_unasked(read))
+        notes = (*_refuse_copies(read), *_drop_unasked(read))
         plan = _planned(run, read, forget, settings_of(margins or {}), (source, digests or {}))
-        plan = replace(plan, untested=(*plan.untested, *untested, *said), banked=banked or {})
+        plan = replace(plan, untested=(*plan.untested, *untested, *notes), banked=banked or {})
         write_plan(run.audit(forget), plan)
         return judge_plan(run, run.audit(forget), plan)
 
@@ -92,7 +92,7 @@ def _claim(run: RunFolder, source: str) -> None:
 
 
 def _planned(
-    run: RunFolder, read: Gathered, forget: str, settings: AuditSettings, origin: tuple[str, Mapping[str, str]]
+    run: RunFolder, read: ScoreTable, forget: str, settings: AuditSettings, origin: tuple[str, Mapping[str, str]]
 ) -> AuditPlan:
     """The plan of what the table holds; the models' folders are written."""
     names: dict[str, list[str]] = {role: [m for m, its in read.roles.items() if its == role] for role in ROLES}
@@ -128,7 +128,7 @@ def _planned(
     )
 
 
-def _check_roles(read: Gathered) -> None:
+def _check_roles(read: ScoreTable) -> None:
     names = {role: [one_line(m, width=60) for m, its in read.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
         many = f"has {len(names['target'])} ({', '.join(names['target'])})" if names["target"] else "has none"
@@ -146,7 +146,7 @@ def _check_roles(read: Gathered) -> None:
         )
 
 
-def _refuse_copies(read: Gathered) -> tuple[str, ...]:
+def _refuse_copies(read: ScoreTable) -> tuple[str, ...]:
     """Refuse a control with the scores of another model throughout, and say in a sentence which subjects are alike.
 
     Two trainings may well give the same hits, or nothing at all, but not the same graded scores. Of one that is
@@ -168,7 +168,7 @@ def _refuse_copies(read: Gathered) -> tuple[str, ...]:
     return tuple(alike)
 
 
-def _drop_unasked(read: Gathered) -> tuple[str, ...]:
+def _drop_unasked(read: ScoreTable) -> tuple[str, ...]:
     """Take out the scores of the forget set that no unlearned model has, and say in a sentence which these are.
 
     What only controls were asked is no part of what was tested: without this it would keep every claim open.
@@ -183,14 +183,14 @@ def _drop_unasked(read: Gathered) -> tuple[str, ...]:
     return (f"No unlearned model has these scores of the forget set: {', '.join(names)}.",) if dropped else ()
 
 
-def _facts(read: Gathered, forget: Sequence[str]) -> dict[str, str]:
+def _facts(read: ScoreTable, forget: Sequence[str]) -> dict[str, str]:
     """By item the first that asks for the same fact."""
     first: dict[str, str] = {}
     leads = {item: first.setdefault(read.about["fact"].get(item, item), item) for item in forget}
     return {item: lead for item, lead in leads.items() if lead != item}
 
 
-def _attacks(read: Gathered, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
+def _attacks(read: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
     """Each attack that the rows name; what it showed is not known, so that of no fact it is known to have shown it."""
     names = dict.fromkeys(attack for _, attack in read.values if attack)
     tested = {
@@ -213,7 +213,7 @@ def _write_model(
     run: RunFolder,
     forget: str,
     model: tuple[str, str, str],
-    read: Gathered,
+    read: ScoreTable,
     splits: Mapping[str, tuple[str, ...]],
     origin: tuple[str, Mapping[str, str]],
 ) -> Iterator[AskedPlace]:

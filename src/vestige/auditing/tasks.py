@@ -39,8 +39,8 @@ def audit_tasks(
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
-    known = tuple(task_name(target, "") for target in request.names("target"))
-    making = [Task(making_name(m.name), suppress_task, base, known, 100.0) for m in models if not m.model]
+    after_target = tuple(task_name(target, "") for target in request.names("target"))
+    making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
     tasks = [
         Task(
             task_name(model.name, ""),
@@ -53,21 +53,21 @@ def audit_tasks(
     ]
     tasks = [*making, *tasks]
     for attack in attacks:
-        asked = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
-        weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
+        attack_questions = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
+        weight = float(len(attack.plan.points) * (len(attack.tested) * len(attack_questions) + attack.plan.n_shown))
         kind = attack_of(attack.plan)
         weight += kind.passes(attack.plan)
         for model in models:
-            arguments = {**base, "model": model, "attack": attack, "questions": asked}
+            arguments = {**base, "model": model, "attack": attack, "questions": attack_questions}
             name = task_name(model.name, attack.plan.name)
             # The target's folder, which its evaluation makes, is there before another model is led by it.
             led = request.names("target") if kind.guided else ()
-            after = tuple(dict.fromkeys(task_name(who, "") for who in (model.name, *led)))
+            after = tuple(dict.fromkeys(task_name(subject, "") for subject in (model.name, *led)))
             tasks.append(Task(name, attack_task, arguments, after, weight))
         if attack.plan.searches and request.names("retrained"):
-            made = tuple(task_name(model.name, attack.plan.name) for model in models)
+            searched = tuple(task_name(model.name, attack.plan.name) for model in models)
             arguments = {**base, "attack": attack.plan.name}
-            tasks.append(Task(f"bits of {attack.plan.name}", prompt_bits_task, arguments, made))
+            tasks.append(Task(f"bits of {attack.plan.name}", prompt_bits_task, arguments, searched))
     return tasks
 
 
@@ -83,7 +83,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
     from vestige.evals.base import audit_of
     from vestige.evals.freeform import FreeformSettings
 
-    beside, found = find_attack(kind).beside, []
+    beside_facts, questions_after = find_attack(kind).beside, []
     for question in questions:
         settings = question.settings
         if isinstance(settings, FreeformSettings):
@@ -92,10 +92,10 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
             if not forms:
                 continue
         audit = audit_of(find_eval(question.eval))
-        asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
-        if asked and (audit.beside or not beside):
-            found.append(question._replace(settings=settings))
-    return tuple(found)
+        is_asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
+        if is_asked and (audit.beside or not beside_facts):
+            questions_after.append(question._replace(settings=settings))
+    return tuple(questions_after)
 
 
 def task_name(subject: str, attack: str) -> str:
@@ -114,18 +114,18 @@ def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequ
     from vestige.steps.subjects import own_dtype
 
     (target,) = (m for m in request.models if m.role == "target")
-    settings, asked = model_settings(request, target), request.settings
-    shown = limited(request.splits, asked.kept_items, seed=request.seed).splits
+    settings, audit = model_settings(request, target), request.settings
+    splits = limited(request.splits, audit.kept_items, seed=request.seed).splits
     return SuppressRequest(
         target=settings.model_copy(update={"dtype": own_dtype(target.model) or settings.dtype}),
         target_digest=digest,
         start=start,
         forget=request.splits.forget,
-        forget_items=shown["forget"],
-        retain_items=shown["retain"],
-        epochs=asked.suppress_epochs,
-        rate=asked.suppress_rate,
-        rank=asked.suppress_rank,
+        forget_items=splits["forget"],
+        retain_items=splits["retain"],
+        epochs=audit.suppress_epochs,
+        rate=audit.suppress_rate,
+        rank=audit.suppress_rank,
         seed=request.seed,
     )
 
@@ -135,17 +135,17 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
     from vestige.steps.controls import suppress_spec
 
     (target,) = (m for m in request.models if m.role == "target")
-    known = subject_of(run, request, target)
-    made = suppression(request, known.made.digest.id, known.spec.model)
-    return run.control(f"suppressed {suppress_spec(made).id}"), made
+    subject = subject_of(run, request, target)
+    suppression_request = suppression(request, subject.made.digest.id, subject.spec.model)
+    return run.control(f"suppressed {suppress_spec(suppression_request).id}"), suppression_request
 
 
 def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
     """Make the positive control."""
     from vestige.steps.controls import suppress
 
-    folder, made = suppressed(RunFolder(Path(run)), request)
-    suppress(folder, made, lambda p: report(p.step / p.n_steps))
+    folder, suppression_request = suppressed(RunFolder(Path(run)), request)
+    suppress(folder, suppression_request, lambda p: report(p.step / p.n_steps))
 
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
@@ -154,21 +154,21 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
     if not model.model:
         model = replace(model, model=str(suppressed(run, request)[0].path))
-    own = own_folder(model.model)
+    own_path = own_folder(model.model)
     settings = model_settings(request, model)
-    if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
+    if own_path is not None and own_path.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
     if model.role == "unlearned":
-        home = run.cell(model.name, content_id({"model": _known_by(model.model, own)}, length=12))
+        home = run.cell(model.name, content_id({"model": _known_by(model.model, own_path)}, length=12))
     else:
         home = run.control(model.name)
     return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
 
 
-def _known_by(model: str, own: SubjectFolder | None) -> str:
+def _known_by(model: str, folder: SubjectFolder | None) -> str:
     """What a model outside the run is known by: Vestige's own by its digest, wherever it lies, others by their path."""
-    if own is not None and own.done.is_file():
-        return str(read_versioned(own.done, "digest")["digest"])
+    if folder is not None and folder.done.is_file():
+        return str(read_versioned(folder.done, "digest")["digest"])
     path = Path(model).expanduser()
     return str(path.resolve()) if path.exists() else shown_address(model)
 
@@ -191,15 +191,15 @@ def evaluate_task(
 
     folder = RunFolder(Path(run))
     subject = subject_of(folder, request, model)
-    shown = limited(request.splits, request.settings.kept_items, seed=request.seed)
-    items, views = everything([shown]), (view_of(shown),)
-    asked = [EvaluateRequest(items, views, q.settings, request.seed, q.eval, q.only) for q in questions]
-    places = evaluate_together(subject, asked, lambda done, of: report(done / of))
-    found = [
-        AskedPlace(model.name, "", "", q.eval, _within(folder, place.path))
-        for q, place in zip(questions, places, strict=True)
+    splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    items, views = everything([splits]), (view_of(splits),)
+    requests = [EvaluateRequest(items, views, q.settings, request.seed, q.eval, q.only) for q in questions]
+    places = evaluate_together(subject, requests, lambda done, of: report(done / of))
+    answers = [
+        AskedPlace(model.name, "", "", q.eval, _within(folder, evaluation.path))
+        for q, evaluation in zip(questions, places, strict=True)
     ]
-    _say_where(folder, request, task_name(model.name, ""), _within(folder, subject.folder.path), found, [])
+    _say_where(folder, request, task_name(model.name, ""), _within(folder, subject.folder.path), answers, [])
 
 
 def attack_task(
@@ -219,16 +219,16 @@ def attack_task(
     (target,) = (m for m in request.models if m.role == "target")
     guide = subject_of(folder, request, target) if attack_of(attack.plan).guided else None
     evals: dict[str, Settings] = {q.eval: q.settings for q in questions}
-    asked = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
-    done = run_attack(subject, asked, report)
+    attack_request = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
+    done = run_attack(subject, attack_request, report)
     name = attack.plan.name
-    found = [
-        AskedPlace(model.name, name, point, eval_name, _within(folder, place.path))
-        for (point, eval_name), place in attack_evaluations(done, asked).items()
+    answers = [
+        AskedPlace(model.name, name, point, eval_name, _within(folder, evaluation.path))
+        for (point, eval_name), evaluation in attack_evaluations(done, attack_request).items()
     ]
-    here = _within(folder, subject.folder.path)
+    subject_folder = _within(folder, subject.folder.path)
     attacked = [AttackPlace(model.name, name, _within(folder, done.path))]
-    _say_where(folder, request, task_name(model.name, name), here, found, attacked)
+    _say_where(folder, request, task_name(model.name, name), subject_folder, answers, attacked)
 
 
 def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Report) -> None:
@@ -241,9 +241,13 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     from vestige.steps.prompt_attack import prompt_bits
 
     folder = RunFolder(Path(run))
-    place = folder.audit(request.splits.forget)
-    where = {m.name: found for m in request.models if (found := found_by(place, m.name, attack)) is not None}
-    prompts = {name: read_prompt(AttackFolder(folder.path / found.attacked[0].path)) for name, found in where.items()}
+    audit_folder = folder.audit(request.splits.forget)
+    where = {
+        m.name: answers for m in request.models if (answers := answers_of(audit_folder, m.name, attack)) is not None
+    }
+    prompts = {
+        name: read_prompt(AttackFolder(folder.path / answers.attacked[0].path)) for name, answers in where.items()
+    }
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
     for number, reader in enumerate(readers):
@@ -256,13 +260,13 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
                     lengths[name][point] += bits / len(readers)
         report((number + 1) / len(readers))
     read_by = [reader.name for reader in readers]
-    write_sealed(place.prompt_bits(attack), {"read_by": read_by, "bits": lengths})
+    write_sealed(audit_folder.prompt_bits(attack), {"read_by": read_by, "bits": lengths})
 
 
-def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
+def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, TaskAnswers]") -> None:
     """Refuse models whose prompts are other tokens to the reader."""
-    for name, found in where.items():
-        spec = AttackFolder(run.path / found.attacked[0].path).spec
+    for name, answers in where.items():
+        spec = AttackFolder(run.path / answers.attacked[0].path).spec
         if read_versioned(spec, "reads")["reads"] != reads:
             raise InputError(
                 f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one cannot "
@@ -287,7 +291,7 @@ def _say_where(
     write_json(run.audit(request.splits.forget).places(task), {"schema": SCHEMA, "folder": folder, **places})
 
 
-class Found(NamedTuple):
+class TaskAnswers(NamedTuple):
     """Where what a task left lies, relative to the run: the subject's folder, answers, the attack."""
 
     folder: str
@@ -295,11 +299,11 @@ class Found(NamedTuple):
     attacked: tuple[AttackPlace, ...]
 
 
-def found_by(place: AuditFolder, subject: str, attack: str) -> Found | None:
+def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
     """What the task of a subject and an attack left; None where it is not done."""
-    path = place.places(task_name(subject, attack))
+    path = folder.places(task_name(subject, attack))
     if not path.exists():
         return None
     stored = read_versioned(path, "folder", "evaluations", "attacked")
     evaluations = tuple(AskedPlace(**e) for e in stored["evaluations"])
-    return Found(stored["folder"], evaluations, tuple(AttackPlace(**a) for a in stored["attacked"]))
+    return TaskAnswers(stored["folder"], evaluations, tuple(AttackPlace(**a) for a in stored["attacked"]))

@@ -25,7 +25,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from vestige.auditing.forecast import Foreseen
+    from vestige.auditing.forecast import AuditPower
     from vestige.cli.command import Part
     from vestige.data.corpus import NamedSplits
 
@@ -153,7 +153,7 @@ def _columns(splits: "NamedSplits") -> list[str]:
     return lines
 
 
-def _decided(plan: "Foreseen") -> list[str]:
+def _decided(plan: "AuditPower") -> list[str]:
     facts = f"{plan.facts} facts and {plan.controls} controls"
     lines = [f"with {facts} an audit lets a perfect unlearning hold in all claims in {100 * plan.holds:.0f} % of cases"]
     if plan.needed:
