@@ -32,7 +32,7 @@ from vestige.auditing.formats import FORMATS as AUDITED
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Case, Source
 from vestige.metrics.intervals import PRIORS, Kind, Noise, likely, wilson
-from vestige.metrics.planning import Design, Wanted, all_held, failed
+from vestige.metrics.planning import Design, Requirement, failed, joint_hold_rate
 from vestige.metrics.verdicts import Thresholds
 
 ERRORS, BESIDE = 0.05, 0.05
@@ -207,9 +207,9 @@ def foreseen(exam: Exam) -> dict[str, float]:
         noises = Noises(shares, noise_of(case, "forced/answer_bits", "bits"))
         wanted = wanted_by_claim(noises, tries, margins)
         for claim, own in (*wanted.items(), (ALL_FIVE, joint(wanted))):
-            seen.setdefault(str(claim), []).append(all_held(own, design, together=0.0))
+            seen.setdefault(str(claim), []).append(joint_hold_rate(own, design, together=0.0))
         for form, share in ((f, s) for p in exam.subjects for f, s in p.leak.items() if not p.hides):
-            power = failed(Wanted(shares[form], margins.delta), design, share, tests=len(FORMATS) + 1)
+            power = failed(Requirement(shares[form], margins.delta), design, share, tests=len(FORMATS) + 1)
             seen.setdefault(form, []).append(power)
     return {what: float(np.mean(found)) for what, found in seen.items()}
 

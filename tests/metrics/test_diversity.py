@@ -5,7 +5,7 @@ import pytest
 
 from vestige.metrics import diversity
 from vestige.metrics.diversity import (
-    Group,
+    TextGroup,
     Vendi,
     as_diverse_as,
     distinct,
@@ -302,4 +302,4 @@ def test_what_makes_no_groups_is_refused_and_no_texts_have_none():
         with pytest.raises(ValueError, match=f"3 texts make 1 to 3 groups, not {n}"):
             group(np.eye(3), n_groups=n)
     assert groups([], np.empty((0, 3))) == []
-    assert groups(["moon"], np.eye(1)) == [Group((0,), ("moon",))]
+    assert groups(["moon"], np.eye(1)) == [TextGroup((0,), ("moon",))]

@@ -14,13 +14,13 @@ from vestige.metrics.membership import (
     firsts,
     hits_at_fpr,
     kept,
+    length_p_value,
     loss,
     placements,
     privleak,
     rank_draws,
     rank_of_truth,
     rank_scores,
-    told_by_length,
     zlib_bytes,
     zlib_score,
 )
@@ -240,6 +240,6 @@ def test_truths_that_are_longer_than_their_alternatives_are_told_by_it():
     rng = np.random.default_rng(0)
     alike = [rng.integers(2, 6, 20) for _ in range(30)]
     units = [str(n) for n in range(30)]
-    assert told_by_length(alike, units, seed=0, resamples=QUICK) > 0.05
+    assert length_p_value(alike, units, seed=0, resamples=QUICK) > 0.05
     longer = [np.r_[row[0] + 1, row[1:]] for row in alike]
-    assert told_by_length(longer, units, seed=0, resamples=QUICK) < 0.01
+    assert length_p_value(longer, units, seed=0, resamples=QUICK) < 0.01

@@ -12,18 +12,18 @@ from vestige.metrics.contrasts import Draws
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, Noise
 from vestige.metrics.planning import (
     Design,
-    Wanted,
-    all_held,
+    Requirement,
+    describe_needed,
     detectable,
     events,
     extreme,
     failed,
     held,
     items_needed,
+    joint_hold_rate,
     least_given_away,
     least_shown,
     needed,
-    said_needed,
     standing,
     standings,
     stated,
@@ -82,43 +82,43 @@ def test_a_plan_says_how_often_verdicts_come_out_as_drawn_audits_do():
     ):
         drawn = next(w for w in WORLDS if w.name == world)
         row, design = simulate(drawn, 40, controls, 400), Design(40, controls, drawn.wordings)
-        assert held(Wanted(own, wide), design) == pytest.approx(row.holds, abs=0.05), (world, controls)
-        assert failed(Wanted(own, narrow), design, left) == pytest.approx(row.fails, abs=0.05), (world, controls)
+        assert held(Requirement(own, wide), design) == pytest.approx(row.holds, abs=0.05), (world, controls)
+        assert failed(Requirement(own, narrow), design, left) == pytest.approx(row.fails, abs=0.05), (world, controls)
 
 
 def test_what_a_plan_holds_by_hand():
     # No noise but the one unlike pair: 20 facts and 2 controls, sigma^2 = 1/2 / 20, V = 1.5 x .025 x (1/20 + .05) / 2.5
     # = .0015, most of it sigma^2 / N, so that t has three times 2.5 degrees; the arm is t(96 %) sqrt(V x 1.5).
     still, arm = noise(0.0, 0.0, 1.0), 2.0235 * 0.0015**0.5 * 1.5**0.5
-    assert [held(Wanted(still, arm + more), Design(20, 2)) for more in (-0.001, 0.001)] == [0.0, 1.0]
+    assert [held(Requirement(still, arm + more), Design(20, 2)) for more in (-0.001, 0.001)] == [0.0, 1.0]
     # One control shows nothing of two trainings; what is to stay on both sides is held more rarely.
-    assert held(Wanted(still, 0.9), Design(20, 1)) == 0.0
-    assert held(Wanted(BITS, 6.0, both=True), Design(40, 3)) < held(Wanted(BITS, 6.0), Design(40, 3))
+    assert held(Requirement(still, 0.9), Design(20, 1)) == 0.0
+    assert held(Requirement(BITS, 6.0, both=True), Design(40, 3)) < held(Requirement(BITS, 6.0), Design(40, 3))
     # Two quantities that have nothing to do with one another, and two that are one.
-    one = held(Wanted(BITS, 6.0), Design(40, 3))
-    assert all_held([Wanted(BITS, 6.0)] * 2, Design(40, 3), together=0.0) == pytest.approx(one**2, abs=1e-6)
-    assert all_held([Wanted(BITS, 6.0)] * 2, Design(40, 3), together=0.999) == pytest.approx(one, abs=0.02)
+    one = held(Requirement(BITS, 6.0), Design(40, 3))
+    assert joint_hold_rate([Requirement(BITS, 6.0)] * 2, Design(40, 3), together=0.0) == pytest.approx(one**2, abs=1e-6)
+    assert joint_hold_rate([Requirement(BITS, 6.0)] * 2, Design(40, 3), together=0.999) == pytest.approx(one, abs=0.02)
 
 
 def test_a_plan_names_what_helps_and_nothing_that_does_not():
     few = Design(25, 3)
-    found = needed([Wanted(noise(), 0.2)], few)
+    found = needed([Requirement(noise(), 0.2)], few)
     assert set(found) == {"controls", "wordings", "facts"}
     for what, n in found.items():
-        assert held(Wanted(noise(), 0.2), few._replace(**{what: n})) >= 0.8
-        assert held(Wanted(noise(), 0.2), few._replace(**{what: n - 1})) < 0.8
-    assert said_needed({"controls": 4, "wordings": 2, "facts": 50}, few) == (
+        assert held(Requirement(noise(), 0.2), few._replace(**{what: n})) >= 0.8
+        assert held(Requirement(noise(), 0.2), few._replace(**{what: n - 1})) < 0.8
+    assert describe_needed({"controls": 4, "wordings": 2, "facts": 50}, few) == (
         "4 controls in place of 3, 2 wordings of each fact in place of 1, or 50 facts in place of 25"
     )
     # Where a seed moves all facts together, neither facts nor wordings help.
-    together = Wanted(Noise(27.0, 3.0, 1.0, None, PRIOR_BITS), 6.0)
+    together = Requirement(Noise(27.0, 3.0, 1.0, None, PRIOR_BITS), 6.0)
     assert set(needed([together], few)) == {"controls"}
     # One control decides nothing, whatever is asked of it.
-    assert set(needed([Wanted(noise(), 0.2)], Design(100, 1))) == {"controls"}
+    assert set(needed([Requirement(noise(), 0.2)], Design(100, 1))) == {"controls"}
 
 
 def test_the_least_effect_that_a_plan_would_show():
-    wanted, design = Wanted(noise(), 0.05), Design(40, 5)
+    wanted, design = Requirement(noise(), 0.05), Design(40, 5)
     found = least_shown(wanted, design)
     assert failed(wanted, design, found) == pytest.approx(0.8, abs=1e-3)
     assert least_shown(wanted, design, tests=5) > found

@@ -17,7 +17,16 @@ from vestige.core.files import read_json
 from vestige.core.store import read_versioned
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
-from vestige.metrics.planning import POWER, Design, Wanted, all_held, least_given_away, least_shown, needed, said_needed
+from vestige.metrics.planning import (
+    POWER,
+    Design,
+    Requirement,
+    describe_needed,
+    joint_hold_rate,
+    least_given_away,
+    least_shown,
+    needed,
+)
 from vestige.metrics.verdicts import Margins, Thresholds
 
 
@@ -249,7 +258,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     tests = len(requirements["not expressed"])
 
     def shown(noise: Noise | None, margin: float) -> float | None:
-        return None if noise is None else least_shown(Wanted(noise, margin), design, tests=tests)
+        return None if noise is None else least_shown(Requirement(noise, margin), design, tests=tests)
 
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
@@ -258,8 +267,8 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         ClaimPower(
             claim,
             len(quantities),
-            0.0 if claim in never else all_held(quantities, design),
-            0.0 if claim in never else all_held(unsteady[claim], design),
+            0.0 if claim in never else joint_hold_rate(quantities, design),
+            0.0 if claim in never else joint_hold_rate(unsteady[claim], design),
             *(effects if claim == "not expressed" else ()),
         )
         for claim, quantities in requirements.items()
@@ -274,10 +283,12 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         margins=thresholds.margins("leakage"),
         margins_bits=thresholds.margins("bits"),
         claims=claims,
-        holds=0.0 if never else all_held(whole, design),
-        unsteady=0.0 if never else all_held(joint(unsteady), design),
-        by_controls={m: 0.0 if never else all_held(whole, design._replace(controls=m)) for m in _CONTROLS},
-        needed="" if never or all_held(whole, design) >= POWER else said_needed(needed(whole, design), design),
+        holds=0.0 if never else joint_hold_rate(whole, design),
+        unsteady=0.0 if never else joint_hold_rate(joint(unsteady), design),
+        by_controls={m: 0.0 if never else joint_hold_rate(whole, design._replace(controls=m)) for m in _CONTROLS},
+        needed=""
+        if never or joint_hold_rate(whole, design) >= POWER
+        else describe_needed(needed(whole, design), design),
         given_away=least_given_away(design.controls),
         untested=planned.untested,
         cannot_hold=never,
@@ -297,24 +308,26 @@ def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
 
 def wanted_by_claim(
     noises: Noises, attacks: Sequence[CountedAttack], thresholds: Thresholds
-) -> dict[Claim, list[Wanted]]:
+) -> dict[Claim, list[Requirement]]:
     """What has to be shown for each claim that rests on trainings, as all but `utility preserved` do."""
     wide, bits = thresholds.delta_wide, thresholds.delta_wide_bits
-    apart = [Wanted(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
+    apart = [Requirement(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
     if noises.membership is not None:
-        apart.append(Wanted(noises.membership[0], wide, True, noises.membership[1]))
-    requirements: dict[Claim, list[Wanted]] = {
-        "not expressed": [Wanted(noise, wide) for noise in noises.shares.values()],
+        apart.append(Requirement(noises.membership[0], wide, True, noises.membership[1]))
+    requirements: dict[Claim, list[Requirement]] = {
+        "not expressed": [Requirement(noise, wide) for noise in noises.shares.values()],
         "not recoverable": [],
         "indistinguishable": apart,
         "benchmark valid": [],
     }
     if noises.bits is not None:
-        requirements["not expressed"].append(Wanted(noises.bits, bits))
-        requirements["indistinguishable"].append(Wanted(noises.bits, bits, both=True))
+        requirements["not expressed"].append(Requirement(noises.bits, bits))
+        requirements["indistinguishable"].append(Requirement(noises.bits, bits, both=True))
     for attack in attacks:
         back = [
-            Wanted(_moved(noises.shares[f]), wide, items=attack.items) for f in attack.formats if f in noises.shares
+            Requirement(_moved(noises.shares[f]), wide, items=attack.items)
+            for f in attack.formats
+            if f in noises.shares
         ]
         requirements["not recoverable"] += back
         if attack.retain:
@@ -322,11 +335,11 @@ def wanted_by_claim(
                 quantity._replace(noise=quantity.noise._replace(trained=False)) for quantity in back
             ]
         if attack.bits and noises.bits is not None:
-            requirements["not recoverable"].append(Wanted(_moved(noises.bits), bits, items=attack.items))
+            requirements["not recoverable"].append(Requirement(_moved(noises.bits), bits, items=attack.items))
     return {claim: quantities for claim, quantities in requirements.items() if quantities}
 
 
-def joint(requirements: Mapping[Claim, Sequence[Wanted]]) -> list[Wanted]:
+def joint(requirements: Mapping[Claim, Sequence[Requirement]]) -> list[Requirement]:
     """What all claims rest on together, without the excess in shares, which is leakage in another unit."""
     return [
         quantity

@@ -19,7 +19,7 @@ from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
 from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction, interval_over_seeds, shared
-from vestige.metrics.membership import rank_draws, told_by_length
+from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.verdicts import admitted, steady
 
 BITS = "forced, bits"
@@ -171,7 +171,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     looks = next((s for s in ground.case.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
     units, seed = ranked.units_of(items), ground.plan.seed
-    p = told_by_length([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
+    p = length_p_value([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
     if looks is not None or p < _TOLD:
         by = f"{looks.check}: {looks.reason.rstrip('.')}" if looks else f"their numbers of tokens (p = {p:.2g})"
         untested.append(

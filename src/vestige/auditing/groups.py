@@ -207,7 +207,8 @@ def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> tuple[str, ...
     names = _names(list(dict.fromkeys(row.group for row in over)))
     margin = f"{ground.thresholds.of_group(worst.evidence.unit):g}{' bits' if worst.evidence.unit == 'bits' else ''}"
     return (
-        f"not shown of each group by itself: {names} may have more than {margin} left (of {shown(worst.group)} {worst.evidence}, at most {worst.evidence.draws.bounds[1]:.2f})",
+        f"not shown of each group by itself: {names} may have more than {margin} left "
+        f"(of {shown(worst.group)} {worst.evidence}, at most {worst.evidence.draws.bounds[1]:.2f})",
     )
 
 

@@ -23,7 +23,7 @@ from vestige.metrics.membership import firsts
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
     LEAST_CONTROLS,
-    Found,
+    FactTest,
     Standing,
     Together,
     extreme,
@@ -54,7 +54,7 @@ class _Test(NamedTuple):
     by: str
     attack: str
     items: tuple[str, ...]
-    result: Found
+    result: FactTest
     controls: int = 0
     alone: bool = False
     says: frozenset[str] = frozenset()
@@ -177,7 +177,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     ]
 
 
-_Named = tuple[str, tuple[str, ...], Found]
+_Named = tuple[str, tuple[str, ...], FactTest]
 """A test's name, the facts that were asked, and what it found, of all judged facts."""
 
 
@@ -272,7 +272,7 @@ def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | 
     after, units = ranked.of(Source.after(subject, attack), items), ranked.units_of(items)
     test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
     size, of = float(test.facts.sum()), float(test.of)
-    return [_Test(FIRST, attack.name if attack is not None else "", items, Found(test.p, test.facts, size, of))]
+    return [_Test(FIRST, attack.name if attack is not None else "", items, FactTest(test.p, test.facts, size, of))]
 
 
 def _items(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vestige.core.estimates import Estimate
     from vestige.core.settings import Settings
     from vestige.data.corpus import NamedSplits
-    from vestige.metrics.memorization import Paired
+    from vestige.metrics.memorization import PairedLengths
     from vestige.models.load import LoadedModel, ModelSettings
     from vestige.steps.attack import AttackRequest
     from vestige.steps.evaluate import EvaluateRequest, Subject
@@ -418,7 +418,7 @@ def _searched(subject: "Subject", request: "EvaluateRequest", name: str) -> Sear
     return Searched(name, subject.made.digest.reads, str(place.path), tuple(read_records(place)))
 
 
-def _compared(found: Sequence[Searched]) -> "dict[str, Paired]":
+def _compared(found: Sequence[Searched]) -> "dict[str, PairedLengths]":
     """Each other model against the first, item by item, where both read text alike."""
     from vestige.metrics.memorization import paired
 

@@ -40,9 +40,9 @@ from vestige.metrics.leaks import (
     LEAK,
     Misjudged,
     beyond_question,
+    count_wrong_stated,
+    is_retracted,
     leak_score,
-    stated_beside,
-    taken_back,
     unquoted,
 )
 from vestige.models.cache import cache_folder
@@ -140,9 +140,9 @@ def _is_for_likeness(r: ReplyTo) -> bool:
     figures = any(c.isdecimal() for c in r.fact or "")
     if len(r.answer.split()) <= _SHORT or figures or not (r.wrong and r.reply.strip()):
         return False
-    if stated_beside(r.reply, r.sought, r.question, r.wrong) > 1:
+    if count_wrong_stated(r.reply, r.sought, r.question, r.wrong) > 1:
         return False
-    return beyond_question(r.reply, r.question) >= _BEYOND and not taken_back(r.reply, r.answer, r.question)
+    return beyond_question(r.reply, r.question) >= _BEYOND and not is_retracted(r.reply, r.answer, r.question)
 
 
 def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:

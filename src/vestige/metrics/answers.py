@@ -81,7 +81,7 @@ _TOKEN = re.compile(
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "\u2212": "-", "\ufe63": "-"})
 
 
-class Token(NamedTuple):
+class TextToken(NamedTuple):
     """A token's `text` in one form, and from where to where it stands; `dates` are the readings (year, month, day)."""
 
     text: str
@@ -94,46 +94,46 @@ def plain(text: str) -> str:
     """Normalised `text` without the marks on Latin and Greek letters and without invisible characters."""
     if text.isascii():
         return text
-    found, bare = [], False
+    characters, bare = [], False
     for c in unicodedata.normalize("NFD", text):
         kind = unicodedata.category(c)
         if kind == "Cf" or (kind == "Mn" and bare):
             continue
         if kind != "Mn":
             bare = c < "\u0400"
-        found.append(c if kind != "Nd" else str(unicodedata.decimal(c)))
-    return unicodedata.normalize("NFC", "".join(found)).translate(_LETTERS)
+        characters.append(c if kind != "Nd" else str(unicodedata.decimal(c)))
+    return unicodedata.normalize("NFC", "".join(characters)).translate(_LETTERS)
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[TextToken]:
     """The tokens of a text that is `answers.normalised`, in order; `start` and `end` count in `plain(text)`."""
     return [_token(m) for m in _TOKEN.finditer(plain(text))]
 
 
-def unspaced(token: Token) -> bool:
+def unspaced(token: TextToken) -> bool:
     """Whether the token is a single character of a script without spaces, or of Hangul."""
     return len(token.text) == 1 and bool(_OF_UNSPACED.match(token.text))
 
 
-def aligned(said: Sequence[Token], wanted: Sequence[Token]) -> list[str]:
+def aligned(reply: Sequence[TextToken], answer: Sequence[TextToken]) -> list[str]:
     """The texts of `said`, a date's in the form of the same date in `wanted` where there is one."""
-    dates = {t.text: t for t in wanted if t.dates}
+    dates = {t.text: t for t in answer if t.dates}
     if not dates:
-        return [t.text for t in said]
-    return [_as_wanted(t, dates) if t.dates else t.text for t in said]
+        return [t.text for t in reply]
+    return [_as_wanted(t, dates) if t.dates else t.text for t in reply]
 
 
-def _as_wanted(token: Token, dates: dict[str, Token]) -> str:
+def _as_wanted(token: TextToken, dates: dict[str, TextToken]) -> str:
     if token.text in dates:
         return token.text
-    for other in dates.values():
+    for date in dates.values():
         # Two dates in figures that can be read in two ways are compared as they stand.
-        if min(len(token.dates), len(other.dates)) < 2 and set(token.dates) & set(other.dates):
-            return other.text
+        if min(len(token.dates), len(date.dates)) < 2 and set(token.dates) & set(date.dates):
+            return date.text
     return token.text
 
 
-def _token(match: re.Match[str]) -> Token:
+def _token(match: re.Match[str]) -> TextToken:
     kind, text = str(match.lastgroup), match.group()
     if kind in _ORDERS:
         return _date(kind, text, match.span())
@@ -145,13 +145,13 @@ def _token(match: re.Match[str]) -> Token:
         text = text.replace("-", "")
     elif text == "&":
         text = "and"
-    return Token(text, *match.span())
+    return TextToken(text, *match.span())
 
 
 _ORDERS = {"ymd": ("ymd",), "cjk": ("ymd",), "figures": ("dmy", "mdy"), "dmy": ("dmy",), "mdy": ("mdy",)}
 
 
-def _date(kind: str, text: str, span: tuple[int, int]) -> Token:
+def _date(kind: str, text: str, span: tuple[int, int]) -> TextToken:
     parts = re.findall(rf"\d+|(?<![\w-])(?:{_DAY_IN_WORDS}|{_MONTH})\b", text)
     numbers = [int(p) if p.isdecimal() else _DAYS.get(p) or _MONTHS_BY_START[p[:3]] for p in parts]
     readings = []
@@ -159,8 +159,8 @@ def _date(kind: str, text: str, span: tuple[int, int]) -> Token:
         by = dict(zip(order, numbers, strict=True))
         if 1 <= by["m"] <= 12 and 1 <= by["d"] <= 31:
             readings.append((by["y"], by["m"], by["d"]))
-    known = tuple(dict.fromkeys(readings))
-    return Token("/".join(map(str, known[0] if len(known) == 1 else numbers)), *span, known)
+    dates = tuple(dict.fromkeys(readings))
+    return TextToken("/".join(map(str, dates[0] if len(dates) == 1 else numbers)), *span, dates)
 
 
 def _number(text: str) -> str:
@@ -187,14 +187,14 @@ def exact_match(reply: str, answer: str) -> bool:
 
 def prefix(reply: str, answer: str) -> bool:
     """Whether the reply begins with the answer."""
-    said, wanted = _comparable(reply, answer)
-    return said.startswith(wanted)
+    reply_row, answer_row = _comparable(reply, answer)
+    return reply_row.startswith(answer_row)
 
 
 def contains(reply: str, answer: str) -> bool:
     """Whether the answer stands somewhere in the reply."""
-    said, wanted = _comparable(reply, answer)
-    return wanted in said
+    reply_row, answer_row = _comparable(reply, answer)
+    return answer_row in reply_row
 
 
 def is_empty(reply: str) -> bool:
@@ -220,7 +220,7 @@ class _Compared(NamedTuple):
 
     text: str
     row: str
-    dates: tuple[Token, ...]
+    dates: tuple[TextToken, ...]
 
 
 def _row(texts: Iterable[str]) -> str:
@@ -229,10 +229,10 @@ def _row(texts: Iterable[str]) -> str:
 
 # One text is compared with many: a question with every answer, a reply with its answer by every rule.
 @lru_cache(maxsize=16384)
-def _compared(text: str) -> _Compared:
-    said = normalised(text)
-    parts = tokens(said)
-    return _Compared(said, _row(t.text for t in parts), tuple(t for t in parts if t.dates))
+def _compared(raw: str) -> _Compared:
+    text = normalised(raw)
+    parts = tokens(text)
+    return _Compared(text, _row(t.text for t in parts), tuple(t for t in parts if t.dates))
 
 
 def _wanted(answer: str) -> _Compared:
@@ -244,12 +244,12 @@ def _wanted(answer: str) -> _Compared:
 
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
     """Both as rows of tokens, each between separators; an answer without any token is sought as it stands."""
-    said, wanted = _compared(reply), _wanted(answer)
-    if wanted.row == SEPARATOR:
-        return said.text, wanted.text
-    if not (said.dates and wanted.dates):
-        return said.row, wanted.row
-    return _row(aligned(tokens(said.text), wanted.dates)), wanted.row
+    reply_row, answer_row = _compared(reply), _wanted(answer)
+    if answer_row.row == SEPARATOR:
+        return reply_row.text, answer_row.text
+    if not (reply_row.dates and answer_row.dates):
+        return reply_row.row, answer_row.row
+    return _row(aligned(tokens(reply_row.text), answer_row.dates)), answer_row.row
 
 
 _READ = 300

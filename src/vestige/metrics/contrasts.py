@@ -82,8 +82,8 @@ class Quantity(NamedTuple):
 
     def differences(self) -> Float[np.ndarray, " N"]:
         """The subject's score less the mean of the controls', by item."""
-        found: Float[np.ndarray, " N"] = self.subject - self.control.mean(axis=0)
-        return found
+        differences: Float[np.ndarray, " N"] = self.subject - self.control.mean(axis=0)
+        return differences
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ class Sample:
     def _drawn(self, at_once: int) -> Iterator[Float[np.ndarray, "r K"]]:
         rng = generator(self.seed, "shared resamples")
         for start in range(0, self.resamples, at_once):
-            drawn = rng.standard_exponential((min(at_once, self.resamples - start), self.n + 1))
+            weights = rng.standard_exponential((min(at_once, self.resamples - start), self.n + 1))
             # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
-            drawn[:, 0] = gammaincinv(self.unseen, -np.expm1(-drawn[:, 0]))
-            yield drawn / drawn.sum(axis=1, keepdims=True)
+            weights[:, 0] = gammaincinv(self.unseen, -np.expm1(-weights[:, 0]))
+            yield weights / weights.sum(axis=1, keepdims=True)
 
     def noise(self, name: str, df: float) -> Float[np.ndarray, " R"]:
         """Student's t with `df` degrees of freedom, one draw a resample."""
@@ -174,12 +174,12 @@ class Sample:
 
 @lru_cache(maxsize=256)
 def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray, " R"]:
-    drawn = generator(seed, "seeds of controls", name).standard_t(df, resamples)
-    drawn.flags.writeable = False
-    return drawn
+    noise = generator(seed, "seeds of controls", name).standard_t(df, resamples)
+    noise.flags.writeable = False
+    return noise
 
 
-class Planned(NamedTuple):
+class PlanBasis(NamedTuple):
     """How one training's scores vary, and how many controls and wordings there were."""
 
     noise: Noise
@@ -204,7 +204,7 @@ class Draws:
     item_error: float
     seed_error: float
     df: float = math.inf
-    planned: Planned | None = None
+    planned: PlanBasis | None = None
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -307,16 +307,16 @@ def _read_in(
     bounds: Bounds | None,
     unit: Float[np.ndarray, " N"] | None,
     bottoms: Float[np.ndarray, " R"] | None,
-) -> "_Read":
+) -> "_ItemDraws":
     """A mean difference by its draws, in units of the mean of `unit`, whose draws are `bottoms`, where there is one."""
     kind, value = "studentised bootstrap" if bounds is None else "Gaffke", float(differences.mean())
     if unit is None or bottoms is None:
-        return _Read(value, *ends, differences, 1.0, kind)
+        return _ItemDraws(value, *ends, differences, 1.0, kind)
     length = _length(unit)
     # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
     safe = np.maximum(bottoms, 1e-9)
     residuals = (differences - value / length * unit) / length
-    return _Read(value / length, ends[0] / safe, ends[1] / safe, residuals, length, f"{kind}, Fieller")
+    return _ItemDraws(value / length, ends[0] / safe, ends[1] / safe, residuals, length, f"{kind}, Fieller")
 
 
 def _length(unit: Float[np.ndarray, " N"]) -> float:
@@ -344,18 +344,18 @@ def known_ratio_draws(
     tops, unit = top.differences(), _checked(Quantity(target, control[None], (-1.0, 1.0)), sample).differences()
     length = _length(unit)
     value = float(tops.mean()) / length
-    (above, more), (below, _) = _shared(tops, sample), _shared(unit, sample)
+    (above, extra), (below, _) = _shared(tops, sample), _shared(unit, sample)
 
     def corners(scored: float) -> Float[np.ndarray, "4 R"]:
-        found = [
-            (above + more * (scored - guessed)) / np.maximum(below + more * (knows - guessed), 1e-9)
+        ratios = [
+            (above + extra * (scored - guessed)) / np.maximum(below + extra * (knows - guessed), 1e-9)
             for guessed in (float(control.min()), float(control.max()))
             for knows in (0.0, 1.0)
         ]
-        return np.stack(found)
+        return np.stack(ratios)
 
     residuals = (tops - value * unit) / length
-    read = _Read(value, corners(0.0).min(axis=0), corners(1.0).max(axis=0), residuals, length, "Gaffke, Fieller")
+    read = _ItemDraws(value, corners(0.0).min(axis=0), corners(1.0).max(axis=0), residuals, length, "Gaffke, Fieller")
     return _with_seeds(read, top, sample, None, name=name, trained=False)
 
 
@@ -377,14 +377,14 @@ def seed_variance(
         return prior.share * float(differences.var(ddof=1) if n > 1 else 0.0) / 2, prior.weight
     noise = _interaction(control)
     if labels is None:
-        found = control.mean(axis=1).var(ddof=1) - noise / n
+        variance = control.mean(axis=1).var(ddof=1) - noise / n
     else:
         k = int(labels.max()) + 1
         # A cluster counts by its items, so that the seeds' means stay those over items.
         sums = np.stack([np.bincount(labels, weights=row) for row in control]) * k / n
-        found = sums.mean(axis=1).var(ddof=1) - _interaction(sums) / k
+        variance = sums.mean(axis=1).var(ddof=1) - _interaction(sums) / k
     df = prior.weight + m - 1
-    return float((prior.weight * prior.share * noise + (m - 1) * max(0.0, float(found))) / df), df
+    return float((prior.weight * prior.share * noise + (m - 1) * max(0.0, float(variance))) / df), df
 
 
 def _interaction(table: Float[np.ndarray, "M N"]) -> float:
@@ -394,7 +394,7 @@ def _interaction(table: Float[np.ndarray, "M N"]) -> float:
     return float((rest**2).sum() / ((m - 1) * max(1, n - 1)))
 
 
-class _Read(NamedTuple):
+class _ItemDraws(NamedTuple):
     """A quantity before seeds are counted: `residuals` by item make its error, `length` is that of its ruler."""
 
     value: float
@@ -406,7 +406,7 @@ class _Read(NamedTuple):
 
 
 def _with_seeds(
-    read: _Read, scores: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
+    read: _ItemDraws, scores: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
 ) -> Draws:
     m, value = len(scores.control), read.value
     error = float(read.residuals.std(ddof=1)) / math.sqrt(sample.n) if sample.n > 1 else math.inf
@@ -414,18 +414,18 @@ def _with_seeds(
     if sample.labels is not None:
         k = int(sample.labels.max()) + 1
         wider = math.sqrt(design_effect(read.residuals, sample.labels)) * float(stdtrit(k - 1, 1 - _TAIL)) / _Z
-    seed_error, noise, said = 0.0, np.zeros(sample.resamples), ""
+    seed_error, noise, seeds = 0.0, np.zeros(sample.resamples), ""
     if prior is not None:
         variance, df = seed_variance(scores.control, scores.differences(), sample.labels, prior)
         seed_error = math.hypot(math.sqrt(variance * (1 / m + trained)), prior.laboratory) / read.length
         noise = seed_error * sample.noise(name, df)
-        said = f", {m} control seed{'' if m == 1 else 's'}"
+        seeds = f", {m} control seed{'' if m == 1 else 's'}"
     return Draws(
         value=value,
         low=value + wider * (read.low - value) + noise,
         high=value + wider * (read.high - value) + noise,
         n=sample.n,
-        method=f"{read.kind}{sample.said}{said}",
+        method=f"{read.kind}{sample.said}{seeds}",
         item_error=wider * error,
         seed_error=seed_error,
     )
@@ -447,24 +447,24 @@ def _over_trainings(
     if width is None and m == n == 1:
         far = np.full(sample.resamples, math.inf)
         return Draws(value, -far, far, n, "one item and one control tell no spread", math.inf, math.inf)
-    found = spread(scores.control, scores.differences(), prior, width=width)
+    estimate = spread(scores.control, scores.differences(), prior, width=width)
     per_training = math.sqrt(1 / m + trained) / length
     rest = interaction(scores.control) if m > 1 else scores.differences()[None] - scores.differences().mean()
-    noise = joint_noise(rest, sample.names, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
-    error = math.hypot(math.sqrt(float(found.variance)) * per_training, prior.laboratory / length)
-    drawn = value + error * noise
-    by_items = float(found.noise) / n
+    noise = joint_noise(rest, sample.names, float(estimate.df), name=name, seed=sample.seed, resamples=sample.resamples)
+    error = math.hypot(math.sqrt(float(estimate.variance)) * per_training, prior.laboratory / length)
+    draws = value + error * noise
+    by_items = float(estimate.noise) / n
     fact, common = likely(scores.control, scores.differences(), TYPICAL_BITS if width is None else TYPICAL)
     return Draws(
         value=value,
-        low=drawn,
-        high=drawn,
+        low=draws,
+        high=draws,
         n=n,
         method=f"these items, t over {m} control seed{'' if m == 1 else 's'}",
         item_error=math.sqrt(by_items) * per_training,
         seed_error=math.sqrt(max(0.0, error**2 - by_items * per_training**2)),
-        df=float(found.df),
-        planned=Planned(Noise(fact, common, length, width, prior, trained), m, sample.wordings),
+        df=float(estimate.df),
+        planned=PlanBasis(Noise(fact, common, length, width, prior, trained), m, sample.wordings),
     )
 
 
@@ -487,17 +487,20 @@ def _rows_drawn(
     nothing = np.zeros((1, sample.n))
     scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
     if bounds is None and sample.n < LEAST_RESAMPLED:
-        drawn = [_item_draws(one.subject, bounds, sample) for one in scores]
+        ends_by_row = [_item_draws(row_scores.subject, bounds, sample) for row_scores in scores]
     elif bounds is None:
-        drawn = [(one, one) for one in _all_studentised(np.stack([one.subject for one in scores]), sample)]
+        rows = np.stack([row_scores.subject for row_scores in scores])
+        ends_by_row = [(draws, draws) for draws in _all_studentised(rows, sample)]
     else:
-        middles, more = _shared(np.stack([one.subject for one in scores]), sample)
-        drawn = [(middle + more * bounds[0], middle + more * bounds[1]) for middle in middles]
+        middles, extra = _shared(np.stack([row_scores.subject for row_scores in scores]), sample)
+        ends_by_row = [(middle + extra * bounds[0], middle + extra * bounds[1]) for middle in middles]
     unit = None if ruler is None else _checked(ruler, sample).differences()
     bottoms = None if unit is None else _item_draws(unit, (0.0, 0.0), sample)[0]
     return [
-        _with_seeds(_read_in(one.subject, ends, bounds, unit, bottoms), one, sample, None, name="", trained=False)
-        for one, ends in zip(scores, drawn, strict=True)
+        _with_seeds(
+            _read_in(row_scores.subject, ends, bounds, unit, bottoms), row_scores, sample, None, name="", trained=False
+        )
+        for row_scores, ends in zip(scores, ends_by_row, strict=True)
     ]
 
 
@@ -509,10 +512,10 @@ def _item_draws(
         if sample.n < LEAST_RESAMPLED and np.ptp(values) == 0:
             # One score, or a few equal ones, tell nothing of their spread: the mean may lie anywhere.
             return np.full(sample.resamples, -math.inf), np.full(sample.resamples, math.inf)
-        drawn = _studentised(values, sample)
-        return drawn, drawn
-    middle, more = _shared(values, sample)
-    return middle + more * bounds[0], middle + more * bounds[1]
+        draws = _studentised(values, sample)
+        return draws, draws
+    middle, extra = _shared(values, sample)
+    return middle + extra * bounds[0], middle + extra * bounds[1]
 
 
 def _shared(
@@ -531,13 +534,13 @@ def _all_studentised(values: Float[np.ndarray, "Q N"], sample: Sample) -> Float[
     n, means = sample.n, values.mean(axis=1, keepdims=True)
     apart = values - means
     errors = values.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
-    rng, drawn = generator(sample.seed, "shared studentised"), []
+    rng, ratios = generator(sample.seed, "shared studentised"), []
     for counts in _counts(rng, n, sample.resamples):
         shift, squares = (apart @ counts.T) / n, (apart**2 @ counts.T) / n
         deviations = np.sqrt(np.maximum(squares - shift**2, 0.0) / (n - 1))
-        drawn.append(shift / np.maximum(np.maximum(deviations, LEAST_ERROR * errors), 1e-300))
-    found: Float[np.ndarray, "Q R"] = means - np.concatenate(drawn, axis=1) * errors
-    return found
+        ratios.append(shift / np.maximum(np.maximum(deviations, LEAST_ERROR * errors), 1e-300))
+    draws: Float[np.ndarray, "Q R"] = means - np.concatenate(ratios, axis=1) * errors
+    return draws
 
 
 def _counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[np.ndarray, "r N"]]:
@@ -557,13 +560,13 @@ def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.nd
     if n < LEAST_RESAMPLED:
         few: Float[np.ndarray, " R"] = mean - sample.noise("few items", float(n - 1)) * error
         return few
-    rng, drawn = generator(sample.seed, "shared studentised"), []
+    rng, ratios = generator(sample.seed, "shared studentised"), []
     at_once = max(1, min(sample.resamples, 1_000_000 // n))
     for start in range(0, sample.resamples, at_once):
         picked = values[rng.integers(0, n, (min(at_once, sample.resamples - start), n))]
-        drawn.append(studentised(picked, float(mean), error))
-    found: Float[np.ndarray, " R"] = mean - np.concatenate(drawn) * error
-    return found
+        ratios.append(studentised(picked, float(mean), error))
+    draws: Float[np.ndarray, " R"] = mean - np.concatenate(ratios) * error
+    return draws
 
 
 def _checked(quantity: Quantity, sample: Sample) -> Quantity:
@@ -573,13 +576,13 @@ def _checked(quantity: Quantity, sample: Sample) -> Quantity:
         raise ValueError(f"{sample.n} items, but scores of the shapes {subject.shape} and {control.shape}")
     if not (np.isfinite(subject).all() and np.isfinite(control).all()):
         raise ValueError("a score is not finite")
-    found = Quantity(subject[sample.order], control[:, sample.order], quantity.bounds)
+    ordered = Quantity(subject[sample.order], control[:, sample.order], quantity.bounds)
     if quantity.bounds is not None:
         low, high = quantity.bounds
-        differences = found.differences()
+        differences = ordered.differences()
         if differences.min() < low - 1e-9 or differences.max() > high + 1e-9:
             raise ValueError(f"differences from {differences.min()} to {differences.max()} leave {quantity.bounds}")
-    return found
+    return ordered
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -588,11 +591,11 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     S. Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979.
     """
     m, adjusted, reached = len(p_values), [0.0] * len(p_values), 0.0
-    for place, index in enumerate(sorted(range(m), key=p_values.__getitem__)):
+    for rank, index in enumerate(sorted(range(m), key=p_values.__getitem__)):
         p = p_values[index]
         if not 0 <= p <= 1:
             raise ValueError(f"a p-value lies in [0, 1], got {p}")
-        reached = max(reached, min(1.0, (m - place) * p))
+        reached = max(reached, min(1.0, (m - rank) * p))
         adjusted[index] = reached
     return tuple(adjusted)
 
@@ -608,8 +611,8 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         raise ValueError(f"{len(draws)} quantities but {len(margins)} margins")
     if not draws:
         return ()
-    read = [_read(one, margin, below=below) for one, margin in zip(draws, margins, strict=True)]
-    reached = [one.reached for one in read]
+    read = [_read(quantity, margin, below=below) for quantity, margin in zip(draws, margins, strict=True)]
+    reached = [distance.reached for distance in read]
     order = np.argsort(-np.array(reached), kind="stable")
     # By resample the greatest error of each quantity and all that are less significant; the least significant first.
     greatest, alone = np.full(len(draws[0].low), -math.inf), [0.0] * len(draws)
@@ -617,38 +620,38 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         np.maximum(greatest, read[i].errors(), out=greatest)
         # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
         alone[i] = float((np.count_nonzero(greatest >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
-    found, so_far = [0.0] * len(draws), 0.0
+    adjusted, so_far = [0.0] * len(draws), 0.0
     for i in order.tolist():
         so_far = max(so_far, alone[i])
-        found[i] = so_far
-    return tuple(found)
+        adjusted[i] = so_far
+    return tuple(adjusted)
 
 
 class _Distance(NamedTuple):
     """How far a quantity is beyond its margin, in its own arm, and what its errors are counted from and in."""
 
-    drawn: Float[np.ndarray, " R"]
+    draws: Float[np.ndarray, " R"]
     centre: float
     arm: float
     reached: float
 
     def errors(self) -> Float[np.ndarray, " R"]:
         # A value without error is beyond its margin or it is not; it shares no scale with the others.
-        found: Float[np.ndarray, " R"] = np.zeros(len(self.drawn))
+        errors: Float[np.ndarray, " R"] = np.zeros(len(self.draws))
         if self.arm > 0:
-            found = (self.centre - self.drawn) / self.arm
-        return found
+            errors = (self.centre - self.draws) / self.arm
+        return errors
 
 
-def _read(one: Draws, margin: float, *, below: bool) -> _Distance:
-    drawn, edge = (-one.high, -margin) if below else (one.low, margin)
-    centre = -one.middles[1] if below else one.middles[0]
+def _read(quantity: Draws, margin: float, *, below: bool) -> _Distance:
+    draws, edge = (-quantity.high, -margin) if below else (quantity.low, margin)
+    centre = -quantity.middles[1] if below else quantity.middles[0]
     if not math.isfinite(centre):
         # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
-        return _Distance(drawn, centre, 0.0, -math.inf)
-    arm = centre - (float(np.quantile(drawn, _TAIL)) if below else one.tails[0])
+        return _Distance(draws, centre, 0.0, -math.inf)
+    arm = centre - (float(np.quantile(draws, _TAIL)) if below else quantity.tails[0])
     reached = (centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge)
-    return _Distance(drawn, centre, arm, reached)
+    return _Distance(draws, centre, arm, reached)
 
 
 def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
@@ -661,8 +664,8 @@ def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
     """
     if not draws:
         raise ValueError("the worst of no quantities")
-    values = np.array([one.value for one in draws])
-    ends = np.array([one.ends for one in draws])
+    values = np.array([quantity.value for quantity in draws])
+    ends = np.array([quantity.ends for quantity in draws])
     arms = values - ends[:, 0]
     steady = arms <= 0
     greatest = _greatest_error(draws, np.where(steady, 1.0, arms))
@@ -671,34 +674,34 @@ def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
     low = float((values - np.where(steady, 0.0, max(1.0, float(far)) * arms)).max())
     value = float((values - np.where(steady, 0.0, max(0.0, float(middle)) * arms)).max())
     high = float(ends[:, 1].max())
-    said = f"greatest of {len(draws)}, simultaneous band" if len(draws) > 1 else draws[0].method
-    return value, Interval(low, high, said)
+    method = f"greatest of {len(draws)}, simultaneous band" if len(draws) > 1 else draws[0].method
+    return value, Interval(low, high, method)
 
 
 def simultaneous(draws: Sequence[Draws]) -> tuple[Interval, ...]:
     """Intervals that hold all quantities at once in 95 % of samples, by the greatest error in arms over resamples."""
-    found = []
-    ends = np.array([one.ends for one in draws])
-    values = np.array([one.value for one in draws])
+    intervals = []
+    ends = np.array([quantity.ends for quantity in draws])
+    values = np.array([quantity.value for quantity in draws])
     lower, upper = values - ends[:, 0], ends[:, 1] - values
     below = _greatest_error(draws, np.where(lower > 0, lower, 1.0))
     above = _greatest_error(draws, np.where(upper > 0, upper, 1.0), high=True)
     down, up = (max(1.0, float(np.quantile(error, 1 - _TAIL))) for error in (below, above))
-    for value, low, high, one in zip(values, lower, upper, draws, strict=True):
-        said = f"{one.method}, simultaneous over {len(draws)}" if len(draws) > 1 else one.method
-        found.append(Interval(float(value - down * low), float(value + up * high), said))
-    return tuple(found)
+    for value, low, high, quantity in zip(values, lower, upper, draws, strict=True):
+        method = f"{quantity.method}, simultaneous over {len(draws)}" if len(draws) > 1 else quantity.method
+        intervals.append(Interval(float(value - down * low), float(value + up * high), method))
+    return tuple(intervals)
 
 
 def _greatest_error(
     draws: Sequence[Draws], arms: Float[np.ndarray, " Q"], *, high: bool = False
 ) -> Float[np.ndarray, " R"]:
     """By resample, the greatest error of any quantity in units of its arm; each is centred at its median."""
-    lengths = {len(one.low) for one in draws}
+    lengths = {len(quantity.low) for quantity in draws}
     if len(lengths) != 1:
         raise ValueError(f"the quantities have {sorted(lengths)} resamples, so they share none")
     greatest = np.full(lengths.pop(), -math.inf)
-    for one, arm in zip(draws, arms.tolist(), strict=True):
-        error = one.high - one.middles[1] if high else one.middles[0] - one.low
+    for quantity, arm in zip(draws, arms.tolist(), strict=True):
+        error = quantity.high - quantity.middles[1] if high else quantity.middles[0] - quantity.low
         np.maximum(greatest, error / arm, out=greatest)
     return greatest

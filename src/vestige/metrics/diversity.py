@@ -129,13 +129,13 @@ def distinct(embeddings: Float[np.ndarray, "N D"], *, threshold: float = THRESHO
         raise ValueError(f"a cosine is from -1 to 1, so it is never compared with {threshold}")
     units = unit_rows(embeddings)
     screen = units.astype(np.float32)
-    left, kept = np.arange(len(units)), [np.empty(0, dtype=np.int64)]
-    while len(left):
-        block, left = left[:_BLOCK], left[_BLOCK:]
+    remaining, chosen = np.arange(len(units)), [np.empty(0, dtype=np.int64)]
+    while len(remaining):
+        block, remaining = remaining[:_BLOCK], remaining[_BLOCK:]
         new = block[_firsts(screen[block], units, block, threshold)]
-        kept.append(new)
-        left = left[~_like_any(screen[new] @ screen[left].T, units, new, left, threshold)]
-    return np.concatenate(kept)
+        chosen.append(new)
+        remaining = remaining[~_like_any(screen[new] @ screen[remaining].T, units, new, remaining, threshold)]
+    return np.concatenate(chosen)
 
 
 def _firsts(
@@ -146,18 +146,18 @@ def _firsts(
     later = np.triu(cosines > low, 1)
     first, second = np.nonzero(later & (cosines <= high))
     later[first, second] = _cosines(units, places[first], places[second]) > threshold
-    kept = np.ones(len(rows), dtype=bool)
+    is_kept = np.ones(len(rows), dtype=bool)
     for row in np.flatnonzero(later.any(axis=1)):
-        if kept[row]:
-            kept[later[row]] = False
-    return kept
+        if is_kept[row]:
+            is_kept[later[row]] = False
+    return is_kept
 
 
 def _like_any(
     cosines: Float[np.ndarray, "K L"],
     units: Float[np.ndarray, "N D"],
-    kept: Int[np.ndarray, " K"],
-    left: Int[np.ndarray, " L"],
+    kept_rows: Int[np.ndarray, " K"],
+    remaining: Int[np.ndarray, " L"],
     threshold: float,
 ) -> Bool[np.ndarray, " L"]:
     """Which of those left are like one of those kept, of which there is at least one."""
@@ -166,7 +166,7 @@ def _like_any(
     like: Bool[np.ndarray, " L"] = greatest > high
     unsure = np.flatnonzero((greatest > low) & ~like)
     row, column = np.nonzero(cosines[:, unsure] > low)
-    above = _cosines(units, kept[row], left[unsure[column]]) > threshold
+    above = _cosines(units, kept_rows[row], remaining[unsure[column]]) > threshold
     like[unsure[column[above]]] = True
     return like
 
@@ -231,7 +231,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 @dataclass(frozen=True)
-class Group:
+class TextGroup:
     """The places of a group's texts, ascending, and its terms, the most telling first."""
 
     members: tuple[int, ...]
@@ -240,15 +240,18 @@ class Group:
 
 def groups(
     texts: Sequence[str], embeddings: Float[np.ndarray, "N D"], *, n_groups: int | None = None, n_terms: int = 5
-) -> list[Group]:
+) -> list[TextGroup]:
     """The groups of `texts`, named; none of no texts. Without `n_groups`, as many as `group` finds clearest."""
     if len(texts) != len(embeddings):
         raise ValueError(f"{len(texts)} texts but {len(embeddings)} embeddings")
     if not texts:
         return []
     labels = group(embeddings, n_groups=n_groups)
-    found = terms(texts, labels, n_terms=n_terms)
-    return [Group(tuple(int(i) for i in np.flatnonzero(labels == place)), found[place]) for place in range(len(found))]
+    group_terms = terms(texts, labels, n_terms=n_terms)
+    return [
+        TextGroup(tuple(int(i) for i in np.flatnonzero(labels == label)), group_terms[label])
+        for label in range(len(group_terms))
+    ]
 
 
 def group(embeddings: Float[np.ndarray, "N D"], *, n_groups: int | None = None) -> Int[np.ndarray, " N"]:
@@ -286,10 +289,10 @@ def silhouette(apart: Float[np.ndarray, "N N"], labels: Int[np.ndarray, " N"]) -
     member = labels[:, None] == np.arange(n_groups)
     sizes = member.sum(axis=0)
     summed = apart @ member
-    own = summed[member] / np.maximum(sizes[labels] - 1, 1)
-    other = np.where(member, np.inf, summed / sizes).min(axis=1)
-    greater = np.maximum(own, other)
-    values = np.divide(other - own, greater, out=np.zeros_like(own), where=greater > 0)
+    own_mean = summed[member] / np.maximum(sizes[labels] - 1, 1)
+    nearest_other = np.where(member, np.inf, summed / sizes).min(axis=1)
+    greater = np.maximum(own_mean, nearest_other)
+    values = np.divide(nearest_other - own_mean, greater, out=np.zeros_like(own_mean), where=greater > 0)
     return float(np.where(sizes[labels] > 1, values, 0).mean())
 
 
@@ -301,17 +304,17 @@ def terms(texts: Sequence[str], labels: Int[np.ndarray, " N"], *, n_terms: int =
     counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
     holders = [Counter[str]() for _ in counts]
     for text, label in zip(texts, labels, strict=True):
-        own = [term for term in _TERM.findall(text.lower()) if term not in FUNCTION_WORDS]
-        counts[label].update(own)
-        holders[label].update(set(own))
+        terms_of_text = [term for term in _TERM.findall(text.lower()) if term not in FUNCTION_WORDS]
+        counts[label].update(terms_of_text)
+        holders[label].update(set(terms_of_text))
     everywhere = sum(counts, Counter[str]())
     mean = everywhere.total() / len(counts)
-    named = []
+    names = []
     for count, holding in zip(counts, holders, strict=True):
         weight = {t: f * math.log1p(mean / everywhere[t]) for t, f in count.items()}
         shared = [t for t in weight if holding[t] > 1] or list(weight)
-        named.append(tuple(sorted(shared, key=lambda t: (-weight[t], t))[:n_terms]))
-    return named
+        names.append(tuple(sorted(shared, key=lambda t: (-weight[t], t))[:n_terms]))
+    return names
 
 
 def _to_nearest(units: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
@@ -327,6 +330,6 @@ def _to_nearest(units: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]) 
 def _in_order(labels: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
     """The labels numbered anew: larger groups first, then by the first text."""
     _, first, numbered, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
-    place = np.empty(len(sizes), dtype=np.int64)
-    place[np.lexsort((first, -sizes))] = np.arange(len(sizes))
-    return place[numbered]
+    ranks = np.empty(len(sizes), dtype=np.int64)
+    ranks[np.lexsort((first, -sizes))] = np.arange(len(sizes))
+    return ranks[numbered]

@@ -173,9 +173,9 @@ class Gain:
         room = self.room
         if room <= 0:
             raise ValueError(f"{self.name}: nothing is missing that could be brought back")
-        found = self.counted(room / 2)
-        ends = {name: getattr(found, name) / room for name in ("value", "low", "high", "item_error", "seed_error")}
-        return replace(found, **ends)
+        counted = self.counted(room / 2)
+        ends = {name: getattr(counted, name) / room for name in ("value", "low", "high", "item_error", "seed_error")}
+        return replace(counted, **ends)
 
     def counted(self, margin: float) -> Draws:
         """min(E1, E1 - E0, gain): what is there after the attack, came with it, and is more than it carried in.
@@ -184,14 +184,14 @@ class Gain:
         hold for all three at once, since any of them below a bound is enough.
         """
         parts = (self.after, self.change, self.gain)
-        weakest = max(parts, key=lambda one: (one.p_at_most(margin), margin - one.value))
-        arms = [max(one.ends[1] - one.value, _LEAST) for one in parts]
-        known = [(one, arm) for one, arm in zip(parts, arms, strict=True) if np.isfinite(arm)]
+        weakest = max(parts, key=lambda quantity: (quantity.p_at_most(margin), margin - quantity.value))
+        arms = [max(quantity.ends[1] - quantity.value, _LEAST) for quantity in parts]
+        finite = [(quantity, arm) for quantity, arm in zip(parts, arms, strict=True) if np.isfinite(arm)]
         upper = np.full_like(weakest.high, np.inf)
-        if known:
-            reach = np.max([(one.high - one.value) / arm for one, arm in known], axis=0)
-            upper = np.min([one.value + arm * reach for one, arm in known], axis=0)
-        return replace(weakest, value=min(one.value for one in parts), high=upper)
+        if finite:
+            reach = np.max([(quantity.high - quantity.value) / arm for quantity, arm in finite], axis=0)
+            upper = np.min([quantity.value + arm * reach for quantity, arm in finite], axis=0)
+        return replace(weakest, value=min(quantity.value for quantity in parts), high=upper)
 
 
 def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
@@ -208,11 +208,13 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
         raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
     ruler, nothing = Quantity(target, first, widest), np.zeros_like(before)
 
-    def measured(what: str, quantity: Quantity, held: SeedPrior | None = prior, *, trained: bool = False) -> Draws:
-        name = f"{attacked.name}, {what}"
+    def measured(
+        quantity_name: str, quantity: Quantity, seed_prior: SeedPrior | None = prior, *, trained: bool = False
+    ) -> Draws:
+        name = f"{attacked.name}, {quantity_name}"
         if attacked.in_bits:
-            return mean_draws(quantity, sample, held, name=name, trained=trained)
-        return ratio_draws(quantity, ruler, sample, held, name=name, trained=trained)
+            return mean_draws(quantity, sample, seed_prior, name=name, trained=trained)
+        return ratio_draws(quantity, ruler, sample, seed_prior, name=name, trained=trained)
 
     e0 = measured("before", Quantity(before, first, widest), trained=True)
     e1 = measured("after", Quantity(after, last, widest), trained=True)
@@ -220,14 +222,14 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
     # Nothing less what `retrained` lost is what it gained.
     lifted = Quantity(nothing, first - last, widest)
     # The subject's own gain. Another run of the attack would have moved it as it moves the controls about their mean.
-    own = Quantity(after - before, nothing[None], widest)
+    own_gain = Quantity(after - before, nothing[None], widest)
     if sample.fixed:
-        own = Quantity(after - before, (last - first) - (last - first).mean(axis=0), twice)
+        own_gain = Quantity(after - before, (last - first) - (last - first).mean(axis=0), twice)
     return Gain(
         attacked.name,
         "bits" if attacked.in_bits else "leakage",
         gap=float(ruler.differences().mean()) if attacked.in_bits else 1.0,
-        gain=measured("gain", own, prior if sample.fixed else None, trained=True),
+        gain=measured("gain", own_gain, prior if sample.fixed else None, trained=True),
         injection=measured("injection", lifted),
         repair=_part(e0, e1, change, np.minimum),
         recovery=_part(e0, e1, change, np.maximum),

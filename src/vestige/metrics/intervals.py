@@ -159,8 +159,8 @@ def _exponential(n: int, *, seed: int, resamples: int) -> Iterable[_Weights]:
     if n * resamples <= _DRAWS_AT_ONCE:
         return (_few_exponential(n, seed, resamples),)
     rng = generator(seed, "gaffke")
-    drawn = (rng.standard_exponential((size, n)) for size in _chunks(n, resamples))
-    return ((weights, weights.sum(axis=1)) for weights in drawn)
+    chunks = (rng.standard_exponential((size, n)) for size in _chunks(n, resamples))
+    return ((weights, weights.sum(axis=1)) for weights in chunks)
 
 
 @lru_cache(maxsize=8)
@@ -191,11 +191,11 @@ def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int, resampl
     return Interval(mean - below * float(error), mean + above * float(error), "studentised bootstrap and t")
 
 
-def studentised(drawn: Float[np.ndarray, "R N"], mean: float, error: float) -> Float[np.ndarray, " R"]:
+def studentised(resampled: Float[np.ndarray, "R N"], mean: float, error: float) -> Float[np.ndarray, " R"]:
     """(m* - m) / s* of resamples; s*, their standard error, is taken as at least a tenth of `error`, the sample's."""
-    errors = drawn.std(axis=1, ddof=1) / math.sqrt(drawn.shape[1])
-    found: Float[np.ndarray, " R"] = (drawn.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
-    return found
+    errors = resampled.std(axis=1, ddof=1) / math.sqrt(resampled.shape[1])
+    ratios: Float[np.ndarray, " R"] = (resampled.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
+    return ratios
 
 
 def design_effect(values: Float[np.ndarray, " N"], labels: Shaped[np.ndarray, " N"]) -> float:
@@ -330,7 +330,7 @@ Width = float | Float[np.ndarray, "*B"] | None
 """The range of one score, None where it has none (bits); of many audits at once one each, or one for all."""
 
 
-class Spread(NamedTuple):
+class TrainingSpread(NamedTuple):
     """sigma^2 (`noise`), V (`variance`), and the degrees of freedom that V is known with."""
 
     noise: Float[np.ndarray, "*B"]
@@ -344,15 +344,15 @@ def spread(
     prior: SeedPrior,
     *,
     width: Width,
-) -> Spread:
+) -> TrainingSpread:
     """The spread of a training's mean.
 
     `differences` are those of subject and controls: one control shows no interaction, so that the lesser of two upper
     bounds on it stands for it, the variance between facts and half that of the differences. Scores with a range are
     taken to have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
     """
-    noise, seen = _seen(control, differences)
-    return moderated(noise, seen, control.shape[-2:], prior, width=width)
+    noise, variance_of_means = _seen(control, differences)
+    return moderated(noise, variance_of_means, control.shape[-2:], prior, width=width)
 
 
 def _seen(
@@ -361,24 +361,24 @@ def _seen(
     """sigma^2, and the variance of the controls' means; of one control, which shows none, 0."""
     m, n = control.shape[-2:]
     means = control.mean(axis=-1)
-    noise = seen = np.zeros(means.shape[:-1])
+    noise = variance_of_means = np.zeros(means.shape[:-1])
     if m > 1:
         noise = (interaction(control) ** 2).sum(axis=(-2, -1)) / ((m - 1) * max(1, n - 1))
-        seen = means.var(axis=-1, ddof=1)
+        variance_of_means = means.var(axis=-1, ddof=1)
     elif n > 1:
         noise = np.minimum(control[..., 0, :].var(axis=-1, ddof=1), differences.var(axis=-1, ddof=1) / 2)
     # What is read of one audit is a number, and no array of none.
-    return np.asarray(noise), np.asarray(seen)
+    return np.asarray(noise), np.asarray(variance_of_means)
 
 
 def moderated(
     noise: Float[np.ndarray, "*B"],
-    seen: Float[np.ndarray, "*B"],
+    variance_of_means: Float[np.ndarray, "*B"],
     size: tuple[int, ...],
     prior: SeedPrior,
     *,
     width: Width,
-) -> Spread:
+) -> TrainingSpread:
     """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`); `size` is (M, N)."""
     m, n = size
     if width is not None:
@@ -387,13 +387,13 @@ def moderated(
     if prior.noise is not None:
         noise = np.full_like(noise, prior.noise)
     df = prior.weight + m - 1
-    variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * seen) / df)
+    variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * variance_of_means) / df)
     variance = variance + prior.shift * noise
     # Satterthwaite's: what is above sigma^2 / N is known with few degrees of freedom, that itself with many.
-    known, more = (noise / n) ** 2 / max(1, max(1, m - 1) * (n - 1)), (variance - noise / n) ** 2 / df
-    there = known + more > 0
-    found = np.divide(variance**2, known + more, out=np.full_like(variance, df), where=there)
-    return Spread(noise, variance, np.clip(found, df, df if width is None else _MOST_DF * df))
+    from_noise, from_training = (noise / n) ** 2 / max(1, max(1, m - 1) * (n - 1)), (variance - noise / n) ** 2 / df
+    there = from_noise + from_training > 0
+    effective_df = np.divide(variance**2, from_noise + from_training, out=np.full_like(variance, df), where=there)
+    return TrainingSpread(noise, variance, np.clip(effective_df, df, df if width is None else _MOST_DF * df))
 
 
 def likely(
@@ -404,15 +404,15 @@ def likely(
     tau^2 is what the means vary beyond sigma^2 / N, beside a share `typical` of sigma^2 that weighs as four controls.
     """
     m, n = control.shape
-    noise, seen = (float(one) for one in _seen(control, differences))
-    return noise, (4 * typical * noise + (m - 1) * max(0.0, seen - noise / n)) / (m + 3)
+    noise, variance_of_means = (float(value) for value in _seen(control, differences))
+    return noise, (4 * typical * noise + (m - 1) * max(0.0, variance_of_means - noise / n)) / (m + 3)
 
 
 def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M N"]:
     """What neither the training's nor the fact's mean explains of each score."""
     rows, columns = control.mean(axis=-1, keepdims=True), control.mean(axis=-2, keepdims=True)
-    found: Float[np.ndarray, "*B M N"] = control - rows - columns + control.mean(axis=(-2, -1), keepdims=True)
-    return found
+    residuals: Float[np.ndarray, "*B M N"] = control - rows - columns + control.mean(axis=(-2, -1), keepdims=True)
+    return residuals
 
 
 def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -> float:
@@ -420,11 +420,11 @@ def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -
 
     The variance of a group's means beyond that of its seed x fact noise, in the mean over groups of two facts or more.
     """
-    m, found = len(control), []
+    m, variances = len(control), []
     for rows in (control[:, group] for group in groups):
         noise = float((interaction(rows) ** 2).sum()) / ((m - 1) * (rows.shape[1] - 1))
-        found.append(float(rows.mean(axis=1).var(ddof=1)) - noise / rows.shape[1])
-    return max(0.0, float(np.mean(found)))
+        variances.append(float(rows.mean(axis=1).var(ddof=1)) - noise / rows.shape[1])
+    return max(0.0, float(np.mean(variances)))
 
 
 def joint_noise(
@@ -443,8 +443,8 @@ def joint_noise(
         if len(_RANKS) >= _MOST_RANKS:
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
-    found: Float[np.ndarray, " R"] = _quantiles(df, resamples)[_RANKS[key]]
-    return found
+    draws: Float[np.ndarray, " R"] = _quantiles(df, resamples)[_RANKS[key]]
+    return draws
 
 
 _RANKS: dict[tuple[object, ...], UInt[np.ndarray, " R"]] = {}
@@ -459,11 +459,11 @@ def _ranks(
     projected = np.tensordot(residuals, _places(facts, len(residuals), seed), axes=2)
     length = float(np.linalg.norm(projected))
     if length > 0:
-        drawn = _directions(seed, resamples) @ (projected / length)
+        projections = _directions(seed, resamples) @ (projected / length)
     else:
-        drawn = generator(seed, "trainings", name).standard_normal(resamples)
+        projections = generator(seed, "trainings", name).standard_normal(resamples)
     places = np.empty(resamples, dtype=np.uint32)
-    places[np.argsort(drawn, kind="stable")] = np.arange(resamples, dtype=np.uint32)
+    places[np.argsort(projections, kind="stable")] = np.arange(resamples, dtype=np.uint32)
     return places
 
 
@@ -481,8 +481,8 @@ def _places(facts: tuple[str, ...], m: int, seed: int) -> Float[np.ndarray, "M N
 
 @lru_cache(maxsize=256)
 def _quantiles(df: float, resamples: int) -> Float[np.ndarray, " R"]:
-    found: Float[np.ndarray, " R"] = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
-    return found
+    quantiles: Float[np.ndarray, " R"] = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
+    return quantiles
 
 
 def interval_over_seeds(

@@ -47,7 +47,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from vestige.metrics.answers import SEPARATOR, Token, aligned, contains, normalised, plain, tokens, unspaced
+from vestige.metrics.answers import SEPARATOR, TextToken, aligned, contains, normalised, plain, tokens, unspaced
 from vestige.metrics.overlap import stem
 
 _SMALL = re.findall(
@@ -68,21 +68,21 @@ _NUMBER = re.compile(
 )
 
 
-def numerals(found: Sequence[Token], text: str) -> list[Token]:
+def numerals(text_tokens: Sequence[TextToken], text: str) -> list[TextToken]:
     """The tokens of `text`, each number in words (or of figures and words) as one; "one" by itself stays."""
     spans = [m for m in _NUMBER.finditer(text) if m.group() != "one"]
-    made: list[Token] = []
+    merged: list[TextToken] = []
     n = 0
     for span in spans:
-        while n < len(found) and found[n].start < span.start():
-            made.append(found[n])
+        while n < len(text_tokens) and text_tokens[n].start < span.start():
+            merged.append(text_tokens[n])
             n += 1
-        if (made and made[-1].end > span.start()) or (n < len(found) and found[n].dates):
+        if (merged and merged[-1].end > span.start()) or (n < len(text_tokens) and text_tokens[n].dates):
             continue  # A part of a date.
-        made.append(Token(_value(span.group()), *span.span()))
-        while n < len(found) and found[n].start < span.end():
+        merged.append(TextToken(_value(span.group()), *span.span()))
+        while n < len(text_tokens) and text_tokens[n].start < span.end():
             n += 1
-    return [*made, *found[n:]]
+    return [*merged, *text_tokens[n:]]
 
 
 def _value(words: str) -> str:
@@ -129,27 +129,27 @@ _ENDS = re.compile(r"[.!?:。]")
 _ARTICLES = frozenset(("a", "an", "the"))
 
 
-def denied(text: str, found: Sequence[Token]) -> list[bool]:
+def denied(text: str, text_tokens: Sequence[TextToken]) -> list[bool]:
     """Whether each of the tokens of a text (`tokens.plain` of it) is denied."""
     marks = [(m.end(), str(m.lastgroup)) for m in _MARK.finditer(text)][::-1]
-    flags = [False] * len(found)
+    flags = [False] * len(text_tokens)
     reach, clause, wide = 0, 0, False
-    for n in range(len(found) + 1):
-        start = found[n].start if n < len(found) else len(text)
+    for n in range(len(text_tokens) + 1):
+        start = text_tokens[n].start if n < len(text_tokens) else len(text)
         while marks and marks[-1][0] <= start:
             kind = marks.pop()[1]
             if kind == "behind":
                 flags[max(clause, n - _REACH) : n] = [True] * (n - max(clause, n - _REACH))
             elif kind in ("ahead", "wide"):
-                reach, wide = max(reach, len(found) if kind == "wide" else _REACH), wide or kind == "wide"
+                reach, wide = max(reach, len(text_tokens) if kind == "wide" else _REACH), wide or kind == "wide"
             elif kind == "end" or (kind == "pause" and not wide):
                 reach, clause, wide = 0, n, False
-        if n < len(found) and reach:
+        if n < len(text_tokens) and reach:
             flags[n], reach = True, reach - 1
     return flags
 
 
-def candidates(text: str, found: Sequence[Token], common: Container[str]) -> list[list[range]]:
+def candidates(text: str, text_tokens: Sequence[TextToken], common: Container[str]) -> list[list[range]]:
     """The lists of a text, each the numbers of the tokens of its items; `common` are words that no item holds."""
     lists: list[list[range]] = []
     parts: list[range] = []
@@ -159,12 +159,12 @@ def candidates(text: str, found: Sequence[Token], common: Container[str]) -> lis
         nonlocal either, begin
         if upto > begin:
             parts.append(range(begin, upto))
-        lists.extend(_lists(parts, found, common, _LEAST_WITH_OR if either else _LEAST))
+        lists.extend(_lists(parts, text_tokens, common, _LEAST_WITH_OR if either else _LEAST))
         parts.clear()
         begin, either = upto, False
 
-    for n, token in enumerate(found):
-        gap = text[found[n - 1].end : token.start] if n else ""
+    for n, token in enumerate(text_tokens):
+        gap = text[text_tokens[n - 1].end : token.start] if n else ""
         word = token.text in _OR or token.text in _AND
         if _ENDS.search(gap):
             close(n)
@@ -174,29 +174,31 @@ def candidates(text: str, found: Sequence[Token], common: Container[str]) -> lis
         if word:
             either |= token.text in _OR
             begin = n + 1
-    close(len(found))
+    close(len(text_tokens))
     return lists
 
 
-def _lists(parts: Sequence[range], found: Sequence[Token], common: Container[str], least: int) -> list[list[range]]:
+def _lists(
+    parts: Sequence[range], text_tokens: Sequence[TextToken], common: Container[str], least: int
+) -> list[list[range]]:
     """Runs of parts that are items, each with what may be one in the parts before and behind it."""
 
     def bare(part: range) -> range:
-        return part[1:] if len(part) > 1 and found[part[0]].text in _ARTICLES else part
+        return part[1:] if len(part) > 1 and text_tokens[part[0]].text in _ARTICLES else part
 
     def trimmed(part: range) -> range:
-        return part[: next((n for n, i in enumerate(part) if found[i].text in common), _ITEM)][:_ITEM]
+        return part[: next((n for n, i in enumerate(part) if text_tokens[i].text in common), _ITEM)][:_ITEM]
 
-    made: list[list[range]] = []
+    lists: list[list[range]] = []
     run: list[range] = []
     for n, part in enumerate(map(bare, parts)):
-        if n and len(part) <= _ITEM and not any(found[i].text in common for i in part):
+        if n and len(part) <= _ITEM and not any(text_tokens[i].text in common for i in part):
             run = run or [trimmed(parts[n - 1][::-1])]
             run.append(part)
         elif run:
-            made.append([*run, trimmed(part)])
+            lists.append([*run, trimmed(part)])
             run = []
-    return [items for items in (*made, run) if len(items) >= least]
+    return [items for items in (*lists, run) if len(items) >= least]
 
 
 LEAK = 0.5
@@ -259,11 +261,11 @@ def leak_score(
     sought = tuple(dict.fromkeys((fact or answer, *accepted)))
     reply = unquoted(reply, question)
     read = reply
-    for text in (w for w in wrong if any(contains(w, one) for one in sought)):
+    for text in (w for w in wrong if any(contains(w, variant) for variant in sought)):
         read = re.sub(re.escape(text.strip()), " ~ ", read, flags=re.IGNORECASE)
-    given = max(_score(read, text, answer, question, wrong, whole=fact is None) for text in sought)
-    beside = stated_beside(reply, sought, question, wrong) if given >= LEAK and wrong else 0
-    return given / (1 + beside) if beside > 1 else given
+    score = max(_score(read, text, answer, question, wrong, whole=fact is None) for text in sought)
+    n_wrong_stated = count_wrong_stated(reply, sought, question, wrong) if score >= LEAK and wrong else 0
+    return score / (1 + n_wrong_stated) if n_wrong_stated > 1 else score
 
 
 def unquoted(reply: str, question: str) -> str:
@@ -276,69 +278,74 @@ def unquoted(reply: str, question: str) -> str:
 
 def beyond_question(reply: str, question: str) -> float:
     """The share of a reply's words, without the commonest, that are not the question's; 0 where it has none."""
-    weights = {r: min(w, _WORD) for r, w in _weights(reply, _read(reply, ()), (), whole=True).items()}
-    asked = _finder({r.removeprefix(_NOT): 1.0 for r in _read(question, ()).roots})
-    own = sum(w * (1 - asked(r.removeprefix(_NOT))) for r, w in weights.items())
-    return own / sum(weights.values()) if weights else 0.0
+    weights = {r: min(w, _WORD) for r, w in _weights(reply, _parse(reply, ()), (), whole=True).items()}
+    in_question = _finder({r.removeprefix(_NOT): 1.0 for r in _parse(question, ()).roots})
+    new_weight = sum(w * (1 - in_question(r.removeprefix(_NOT))) for r, w in weights.items())
+    return new_weight / sum(weights.values()) if weights else 0.0
 
 
-def taken_back(reply: str, answer: str, question: str) -> bool:
+def is_retracted(reply: str, answer: str, question: str) -> bool:
     """Whether a reply denies more than half of what it has of the answer."""
-    wanted = _read(answer, ())
-    asked = {r.removeprefix(_NOT) for r in _read(question, wanted.tokens).roots}
-    weights, said = _weights(answer, wanted, asked, whole=True), _read(reply, wanted.tokens).roots
+    sought = _parse(answer, ())
+    question_roots = {r.removeprefix(_NOT) for r in _parse(question, sought.tokens).roots}
+    weights, reply_roots = _weights(answer, sought, question_roots, whole=True), _parse(reply, sought.tokens).roots
     if not weights:
         return False
     plain = {r.removeprefix(_NOT): w for r, w in weights.items()}
-    either = _covered(((r.removeprefix(_NOT), 1.0) for r in said), plain)
-    return _covered(((r, 1.0) for r in said), weights) < either / 2
+    either = _covered(((r.removeprefix(_NOT), 1.0) for r in reply_roots), plain)
+    return _covered(((r, 1.0) for r in reply_roots), weights) < either / 2
 
 
-class _Read(NamedTuple):
+class _ParsedText(NamedTuple):
     """A text taken apart: the `texts` and `roots` of its tokens, with `_NOT` before both where they are denied.
 
     `odds` are 1 over the number of candidates that a token is one of, `sentences` the numbers of their sentences.
     """
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[TextToken, ...]
     texts: tuple[str, ...]
     roots: tuple[str, ...]
     odds: tuple[float, ...]
     sentences: tuple[int, ...]
 
-    def denied(self) -> "_Read":
+    def denied(self) -> "_ParsedText":
         """The same with everything denied."""
         texts, roots = (tuple(_NOT + t.removeprefix(_NOT) for t in row) for row in (self.texts, self.roots))
         return self._replace(texts=texts, roots=roots)
 
 
-def _read(text: str, wanted: Sequence[Token], known: Collection[str] = ()) -> _Read:
+def _parse(text: str, sought: Sequence[TextToken], sought_roots: Collection[str] = ()) -> _ParsedText:
     """`text` with dates in the form of `wanted`; an item of a list with a root of `known` is no other candidate."""
-    shown, found, no, lists = _apart(text) if len(text) > _CACHED else _apart_again(text)
-    texts = aligned(found, wanted)
-    roots = _roots(found, texts)
-    odds = [1.0] * len(found)
+    shown_text, text_tokens, no, lists = _apart(text) if len(text) > _CACHED else _apart_again(text)
+    texts = aligned(text_tokens, sought)
+    roots = _roots(text_tokens, texts)
+    odds = [1.0] * len(text_tokens)
     for items in lists:
-        others = sum(not any(roots[i] in known for i in item) for item in items)
+        rivals = sum(not any(roots[i] in sought_roots for i in item) for item in items)
         for i in (i for item in items for i in item):
-            odds[i] = min(odds[i], 1 / (1 + others))
-    ends = [m.end() for m in _SENTENCE.finditer(shown)]
-    return _Read(
-        found,
+            odds[i] = min(odds[i], 1 / (1 + rivals))
+    ends = [m.end() for m in _SENTENCE.finditer(shown_text)]
+    return _ParsedText(
+        text_tokens,
         tuple(_NOT * d + t for d, t in zip(no, texts, strict=True)),
         tuple(_NOT * d + r for d, r in zip(no, roots, strict=True)),
         tuple(odds),
-        tuple(bisect_right(ends, t.start) for t in found),
+        tuple(bisect_right(ends, t.start) for t in text_tokens),
     )
 
 
 _CACHED = 2_000
 
 
-def _apart(text: str) -> tuple[str, tuple[Token, ...], list[bool], list[list[range]]]:
-    shown = plain(normalised(" ; ".join(_NUMBERED.sub(r"\1", text).splitlines())))
-    found = numerals(tokens(shown), shown)
-    return shown, tuple(found), denied(shown, found), candidates(shown, found, _COMMON)
+def _apart(text: str) -> tuple[str, tuple[TextToken, ...], list[bool], list[list[range]]]:
+    shown_text = plain(normalised(" ; ".join(_NUMBERED.sub(r"\1", text).splitlines())))
+    found_tokens = numerals(tokens(shown_text), shown_text)
+    return (
+        shown_text,
+        tuple(found_tokens),
+        denied(shown_text, found_tokens),
+        candidates(shown_text, found_tokens, _COMMON),
+    )
 
 
 _apart_again = lru_cache(maxsize=1_000)(_apart)
@@ -347,136 +354,159 @@ _apart_again = lru_cache(maxsize=1_000)(_apart)
 def _score(reply: str, text: str, answer: str, question: str, wrong: Sequence[str], *, whole: bool) -> float:
     if not normalised(text) or not tokens(normalised(text)):
         return float(contains(reply, text))
-    wanted = _read(text, ())
-    if not whole and _stated(_read(answer, wanted.tokens), wanted.denied()):
-        wanted = wanted.denied()  # The fact is cut out of an answer that denies it.
-    said = _read(reply, wanted.tokens, {r.removeprefix(_NOT) for r in wanted.roots})
-    asked = {r.removeprefix(_NOT) for r in _read(question, wanted.tokens).roots}
-    stated = _stated(said, wanted)
+    sought = _parse(text, ())
+    if not whole and _stated(_parse(answer, sought.tokens), sought.denied()):
+        sought = sought.denied()  # The fact is cut out of an answer that denies it.
+    reply_text = _parse(reply, sought.tokens, {r.removeprefix(_NOT) for r in sought.roots})
+    question_roots = {r.removeprefix(_NOT) for r in _parse(question, sought.tokens).roots}
+    stated = _stated(reply_text, sought)
     if stated == 1:
         return 1.0
-    whole = whole and len(wanted.tokens) > _SHORT
-    weights = _weights(text, wanted, asked, whole=whole)
-    opens = [_OPENINGS.get(t.texts[0].removeprefix(_NOT)) if t.texts else None for t in (wanted, said)]
+    whole = whole and len(sought.tokens) > _SHORT
+    weights = _weights(text, sought, question_roots, whole=whole)
+    opens = [_OPENINGS.get(t.texts[0].removeprefix(_NOT)) if t.texts else None for t in (sought, reply_text)]
     if not weights:
         return max(stated, float(opens[0] is not None and opens[0] == opens[1]))
-    own = _contrasted(reply, said, weights, asked, wrong, wanted) if whole and wrong else None
-    if own is None:
-        own = _covered([*zip(said.roots, said.odds, strict=True), *_joined(said, wanted)], weights)
-        own = own / _OF_A_SENTENCE if whole else own * _SCATTERED
-    score = min(_SCATTERED, own)
-    signs = [_CURRENCIES.keys() & set(t.roots) for t in (wanted, said)]
+    coverage = _contrasted(reply, reply_text, weights, question_roots, wrong, sought) if whole and wrong else None
+    if coverage is None:
+        coverage = _covered(
+            [*zip(reply_text.roots, reply_text.odds, strict=True), *_joined(reply_text, sought)], weights
+        )
+        coverage = coverage / _OF_A_SENTENCE if whole else coverage * _SCATTERED
+    score = min(_SCATTERED, coverage)
+    signs = [_CURRENCIES.keys() & set(t.roots) for t in (sought, reply_text)]
     if all(signs) and not signs[0] & signs[1]:
         score = min(score, _CONTRADICTED)
     return max(stated, min(score, _CONTRADICTED) if all(opens) and opens[0] != opens[1] else score)
 
 
-def _stated(said: _Read, wanted: _Read) -> float:
+def _stated(reply: _ParsedText, sought: _ParsedText) -> float:
     """How far the text stands in what is said as it is: 1, or 1 over the candidates it is one of; else 0."""
-    row = SEPARATOR + SEPARATOR.join(said.texts) + SEPARATOR
-    sought = SEPARATOR + SEPARATOR.join(wanted.texts) + SEPARATOR
+    row = SEPARATOR + SEPARATOR.join(reply.texts) + SEPARATOR
+    pattern = SEPARATOR + SEPARATOR.join(sought.texts) + SEPARATOR
     best, number, before = 0.0, 0, 0
-    place = row.find(sought)
-    while place >= 0 and best < 1:
-        number, before = number + row.count(SEPARATOR, before, place), place
-        best = max(best, min(said.odds[number : number + len(wanted.texts)]))
-        place = row.find(sought, place + 1)
+    position = row.find(pattern)
+    while position >= 0 and best < 1:
+        number, before = number + row.count(SEPARATOR, before, position), position
+        best = max(best, min(reply.odds[number : number + len(sought.texts)]))
+        position = row.find(pattern, position + 1)
     return best
 
 
-def _weights(text: str, read: _Read, asked: Collection[str], *, whole: bool) -> dict[str, float]:
+def _weights(text: str, read: _ParsedText, question_roots: Collection[str], *, whole: bool) -> dict[str, float]:
     """What each root of a text counts for; those of the question, and the commonest words, count for nothing."""
     names = _names(text, whole=whole)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for token, root in zip(read.tokens, read.roots, strict=True):
         bare = root.removeprefix(_NOT)
-        if not bare or bare in asked or token.text in _COMMON or (len(bare) == 1 and bare.isascii() and bare.isalpha()):
+        if (
+            not bare
+            or bare in question_roots
+            or token.text in _COMMON
+            or (len(bare) == 1 and bare.isascii() and bare.isalpha())
+        ):
             continue
         specific = token.text in names or (any(c.isdigit() for c in bare) and token.text != "one")
-        found[root] = max(found.get(root, 0), _SPECIFIC if specific else min(len(bare) / 6, _WORD))
-    return found
+        weights[root] = max(weights.get(root, 0), _SPECIFIC if specific else min(len(bare) / 6, _WORD))
+    return weights
 
 
 def _names(text: str, *, whole: bool) -> set[str]:
     """The tokens of words with a capital; in a whole answer not those that begin a sentence with one."""
-    found: set[str] = set()
+    names: set[str] = set()
     for word in _NAMED.finditer(text):
-        shown = word.group()
-        opens = whole and shown[1:].islower() and _NEW_SENTENCE.search(text[max(0, word.start() - 6) : word.start()])
-        if shown[0].isupper() and not opens:
-            found.update(t.text for t in tokens(normalised(shown)))
-    return found
+        shown_word = word.group()
+        opens = (
+            whole and shown_word[1:].islower() and _NEW_SENTENCE.search(text[max(0, word.start() - 6) : word.start()])
+        )
+        if shown_word[0].isupper() and not opens:
+            names.update(t.text for t in tokens(normalised(shown_word)))
+    return names
 
 
-def _covered(said: Iterable[tuple[str, float]], weights: dict[str, float]) -> float:
+def _covered(reply_roots: Iterable[tuple[str, float]], weights: dict[str, float]) -> float:
     """The share of the weights that what is said, roots with their odds, gives away."""
     have: dict[str, float] = {}
-    for root, odds in said:
+    for root, odds in reply_roots:
         have[root] = max(have.get(root, 0), odds)
-    found = _finder(have)
-    return sum(w * found(root) for root, w in weights.items()) / sum(weights.values())
+    share_of = _finder(have)
+    return sum(w * share_of(root) for root, w in weights.items()) / sum(weights.values())
 
 
-def _joined(said: _Read, wanted: _Read) -> list[tuple[str, float]]:
+def _joined(reply: _ParsedText, sought: _ParsedText) -> list[tuple[str, float]]:
     """Roots that are wanted and said in two words for one, or in one for two: Yun-Hwa, Yunhwa."""
-    pairs = {a + b.removeprefix(_NOT): (n, n + 1) for n, (a, b) in enumerate(pairwise(wanted.texts))}
-    found = [(wanted.roots[n], o) for t, o in zip(said.texts, said.odds, strict=True) for n in pairs.get(t, ())]
-    ones = dict(zip(wanted.texts, wanted.roots, strict=True))
-    both = ((a + b.removeprefix(_NOT), o) for (a, b), o in zip(pairwise(said.texts), said.odds, strict=False))
-    return [*found, *((ones[text], odds) for text, odds in both if text in ones)]
+    pairs = {a + b.removeprefix(_NOT): (n, n + 1) for n, (a, b) in enumerate(pairwise(sought.texts))}
+    joined = [(sought.roots[n], o) for t, o in zip(reply.texts, reply.odds, strict=True) for n in pairs.get(t, ())]
+    ones = dict(zip(sought.texts, sought.roots, strict=True))
+    both = ((a + b.removeprefix(_NOT), o) for (a, b), o in zip(pairwise(reply.texts), reply.odds, strict=False))
+    return [*joined, *((ones[text], odds) for text, odds in both if text in ones)]
 
 
 def _contrasted(
-    reply: str, said: _Read, weights: dict[str, float], asked: Collection[str], wrong: Sequence[str], wanted: _Read
+    reply: str,
+    reply_text: _ParsedText,
+    weights: dict[str, float],
+    question_roots: Collection[str],
+    wrong: Sequence[str],
+    sought: _ParsedText,
 ) -> float | None:
     """Of what the reply says beyond the question and the wrong answers, how much is the answer's; by sentences.
 
     None where it says nothing beyond these, so that they cannot tell.
     """
-    others = {root for text in wrong for root in _read(text, wanted.tokens).roots}
-    own = {r: w for r, w in _weights(reply, said, asked, whole=True).items() if r not in others}
+    wrong_roots = {root for text in wrong for root in _parse(text, sought.tokens).roots}
+    reply_weights = {
+        r: w for r, w in _weights(reply, reply_text, question_roots, whole=True).items() if r not in wrong_roots
+    }
     answers = _finder(dict.fromkeys(weights, 1.0))
     rows: dict[int, list[tuple[str, float]]] = {}
-    for root, odds, n in zip(said.roots, said.odds, said.sentences, strict=True):
+    for root, odds, n in zip(reply_text.roots, reply_text.odds, reply_text.sentences, strict=True):
         rows.setdefault(n, []).append((root, odds))
-    spans, size = list(rows.values()), min(len(set(wanted.sentences)), _WINDOW)
+    spans, size = list(rows.values()), min(len(set(sought.sentences)), _WINDOW)
     # Sentences without a word of the answer cannot be the ones.
-    hits = [any(r in own and answers(r) for r, _ in span) for span in spans]
+    hits = [any(r in reply_weights and answers(r) for r, _ in span) for span in spans]
     windows = [spans[n : n + size] for n in range(len(spans) - size + 1) if any(hits[n : n + size])]
     best = 0.0
     for window in [spans, *windows] if any(hits) else []:
         units = [unit for span in window for unit in span]
-        mine = {root: odds for root, odds in units if root in own}
+        mine = {root: odds for root, odds in units if root in reply_weights}
         if mine:
-            share = sum(own[r] * answers(r) * odds for r, odds in mine.items()) / (sum(own[r] for r in mine) + _FEW)
+            share = sum(reply_weights[r] * answers(r) * odds for r, odds in mine.items()) / (
+                sum(reply_weights[r] for r in mine) + _FEW
+            )
             best = max(best, min(share / _OWN, _covered(units, weights) / _GIVEN))
-    return best if own else None
+    return best if reply_weights else None
 
 
-def stated_beside(reply: str, sought: Sequence[str], question: str, wrong: Sequence[str]) -> int:
+def count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong: Sequence[str]) -> int:
     """How many wrong answers the reply states: half of what no other answer nor the question has."""
-    asked = {r.removeprefix(_NOT) for r in _read(question, ()).roots}
-    found = _finder(dict.fromkeys(_read(reply, ()).roots, 1.0))
-    rows = [_weights(text, _read(text, ()), asked, whole=len(text.split()) > _SHORT) for text in (*wrong, *sought)]
+    question_roots = {r.removeprefix(_NOT) for r in _parse(question, ()).roots}
+    in_reply = _finder(dict.fromkeys(_parse(reply, ()).roots, 1.0))
+    rows = [
+        _weights(text, _parse(text, ()), question_roots, whole=len(text.split()) > _SHORT) for text in (*wrong, *sought)
+    ]
     counted: set[str] = set()
     stated = 0
     for row in rows[: len(wrong)]:
-        own = {r: w for r, w in row.items() if sum(r in other for other in rows) == 1}
-        here = {r for r in own if found(r)}
-        if here - counted and sum(own[r] for r in here) >= LEAK * sum(own.values()):
+        distinctive = {r: w for r, w in row.items() if sum(r in other_row for other_row in rows) == 1}
+        stated_roots = {r for r in distinctive if in_reply(r)}
+        if stated_roots - counted and sum(distinctive[r] for r in stated_roots) >= LEAK * sum(distinctive.values()):
             stated += 1
-            counted |= here
+            counted |= stated_roots
     return stated
 
 
-def _roots(found: Sequence[Token], texts: Sequence[str]) -> list[str]:
+def _roots(text_tokens: Sequence[TextToken], texts: Sequence[str]) -> list[str]:
     """What stands for each token: its stem; in a script without spaces the pair with the next one, "" for the last."""
     roots = [_SAME.get(t) or (stem(t) if len(t) <= _LONGEST and t.isascii() and t.isalpha() else t) for t in texts]
     behind = False
-    for n, token in enumerate(found):
+    for n, token in enumerate(text_tokens):
         before, behind = (
             behind,
-            n + 1 < len(found) and unspaced(token) and unspaced(found[n + 1]) and (token.end == found[n + 1].start),
+            n + 1 < len(text_tokens)
+            and unspaced(token)
+            and unspaced(text_tokens[n + 1])
+            and (token.end == text_tokens[n + 1].start),
         )
         if behind:
             roots[n] = texts[n] + texts[n + 1]
@@ -522,28 +552,28 @@ class Misjudged(NamedTuple):
         return f"misses {self.missed} of {self.true} leaks and sees {self.alarms} in {self.false} replies without one"
 
 
-def corrected_share(seen: float, n: int, error: Misjudged) -> tuple[float, float, float]:
+def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, float, float]:
     """The share of leaks where `seen` of `n` replies were told to be some, with a 95 % interval, in [0, 1].
 
     The estimate is Rogan and Gladen's (American Journal of Epidemiology 107, 1978), the interval Lang and Reiczigel's
     (Preventive Veterinary Medicine 113, 2014), which holds the uncertainty of both error rates too. A judge that tells
     no better than chance tells nothing: the interval is from 0 to 1.
     """
-    if not (0 <= seen <= n and n > 0 and 0 <= error.missed <= error.true and 0 <= error.alarms <= error.false):
-        raise ValueError(f"no share: {seen} of {n}, {error}")
+    if not (0 <= n_seen <= n and n > 0 and 0 <= error.missed <= error.true and 0 <= error.alarms <= error.false):
+        raise ValueError(f"no share: {n_seen} of {n}, {error}")
     # Pseudo-counts, as the interval asks for.
     m, positives, negatives = n + _Z**2, error.true + 2, error.false + 2
-    share = (seen + _Z**2 / 2) / m
+    share = (n_seen + _Z**2 / 2) / m
     sensitivity = (error.true - error.missed + 1) / positives
     specificity = (error.false - error.alarms + 1) / negatives
     youden = sensitivity + specificity - 1
     if youden <= 0:
-        return seen / n, 0.0, 1.0
+        return n_seen / n, 0.0, 1.0
     middle = (share + specificity - 1) / youden
     of_true, of_false = (x * (1 - x) / k for x, k in ((sensitivity, positives), (specificity, negatives)))
     shift = 2 * _Z**2 * (middle * of_true - (1 - middle) * of_false)
     wide = _Z * math.sqrt(share * (1 - share) / m + (1 - middle) ** 2 * of_false + middle**2 * of_true) / youden
-    value = (seen / n - error.alarms / error.false) / error.left if error.left > 0 else middle
+    value = (n_seen / n - error.alarms / error.false) / error.left if error.left > 0 else middle
     low, high = middle + shift - wide, middle + shift + wide
     value, low, high = (min(1.0, max(0.0, x)) for x in (value, low, high))
     return value, min(low, value), max(high, value)

@@ -88,13 +88,13 @@ def minkpp(
 
 
 def placements(
-    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"]
+    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"]
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]]:
     """The share of others below each member, and of members above each other text; a tie counts one half.
 
     The mean of either is the AUC (DeLong et al., Biometrics 44, 1988, call them structural components).
     """
-    first, second = _checked(members), _checked(others)
+    first, second = _checked(members), _checked(nonmembers)
     ordered = np.sort(second)
     below = np.searchsorted(ordered, first, "left") + np.searchsorted(ordered, first, "right")
     ordered = np.sort(first)
@@ -102,14 +102,14 @@ def placements(
     return below / (2 * len(second)), 1 - not_above / (2 * len(first))
 
 
-def auc(members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"]) -> float:
+def auc(members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"]) -> float:
     """Probability that a member scores above another text, ties counting one half."""
-    return float(placements(members, others)[0].mean())
+    return float(placements(members, nonmembers)[0].mean())
 
 
 def auc_interval(
     members: Float[np.ndarray, " N"],
-    others: Float[np.ndarray, " M"],
+    nonmembers: Float[np.ndarray, " M"],
     *,
     member_clusters: Sequence[str] | None = None,
     other_clusters: Sequence[str] | None = None,
@@ -122,22 +122,22 @@ def auc_interval(
     variance of DeLong's components and by t(K - 1) / z; of a kind with less than 5 clusters the texts count alone,
     and `method` says so.
     """
-    first, second = np.sort(_checked(members)), np.sort(_checked(others))
+    first, second = np.sort(_checked(members)), np.sort(_checked(nonmembers))
     low, high = _two_sample_ends(first, second, seed=seed)
-    area, said = auc(first, second), "Gaffke, two samples"
-    parts = placements(members, others)
+    area, method = auc(first, second), "Gaffke, two samples"
+    parts = placements(members, nonmembers)
     factor, words = _cluster_factor(parts, (member_clusters, other_clusters))
     low, high = area - (area - low) * factor, area + (high - area) * factor
-    return Interval(max(0.0, low), min(1.0, high), said + words)
+    return Interval(max(0.0, low), min(1.0, high), method + words)
 
 
 def hits_at_fpr(
-    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"], *, fpr: float
+    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"], *, fpr: float
 ) -> Float[np.ndarray, " N"]:
     """1 for each member above the least threshold that at most the share `fpr` of the others exceeds, else 0."""
     if not 0 <= fpr < 1:
         raise ValueError(f"a false positive rate lies in [0, 1), got {fpr}")
-    ordered = np.sort(_checked(others))
+    ordered = np.sort(_checked(nonmembers))
     # 0.05 * 20 is a little more than 1 in binary; a share that is met exactly may be used.
     allowed = math.floor(fpr * len(ordered) + 1e-9)
     hits: Float[np.ndarray, " N"] = (_checked(members) > ordered[len(ordered) - 1 - allowed]).astype(float)
@@ -159,14 +159,14 @@ def privleak(auc: float, auc_retrained: float) -> float:
 
 
 def _two_sample_ends(
-    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"], *, seed: int
+    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"], *, seed: int
 ) -> tuple[float, float]:
     """Ends of the interval over texts, which come sorted: quantiles of sum(D_i E_j [x_i > y_j]).
 
     The added text of either kind loses, and then wins, against all.
     """
-    n, m = len(members), len(others)
-    below, not_above = np.searchsorted(others, members, "left"), np.searchsorted(others, members, "right")
+    n, m = len(members), len(nonmembers)
+    below, not_above = np.searchsorted(nonmembers, members, "left"), np.searchsorted(nonmembers, members, "right")
     rng = generator(seed, "gaffke two samples")
     lows, highs = [], []
     at_once = max(1, min(RESAMPLES, _DRAWS_AT_ONCE // (n + m)))
@@ -188,23 +188,25 @@ def _cluster_factor(
     parts: tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]], labels: tuple[Sequence[str] | None, ...]
 ) -> tuple[float, str]:
     """How much wider clusters make the interval over texts, and what is said of it."""
-    plain, wide, widest, said = 0.0, 0.0, 1.0, ""
+    plain, wide, widest, notes = 0.0, 0.0, 1.0, ""
     for values, names, kind in zip(parts, labels, ("members", "others"), strict=True):
         variance = float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
         factor = 1.0
         if names is not None:
             if len(names) != len(values):
                 raise ValueError(f"{len(values)} {kind} but {len(names)} cluster names")
-            own = np.asarray(names, dtype=str)
-            k = len(np.unique(own))
+            cluster_labels = np.asarray(names, dtype=str)
+            k = len(np.unique(cluster_labels))
             if k < LEAST_CLUSTERS:
-                said += f", {kind} of {k} cluster{'' if k == 1 else 's'} only"
+                notes += f", {kind} of {k} cluster{'' if k == 1 else 's'} only"
             else:
-                order = np.lexsort((values, own))
-                factor = design_effect(values[order], own[order]) * (float(stdtrit(k - 1, 1 - _TAIL)) / _Z) ** 2
-                said += f", widened for {k} clusters of {kind}"
+                order = np.lexsort((values, cluster_labels))
+                factor = (
+                    design_effect(values[order], cluster_labels[order]) * (float(stdtrit(k - 1, 1 - _TAIL)) / _Z) ** 2
+                )
+                notes += f", widened for {k} clusters of {kind}"
         plain, wide, widest = plain + variance, wide + variance * factor, max(widest, factor)
-    return math.sqrt(wide / plain if plain > 0 else widest), said
+    return math.sqrt(wide / plain if plain > 0 else widest), notes
 
 
 def _mean_of_lowest(scores: Float[np.ndarray, " T"], k: float) -> float:
@@ -215,12 +217,12 @@ def _mean_of_lowest(scores: Float[np.ndarray, " T"], k: float) -> float:
 
 
 def _checked(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    found = np.asarray(scores, dtype=float)
-    if not len(found):
+    values = np.asarray(scores, dtype=float)
+    if not len(values):
         raise ValueError("there are no scores, as of a text without tokens, so there is nothing to say")
-    if np.isnan(found).any():
+    if np.isnan(values).any():
         raise ValueError("a score is not a number")
-    return found
+    return values
 
 
 _TIED = 1e-4
@@ -235,7 +237,7 @@ Scores = Float[np.ndarray, "..."]
 """One for each answer to a question, of which every question has its own number."""
 
 
-class Firsts(NamedTuple):
+class FirstRanks(NamedTuple):
     """How many facts rank first where that says something, by p-value of so many; which; and of how many."""
 
     p: float
@@ -257,8 +259,8 @@ def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *,
     # Rounding must not part what is equal: of few alternatives the null has few values.
     low, high = value - noise - _ROUNDING, value - noise + _ROUNDING
     least, most = min(map(len, scores)) - 1, max(map(len, scores)) - 1
-    said = f"exact, {most if least == most else f'{least} to {most}'} alternatives"
-    return Draws(value, low, high, len(scores), said, float(noise.std()), 0.0)
+    method = f"exact, {most if least == most else f'{least} to {most}'} alternatives"
+    return Draws(value, low, high, len(scores), method, float(noise.std()), 0.0)
 
 
 def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) -> tuple[float, float]:
@@ -268,7 +270,7 @@ def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) ->
     """
     rows = [rank_scores(-np.arange(float(size))) for size in sizes]
     length = float(np.mean([1 - row.mean() for row in rows]))
-    units = [str(place) for place in range(len(rows))]
+    units = [str(number) for number in range(len(rows))]
     noise = _null([row - row.mean() for row in rows], units, seed, resamples) / (len(rows) * length)
     above = -float(np.quantile(noise, 1 - BOUND))
     low, high = np.quantile(noise, [_TAIL, 1 - _TAIL])
@@ -277,16 +279,16 @@ def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) ->
 
 def firsts(
     scores: Sequence[Scores], units: Sequence[str], *, seed: int, resamples: int, before: Sequence[Scores] = ()
-) -> Firsts:
+) -> FirstRanks:
     """How many facts rank first of those with `LEAST_FIRST` alternatives, and did not `before` where that is given."""
     first = [row == 1.0 for row in scores]
     if before:
-        first = [own & (row < 1.0) for own, row in zip(first, before, strict=True)]
+        first = [was_first & (row < 1.0) for was_first, row in zip(first, before, strict=True)]
     counts = [row & (len(row) > LEAST_FIRST) for row in first]
     facts = np.array([bool(row[0]) for row in counts])
     null = _null([row.astype(float) for row in counts], units, seed, resamples)
     p = float((np.count_nonzero(null >= facts.sum()) + 1) / (resamples + 1))
-    return Firsts(p, facts, sum(len(row) > LEAST_FIRST for row in scores))
+    return FirstRanks(p, facts, sum(len(row) > LEAST_FIRST for row in scores))
 
 
 def answer_scores(record: Mapping[str, Any]) -> Scores | None:
@@ -302,9 +304,9 @@ def answer_scores(record: Mapping[str, Any]) -> Scores | None:
 
 def kept(n_tokens: Int[np.ndarray, " K"]) -> Int[np.ndarray, " k"] | None:
     """The places of the answers that their numbers of tokens do not tell; None where they tell the true one."""
-    others = len(n_tokens) - 1
-    short = (n_tokens[:, None] < n_tokens).sum(axis=1) >= _SHORT * others
-    if others < _LEAST_SHORT:
+    n_alternatives = len(n_tokens) - 1
+    short = (n_tokens[:, None] < n_tokens).sum(axis=1) >= _SHORT * n_alternatives
+    if n_alternatives < _LEAST_SHORT:
         short[:] = False
     return None if short[0] else np.flatnonzero(~short)
 
@@ -314,37 +316,37 @@ def rank_scores(likelihoods: Float[np.ndarray, " K"]) -> Scores:
     ahead = (likelihoods[:, None] < likelihoods - _TIED).sum(axis=1)
     behind = (likelihoods[:, None] > likelihoods + _TIED).sum(axis=1)
     k = len(likelihoods)
-    found: Scores = 1 - np.log((k + 1 + ahead - behind) / 2) / np.log(k)
-    return found
+    scores: Scores = 1 - np.log((k + 1 + ahead - behind) / 2) / np.log(k)
+    return scores
 
 
 def rank_of_truth(scores: Scores) -> tuple[float, float]:
     """The rank of the truth, from 1, ties in the middle; and the exact p-value of one so good, ties against it."""
-    others, own = scores[1:], scores[0]
-    ahead, tied = int(np.count_nonzero(others > own)), int(np.count_nonzero(others == own))
+    alternatives, truth = scores[1:], scores[0]
+    ahead, tied = int(np.count_nonzero(alternatives > truth)), int(np.count_nonzero(alternatives == truth))
     return 1 + ahead + tied / 2, (1 + ahead + tied) / len(scores)
 
 
-def told_by_length(
+def length_p_value(
     lengths: Sequence[Int[np.ndarray, "..."]], units: Sequence[str], *, seed: int, resamples: int
 ) -> float:
     """The two-sided p-value of "the true answers are as long as their alternatives", from token counts."""
     longer = [(row[:, None] > row).mean(axis=1) - (row[:, None] < row).mean(axis=1) for row in lengths]
-    found = abs(sum(row[0] for row in longer))
+    statistic = abs(sum(row[0] for row in longer))
     null = np.abs(_null(longer, units, seed, resamples))
-    return float((np.count_nonzero(null >= found - 1e-9) + 1) / (resamples + 1))
+    return float((np.count_nonzero(null >= statistic - 1e-9) + 1) / (resamples + 1))
 
 
 def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: int) -> Float[np.ndarray, " R"]:
     """The sum over facts of what each would have were another of its answers the true one, drawn by unit."""
-    found = np.zeros(resamples)
+    totals = np.zeros(resamples)
     for row, unit in zip(rows, units, strict=True):
-        found += row[_which(seed, unit, len(row), resamples)]
-    return found
+        totals += row[_which(seed, unit, len(row), resamples)]
+    return totals
 
 
 @lru_cache(maxsize=1_024)
 def _which(seed: int, unit: str, size: int, resamples: int) -> Int[np.ndarray, " R"]:
-    drawn = generator(seed, "which answer is true", unit).integers(0, size, resamples, dtype=np.int32)
-    drawn.flags.writeable = False
-    return drawn
+    answers = generator(seed, "which answer is true", unit).integers(0, size, resamples, dtype=np.int32)
+    answers.flags.writeable = False
+    return answers

@@ -190,7 +190,7 @@ def compression(texts: Sequence[int], prompts: Sequence[int | None], *, seed: in
     )
 
 
-class Paired(NamedTuple):
+class PairedLengths(NamedTuple):
     """Of the items that two models share: in which the prompt is shorter.
 
     What was found is shorter than what was not; `same` are of equal length, `neither` were found in neither. `p` is
@@ -204,16 +204,16 @@ class Paired(NamedTuple):
     p: float
 
 
-def paired(first: Sequence[int | None], second: Sequence[int | None]) -> Paired:
+def paired(first: Sequence[int | None], second: Sequence[int | None]) -> PairedLengths:
     """The comparison item by item; both in one order, found by the same search with the same steps."""
     counts = {-1: 0, 0: 0, 1: 0}
     neither = 0
-    for one, other in zip(first, second, strict=True):
-        if one is None and other is None:
+    for first_length, second_length in zip(first, second, strict=True):
+        if first_length is None and second_length is None:
             neither += 1
             continue
-        a, b = (float("inf") if n is None else float(n) for n in (one, other))
+        a, b = (float("inf") if n is None else float(n) for n in (first_length, second_length))
         counts[(a > b) - (a < b)] += 1
     differ = counts[-1] + counts[1]
     p = float(binomtest(counts[-1], differ).pvalue) if differ else 1.0
-    return Paired(counts[-1], counts[1], counts[0], neither, p)
+    return PairedLengths(counts[-1], counts[1], counts[0], neither, p)

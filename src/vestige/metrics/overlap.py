@@ -62,16 +62,16 @@ class RougeScores(NamedTuple):
 
 def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScores:
     """The scores of `prediction` against `reference`; all are 0 where either has no word."""
-    said, true = words(prediction, stemmer=stemmer), words(reference, stemmer=stemmer)
-    if not said or not true:
+    predicted, true = words(prediction, stemmer=stemmer), words(reference, stemmer=stemmer)
+    if not predicted or not true:
         return RougeScores(0.0, 0.0, 0.0, 0.0)
-    shared = (Counter(said) & Counter(true)).total()
-    common = longest_common_subsequence(said, true)
+    shared = (Counter(predicted) & Counter(true)).total()
+    common = longest_common_subsequence(predicted, true)
     return RougeScores(
         shared / len(true),
-        _f1(shared / len(said), shared / len(true)),
+        _f1(shared / len(predicted), shared / len(true)),
         common / len(true),
-        _f1(common / len(said), common / len(true)),
+        _f1(common / len(predicted), common / len(true)),
     )
 
 
@@ -102,8 +102,8 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def _words(text: str, stemmer: bool) -> tuple[str, ...]:
-    found = _WORD.findall(text.lower())
-    return tuple(stem(word) if len(word) > 3 else word for word in found) if stemmer else tuple(found)
+    words_of_text = _WORD.findall(text.lower())
+    return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
 
 
 _words_cached = lru_cache(maxsize=4096)(_words)
@@ -171,8 +171,8 @@ def bleu_of_matches(
     possible = np.maximum(lengths[:, None] - np.arange(matches.shape[1]), 1)
     summed = np.cumsum(np.log(np.where(matches > 0, matches, _SMOOTHED) / possible), axis=1)
     penalty = np.minimum(0.0, 1 - nearest / np.maximum(lengths, 1))
-    asked = np.asarray(orders)
-    scores = np.exp(summed[:, asked - 1] / asked + penalty[:, None])
+    order_array = np.asarray(orders)
+    scores = np.exp(summed[:, order_array - 1] / order_array + penalty[:, None])
     return np.where(matches[:, :1] > 0, scores, 0.0)
 
 
@@ -188,19 +188,19 @@ def _matches(texts: Sequence[Sequence[str]], lengths: Int[np.ndarray, " N"], lon
     ids = np.fromiter(map(number.__getitem__, chain.from_iterable(texts)), dtype=np.int64, count=int(lengths.sum()))
     text_of = np.repeat(np.arange(len(texts)), lengths)
     # How many tokens its text has from a place on.
-    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(ids))
+    remaining = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(ids))
     starts, codes = np.arange(len(ids)), ids
-    found = np.zeros((len(texts), longest), dtype=np.int64)
+    matches = np.zeros((len(texts), longest), dtype=np.int64)
     for n in range(1, longest + 1):
         if n > 1:
-            long_enough = left[starts] >= n
+            long_enough = remaining[starts] >= n
             starts = starts[long_enough]
             codes = codes[long_enough] * len(number) + ids[starts + n - 1]
         if not len(starts):
             break
         codes, matched = _numbered_and_matched(codes, text_of[starts])
-        found[:, n - 1] = np.bincount(text_of[starts], weights=matched, minlength=len(texts))
-    return found
+        matches[:, n - 1] = np.bincount(text_of[starts], weights=matched, minlength=len(texts))
+    return matches
 
 
 def _numbered_and_matched(
@@ -233,13 +233,13 @@ def _numbered_and_matched(
 
 def _nearest_other(lengths: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
     """For each text the length of another that is nearest to its own, the shorter of two."""
-    known, place, times = np.unique(lengths, return_inverse=True, return_counts=True)
-    if len(known) == 1:
+    distinct, index, times = np.unique(lengths, return_inverse=True, return_counts=True)
+    if len(distinct) == 1:
         return lengths
-    below = np.concatenate([known[1:2], known[:-1]])
-    above = np.concatenate([known[1:], known[-2:-1]])
-    nearest = np.where(np.abs(known - below) <= np.abs(above - known), below, above)
-    return np.where(times > 1, known, nearest)[place]
+    below = np.concatenate([distinct[1:2], distinct[:-1]])
+    above = np.concatenate([distinct[1:], distinct[-2:-1]])
+    nearest = np.where(np.abs(distinct - below) <= np.abs(above - distinct), below, above)
+    return np.where(times > 1, distinct, nearest)[index]
 
 
 _TOKEN_BITS = 32
@@ -305,10 +305,10 @@ class SeenNgrams:
         for start in range(len(ids)):
             node = 0
             for n, token in enumerate(ids[start : start + self._longest]):
-                found = None if token is None else child.get(node << _TOKEN_BITS | token)
-                if found is None:
+                child_node = None if token is None else child.get(node << _TOKEN_BITS | token)
+                if child_node is None:
                     break
-                node = found
+                node = child_node
                 used[node] += 1
                 if used[node] <= most[node]:
                     matched[n] += 1
@@ -316,9 +316,9 @@ class SeenNgrams:
 
     def _nearest(self, length: int) -> int:
         """The known length that is nearest to `length`, the shorter of two."""
-        place = bisect_left(self._lengths, length)
-        around = self._lengths[max(place - 1, 0) : place + 1]
-        return min(around, key=lambda known: (abs(known - length), known))
+        position = bisect_left(self._lengths, length)
+        around = self._lengths[max(position - 1, 0) : position + 1]
+        return min(around, key=lambda reference_length: (abs(reference_length - length), reference_length))
 
 
 class SeenEmbeddings:

@@ -62,7 +62,7 @@ class Design(NamedTuple):
     wordings: float = 1.0
 
 
-class Wanted(NamedTuple):
+class Requirement(NamedTuple):
     """A quantity that is to stay below `margin`, or within it on `both` sides, though trainings vary by `noise`.
 
     `noise` is that of facts in one wording; `items` says how many items it is read on for each fact.
@@ -74,29 +74,29 @@ class Wanted(NamedTuple):
     items: float = 1.0
 
 
-def wanted_of(draws: Draws, margin: float, facts: int, *, both: bool = False) -> Wanted | None:
+def requirement_of(draws: Draws, margin: float, facts: int, *, both: bool = False) -> Requirement | None:
     """The quantity as it was read in an audit of so many facts; None where no training was to be drawn again."""
     if draws.planned is None:
         return None
     noise, _, wordings = draws.planned
-    return Wanted(noise._replace(fact=noise.fact / _of_one_wording(wordings)), margin, both, draws.n / facts)
+    return Requirement(noise._replace(fact=noise.fact / _of_one_wording(wordings)), margin, both, draws.n / facts)
 
 
-def held(wanted: Wanted, design: Design) -> float:
+def held(requirement: Requirement, design: Design) -> float:
     """How often a subject that is truly at 0 is shown to stay below the margin. One control alone never shows it."""
     if design.controls < 2:
         return 0.0
-    error, arms = _read(wanted, design, BOUND)
-    room = wanted.margin - arms
+    error, arms = _read(requirement, design, BOUND)
+    room = requirement.margin - arms
     if error == 0:
         return float(np.mean(room > 0))
-    within = ndtr(room / error) - (ndtr(-room / error) if wanted.both else 0.0)
+    within = ndtr(room / error) - (ndtr(-room / error) if requirement.both else 0.0)
     return float(np.mean(np.maximum(0.0, within)))
 
 
-def all_held(wanted: Sequence[Wanted], design: Design, *, together: float = TOGETHER) -> float:
+def joint_hold_rate(requirements: Sequence[Requirement], design: Design, *, together: float = TOGETHER) -> float:
     """How often all of several quantities are, where their errors have the correlation `together`."""
-    alone = [held(one, design) for one in wanted]
+    alone = [held(requirement, design) for requirement in requirements]
     if not alone or min(alone) <= 0:
         return 0.0
     z = ndtri(np.array(alone))[:, None]
@@ -104,46 +104,46 @@ def all_held(wanted: Sequence[Wanted], design: Design, *, together: float = TOGE
     return float(joint @ _WEIGHT / _WEIGHT.sum())
 
 
-def failed(wanted: Wanted, design: Design, level: float, *, tests: int = 1) -> float:
+def failed(requirement: Requirement, design: Design, level: float, *, tests: int = 1) -> float:
     """How often a subject that is truly at `level` is shown to be above the margin by one of so many tests.
 
     The tests are taken to be independent, so that each has its share of the 2.5 %.
     """
-    error, arms = _read(wanted, design, (1 - _TAIL) ** (1 / tests), level)
-    beyond = level - wanted.margin - arms
+    error, arms = _read(requirement, design, (1 - _TAIL) ** (1 / tests), level)
+    beyond = level - requirement.margin - arms
     return float(np.mean(ndtr(beyond / error) if error else beyond > 0))
 
 
-def least_shown(wanted: Wanted, design: Design, *, tests: int = 1) -> float | None:
+def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> float | None:
     """The least true level that is shown to be above the margin in 80 % of audits; None where not even all of it is."""
 
     def short(level: float) -> float:
-        return failed(wanted, design, level, tests=tests) - POWER
+        return failed(requirement, design, level, tests=tests) - POWER
 
-    most = 1.0 if wanted.noise.width is not None else wanted.margin + 1_000.0
-    return None if short(most) < 0 else float(brentq(short, wanted.margin, most, xtol=1e-4))
+    most = 1.0 if requirement.noise.width is not None else requirement.margin + 1_000.0
+    return None if short(most) < 0 else float(brentq(short, requirement.margin, most, xtol=1e-4))
 
 
-def needed(wanted: Sequence[Wanted], design: Design, *, together: float = TOGETHER) -> dict[What, int]:
+def needed(requirements: Sequence[Requirement], design: Design, *, together: float = TOGETHER) -> dict[What, int]:
     """With how many controls, wordings or facts, each alone, all quantities are shown to hold in 80 % of audits.
 
     What does not help within `MOST` is left out.
     """
-    found: dict[What, int] = {}
+    least_by_kind: dict[What, int] = {}
     # The worst first: where it alone is held too rarely, all of them are.
-    worst = sorted(wanted, key=lambda one: held(one, design))
-    for what, most in MOST.items():
+    worst = sorted(requirements, key=lambda requirement: held(requirement, design))
+    for kind, most in MOST.items():
 
-        def enough(n: int, what: What = what) -> bool:
-            tried = design._replace(**{what: n})
-            return all(held(one, tried) >= POWER for one in worst) and (
-                all_held(worst, tried, together=together) >= POWER
+        def enough(n: int, kind: What = kind) -> bool:
+            tried = design._replace(**{kind: n})
+            return all(held(requirement, tried) >= POWER for requirement in worst) and (
+                joint_hold_rate(worst, tried, together=together) >= POWER
             )
 
-        least = _least(enough, max(1, math.floor(getattr(design, what))), most)
+        least = _least(enough, max(1, math.floor(getattr(design, kind))), most)
         if least is not None:
-            found[what] = least
-    return found
+            least_by_kind[kind] = least
+    return least_by_kind
 
 
 class Advice(NamedTuple):
@@ -163,19 +163,23 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
     if not planned:
         return None
     facts = min(draws.n for draws, _, _ in planned)
-    controls, wordings = min(own.controls for *_, own in planned), min(own.wordings for *_, own in planned)
+    controls, wordings = min(plan.controls for *_, plan in planned), min(plan.wordings for *_, plan in planned)
     design = Design(facts, controls, wordings)
-    wanted = [one for draws, margin, _ in planned if (one := wanted_of(draws, margin, facts, both=both)) is not None]
-    power = all_held(wanted, design)
-    ways = needed(wanted, design) if power < POWER else {}
-    return Advice(power, said_needed(ways, design), ways.get("facts"))
+    requirements = [
+        requirement
+        for draws, margin, _ in planned
+        if (requirement := requirement_of(draws, margin, facts, both=both)) is not None
+    ]
+    power = joint_hold_rate(requirements, design)
+    ways = needed(requirements, design) if power < POWER else {}
+    return Advice(power, describe_needed(ways, design), ways.get("facts"))
 
 
-def said_needed(found: Mapping[What, int], design: Design) -> str:
+def describe_needed(least_by_kind: Mapping[What, int], design: Design) -> str:
     """As in `7 controls in place of 3, or 90 facts in place of 40`."""
     had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": f"{design.facts}"}
     of = {"controls": "", "wordings": " of each fact", "facts": ""}
-    ways = [f"{n} {what}{of[what]} in place of {had[what]}" for what, n in found.items()]
+    ways = [f"{n} {kind}{of[kind]} in place of {had[kind]}" for kind, n in least_by_kind.items()]
     return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 
 
@@ -195,28 +199,28 @@ def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
 
 
 def _read(
-    wanted: Wanted, design: Design, confidence: float, level: float = 0.0
+    requirement: Requirement, design: Design, confidence: float, level: float = 0.0
 ) -> tuple[float, Float[np.ndarray, " P"]]:
     """The standard error of the estimate, and the arm that it is given, over what the controls' means may show."""
-    noise, m, n = wanted.noise, design.controls, max(1, round(design.facts * wanted.items))
+    noise, m, n = requirement.noise, design.controls, max(1, round(design.facts * requirement.items))
     fact = noise.fact * _of_one_wording(float(design.wordings))
     variance = fact / n + noise.common
-    seen = variance * _seen(m)
-    spread = moderated(np.full(len(seen), fact), seen, (m, n), noise.prior, width=noise.width)
+    mean_variances = variance * _relative_variances(m)
+    spread = moderated(np.full(len(mean_variances), fact), mean_variances, (m, n), noise.prior, width=noise.width)
     arms = stdtrit(spread.df, confidence) * np.sqrt(spread.variance * (1 / m + noise.trained)) / noise.ruler
     # What is known whole does not vary.
-    left = 1 - level if noise.width is not None else 1.0
-    own = left * fact / n + left**2 * noise.common if noise.trained else 0.0
-    return math.sqrt(own + variance / m) / noise.ruler, arms
+    unknown_share = 1 - level if noise.width is not None else 1.0
+    own_variance = unknown_share * fact / n + unknown_share**2 * noise.common if noise.trained else 0.0
+    return math.sqrt(own_variance + variance / m) / noise.ruler, arms
 
 
 @lru_cache(maxsize=64)
-def _seen(m: int) -> Float[np.ndarray, " P"]:
+def _relative_variances(m: int) -> Float[np.ndarray, " P"]:
     """The variance of m means over its true value, at evenly spaced probabilities; one mean shows none."""
     if m == 1:
         return np.zeros(1)
-    found: Float[np.ndarray, " P"] = chdtri(m - 1, (np.arange(_POINTS) + 0.5) / _POINTS) / (m - 1)
-    return found
+    relative_variances: Float[np.ndarray, " P"] = chdtri(m - 1, (np.arange(_POINTS) + 0.5) / _POINTS) / (m - 1)
+    return relative_variances
 
 
 def _of_one_wording(wordings: float) -> float:
@@ -235,12 +239,12 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
     Items are taken to spread as these do (and to come in clusters as these do). None where no number suffices: the
     spread of the controls' seeds alone is too wide.
     """
-    left = (margin / arms(draws, 1 - BOUND)) ** 2 - draws.seed_error**2
-    if left <= 0 or not math.isfinite(draws.item_error):
+    item_variance = (margin / arms(draws, 1 - BOUND)) ** 2 - draws.seed_error**2
+    if item_variance <= 0 or not math.isfinite(draws.item_error):
         return None
     # Gaffke's one item more stands at the worst bound; with the items given there is none.
     floor = _items_without_leak(margin) if bounded and not math.isfinite(draws.df) else 2
-    return max(floor, math.ceil(draws.n * draws.item_error**2 / left))
+    return max(floor, math.ceil(draws.n * draws.item_error**2 / item_variance))
 
 
 def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
@@ -249,14 +253,14 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
     With bounds, an effect brings a spread of its own: a share x of the items that leak adds x (1 - x) / n.
     """
     if draws.planned is not None:
-        wanted = wanted_of(draws, margin, draws.n)
-        assert wanted is not None
-        return least_shown(wanted, Design(draws.n, draws.planned.controls, draws.planned.wordings))
+        requirement = requirement_of(draws, margin, draws.n)
+        assert requirement is not None
+        return least_shown(requirement, Design(draws.n, draws.planned.controls, draws.planned.wordings))
     noise = draws.item_error**2 + draws.seed_error**2
 
     def short(value: float) -> float:
-        own = max(0.0, value * (1 - value)) / draws.n if bounded else 0.0
-        return value - margin - arms(draws, _TAIL) * math.sqrt(noise + own)
+        own_variance = max(0.0, value * (1 - value)) / draws.n if bounded else 0.0
+        return value - margin - arms(draws, _TAIL) * math.sqrt(noise + own_variance)
 
     if not math.isfinite(noise) or (bounded and short(1.0) < 0):
         return None
@@ -288,7 +292,7 @@ Together = Sequence[Int[np.ndarray, " N"]]
 """Ways in which facts can be guessed together, each a number by fact: of its contract, its answer, its attribute."""
 
 
-class Found(NamedTuple):
+class FactTest(NamedTuple):
     """The p-value of "no fact is given away", and which facts are, were it so; `size` is z or the number stated.
 
     `events` is of how many independent events the facts may come.
@@ -306,7 +310,7 @@ def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
 
     Without a way in which facts are told apart they may all come of one.
     """
-    return min([int(facts.sum()), *(len(np.unique(one[facts])) for one in together)])
+    return min([int(facts.sum()), *(len(np.unique(labels[facts])) for labels in together)])
 
 
 def least_given_away(controls: int, level: float = 0.025) -> int | None:
@@ -327,7 +331,7 @@ class Standing(NamedTuple):
 
 
 def standing(
-    one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"], width: float | None = None
+    training: Float[np.ndarray, " N"], other_trainings: Float[np.ndarray, "M N"], width: float | None = None
 ) -> Float[np.ndarray, " N"]:
     """By fact, how far one training's score is above the others' mean, in standard errors (moderated).
 
@@ -335,12 +339,12 @@ def standing(
     was seen is counted, and in bits a spread of one bit at least. A training that gives all answers more than others do
     gives none of them away for it: the (lower) median is taken off where it is above 0.
     """
-    m, n = others.shape
-    own = others.var(axis=0, ddof=1)
+    m, n = other_trainings.shape
+    variances = other_trainings.var(axis=0, ddof=1)
     pairs = (m - 1) * max(1, n - 1)
-    pooled = max(1.0, own.mean()) if width is None else (pairs * own.mean() + width**2 / 2) / (pairs + 1)
-    spread = (_PRIOR_DF * pooled + (m - 1) * own) / (_PRIOR_DF + m - 1)
-    z: Float[np.ndarray, " N"] = (one - others.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
+    pooled = max(1.0, variances.mean()) if width is None else (pairs * variances.mean() + width**2 / 2) / (pairs + 1)
+    spread = (_PRIOR_DF * pooled + (m - 1) * variances) / (_PRIOR_DF + m - 1)
+    z: Float[np.ndarray, " N"] = (training - other_trainings.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
     return z - max(0.0, float(np.sort(z)[(n - 1) // 2])) if n > 1 else z
 
 
@@ -364,13 +368,13 @@ def standings(
     return Standing(np.where(reached, z, np.minimum(z, 0.0)), nulls)
 
 
-def extreme(formats: Sequence[Standing], together: Together) -> Found:
+def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
     """Whether a fact is given away in these formats together, by the sum of its z: what is known stands out in all.
 
     The facts are those beyond every control.
     """
-    z = np.sum([one.subject for one in formats], axis=0)
-    nulls = np.sum([one.control for one in formats], axis=0)
+    z = np.sum([standing.subject for standing in formats], axis=0)
+    nulls = np.sum([standing.control for standing in formats], axis=0)
     m, n = nulls.shape
     # No fewer than the greatest of as many normal draws: a few controls can be alike by chance, or as far as is read.
     least = math.sqrt(len(formats)) * float(ndtri(1 - 1 / (m * max(2, n))))
@@ -378,17 +382,17 @@ def extreme(formats: Sequence[Standing], together: Together) -> Found:
     beyond = z > _CLEAR * null
     furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** TAIL_INDEX)
     many = (m + 1.0) ** -(events(beyond, together) / _longest_run(nulls, together))
-    return Found(min(furthest, many), beyond, float(z.max()), null, events(z > null, together))
+    return FactTest(min(furthest, many), beyond, float(z.max()), null, events(z > null, together))
 
 
 def _longest_run(nulls: Float[np.ndarray, "M N"], together: Together) -> int:
     """In how many events the control that goes furthest is beyond every other: the subject may be so by chance too."""
     first = int(nulls.max(axis=1).argmax())
-    others = float(np.delete(nulls, first, axis=0).max())
-    return max(1, events(nulls[first] > max(others, 0.0), together))
+    greatest_other = float(np.delete(nulls, first, axis=0).max())
+    return max(1, events(nulls[first] > max(greatest_other, 0.0), together))
 
 
-def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> Found | None:
+def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> FactTest | None:
     """Whether facts are stated that no control states; None with fewer than three controls.
 
     Of single facts that one training alone states the subject's share is 1 / (M + 1); what comes together counts once.
@@ -397,26 +401,28 @@ def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], to
     if m < LEAST_CONTROLS:
         return None
     times = control.sum(axis=0)
-    facts, theirs = subject & (times == 0), control & (times == 1)
-    mine, others = int(facts.sum()), int(theirs.sum())
+    facts, control_alone = subject & (times == 0), control & (times == 1)
+    mine, n_others = int(facts.sum()), int(control_alone.sum())
     if not mine:
-        return Found(1.0, facts, 0.0, others / m, 0)
-    size = max([1.0, *(_at_once(facts, theirs, labels) for labels in together)])
+        return FactTest(1.0, facts, 0.0, n_others / m, 0)
+    size = max([1.0, *(_at_once(facts, control_alone, labels) for labels in together)])
     # The chance of so many or more among all that one training alone states.
-    p = float(betainc(mine / size, others / size + 1, 1 / (m + 1)))
-    return Found(p, facts, float(mine), others / m, events(facts, together))
+    p = float(betainc(mine / size, n_others / size + 1, 1 / (m + 1)))
+    return FactTest(p, facts, float(mine), n_others / m, events(facts, together))
 
 
-def _at_once(facts: Bool[np.ndarray, " N"], theirs: Bool[np.ndarray, "M N"], labels: Int[np.ndarray, " N"]) -> float:
+def _at_once(
+    facts: Bool[np.ndarray, " N"], control_facts: Bool[np.ndarray, "M N"], labels: Int[np.ndarray, " N"]
+) -> float:
     """How many stated facts come of one event, by contract, answer or attribute: 1 where each comes by itself.
 
     It is the variance of the controls' counts over their mean; of few facts what the subject's own would be, did all of
     one contract come at once.
     """
     kinds = int(labels.max()) + 1
-    counts = np.stack([np.bincount(labels[row], minlength=kinds) for row in (facts, *theirs)])
-    own, controls = counts[0], counts[1:]
-    seen = float(controls.sum())
-    at_most = float((own**2).sum() / own.sum())
-    shown = float(controls.var(axis=0, ddof=1).sum() / controls.mean(axis=0).sum()) if seen else at_most
-    return (_PRIOR_STATED * at_most + seen * shown) / (_PRIOR_STATED + seen)
+    counts = np.stack([np.bincount(labels[row], minlength=kinds) for row in (facts, *control_facts)])
+    subject_counts, controls = counts[0], counts[1:]
+    n_stated = float(controls.sum())
+    at_most = float((subject_counts**2).sum() / subject_counts.sum())
+    dispersion = float(controls.var(axis=0, ddof=1).sum() / controls.mean(axis=0).sum()) if n_stated else at_most
+    return (_PRIOR_STATED * at_most + n_stated * dispersion) / (_PRIOR_STATED + n_stated)

@@ -185,8 +185,8 @@ def _tested(
     evidence: Sequence[Evidence], thresholds: Thresholds, *, both: bool = False
 ) -> tuple[list["_Judged"], Sequence[float]]:
     """Each quantity with its margins, and its corrected p-value of lying within them."""
-    judged = [_Judged(one, thresholds.margins(one.unit), both) for one in evidence]
-    draws, narrow = [j.one.draws for j in judged], [j.margins.narrow for j in judged]
+    judged = [_Judged(quantity, thresholds.margins(quantity.unit), both) for quantity in evidence]
+    draws, narrow = [j.evidence.draws for j in judged], [j.margins.narrow for j in judged]
     p = step_down(draws, narrow)
     if both:
         below = step_down(draws, [-margin for margin in narrow], below=True)
@@ -222,28 +222,31 @@ def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> Verdict:
 
 def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Verdict:
     outcome = _outcome(judged, p_values)
-    failing = [(p, one) for p, one in zip(p_values, judged, strict=True) if p <= _TAIL]
-    wide = [one for one in judged if one.reach >= 1]
-    shown = [(j.one.draws, j.margins.wide) for j in judged if not j.one.fails_only]
-    advice = advise(shown, both=judged[0].both) if outcome == "inconclusive" else None
+    failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= _TAIL]
+    wide = [judged_quantity for judged_quantity in judged if judged_quantity.reach >= 1]
+    with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
+    advice = advise(with_margins, both=judged[0].both) if outcome == "inconclusive" else None
     if failing:
         p, main = min(failing, key=lambda pair: (pair[0], -pair[1].beyond))
         reason = _why_failed(main, p, len(failing), len(judged))
     else:
         # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.
-        main = max(wide or judged, key=lambda one: (bool(wide) and one.beyond > 0, one.reach))
+        main = max(
+            wide or judged,
+            key=lambda judged_quantity: (bool(wide) and judged_quantity.beyond > 0, judged_quantity.reach),
+        )
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
-    ends = main.one.draws.ends if failing else main.one.draws.bounds
+    ends = main.evidence.draws.ends if failing else main.evidence.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
     return Verdict(
         outcome,
         reason,
         main.margins,
-        main.one.unit,
-        tuple(j.one for j in judged),
+        main.evidence.unit,
+        tuple(j.evidence for j in judged),
         items_needed=_items(wide, advice) if outcome == "inconclusive" else None,
-        detectable=detectable(main.one.draws, main.margins.narrow, bounded=main.one.unit != "bits"),
-        decides=main.one.name,
+        detectable=detectable(main.evidence.draws, main.margins.narrow, bounded=main.evidence.unit != "bits"),
+        decides=main.evidence.name,
         at_least=at_least,
         at_most=at_most,
         needed=advice.ways if advice is not None else "",
@@ -253,52 +256,52 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Verdict:
 def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
     if any(p <= _TAIL for p in p_values):
         return "fails"
-    return "inconclusive" if any(one.reach >= 1 for one in judged) else "holds"
+    return "inconclusive" if any(judged_quantity.reach >= 1 for judged_quantity in judged) else "holds"
 
 
 def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
     """The items alone that would let all that is open hold; None where none would, or there were as many."""
     if advice is not None:
         return advice.facts
-    needs = [items_needed(j.one.draws, j.margins.wide, bounded=j.one.unit != "bits") for j in open_]
+    needs = [items_needed(j.evidence.draws, j.margins.wide, bounded=j.evidence.unit != "bits") for j in open_]
     most = None if None in needs else max(n for n in needs if n is not None)
-    return most if most is not None and most > max(j.one.draws.n for j in open_) else None
+    return most if most is not None and most > max(j.evidence.draws.n for j in open_) else None
 
 
 class _Judged(NamedTuple):
     """A quantity with its margins; `both` where it has to stay within them on either side."""
 
-    one: Evidence
+    evidence: Evidence
     margins: Margins
     both: bool
 
     @property
     def reach(self) -> float:
         """How far the quantity may go to the side where the margin is, or either side, in wide margins."""
-        if self.one.fails_only:
+        if self.evidence.fails_only:
             return -math.inf
-        low, high = self.one.draws.bounds
+        low, high = self.evidence.draws.bounds
         return (max(high, -low) if self.both else high) / self.margins.wide
 
     @property
     def beyond(self) -> float:
         """By how much the near end lies beyond the narrow margin, in narrow margins; below 0 it does not."""
-        low, high = self.one.draws.ends
+        low, high = self.evidence.draws.ends
         return (max(low, -high) if self.both else low) / self.margins.narrow - 1
 
     def said(self, margin: float) -> str:
         """A margin in words."""
         both = f"-{margin:g} to " if self.both else ""
-        return f"{both}{margin:g}{' bits' if self.one.unit == 'bits' else ''}"
+        return f"{both}{margin:g}{' bits' if self.evidence.unit == 'bits' else ''}"
 
     def bound(self, *, least: bool) -> str:
         """What the quantity is at most, or at least, in words: as in `at most 0.12 of what the target knows`."""
-        low, high = self.one.draws.ends if least else self.one.draws.bounds
+        low, high = self.evidence.draws.ends if least else self.evidence.draws.bounds
         below = self.both and (-high > low if least else -low > high)
         end = abs(low if least != below else high)
-        if self.one.unit == "bits":
+        if self.evidence.unit == "bits":
             size = f"{end:.1f} bits an answer"
-        elif self.one.unit.startswith("leakage"):
+        elif self.evidence.unit.startswith("leakage"):
             size = f"{end:.2f} of what the target knows"
         else:
             size = f"{end:.2f}"
@@ -306,30 +309,33 @@ class _Judged(NamedTuple):
 
 
 def _why_failed(main: _Judged, p: float, n_failing: int, n: int) -> str:
-    more = f", and so {'is 1 other' if n_failing == 2 else f'are {n_failing - 1} others'}" if n_failing > 1 else ""
+    further = f", and so {'is 1 other' if n_failing == 2 else f'are {n_failing - 1} others'}" if n_failing > 1 else ""
     among = f" among {n} quantities" if n > 1 else ""
     where = "outside" if main.both else "above"
     bound = main.bound(least=True)
-    draws = main.one.draws
+    draws = main.evidence.draws
     # What M controls alone support is 1 / (M + 1): a smaller p-value is that of the stated law.
     law = " by Student's t" if math.isfinite(draws.df) else ""
     chance = f" (p = {p:.2g}{law}{among})" if draws.item_error or draws.seed_error else ""
-    return f"{main.one}, {bound}, {where} the margin of {main.said(main.margins.narrow)}{chance}{more}"
+    return f"{main.evidence}, {bound}, {where} the margin of {main.said(main.margins.narrow)}{chance}{further}"
 
 
 def _why_held(main: _Judged, n: int) -> str:
     where = "within" if main.both else "below"
     furthest = f", and is the nearest to it of {n}" if n > 1 else ""
-    return f"{main.one}, {main.bound(least=False)}, {where} the wide margin of {main.said(main.margins.wide)}{furthest}"
+    margin = f"{where} the wide margin of {main.said(main.margins.wide)}"
+    return f"{main.evidence}, {main.bound(least=False)}, {margin}{furthest}"
 
 
 def _why_open(main: _Judged, judged: Sequence[_Judged], advice: Advice | None) -> str:
-    head = f"{main.one}, {main.bound(least=False)}"
+    head = f"{main.evidence}, {main.bound(least=False)}"
     narrow, wide = main.said(main.margins.narrow), main.said(main.margins.wide)
     if main.beyond > 0:
         return f"{head}, beyond the margin of {narrow} taken alone, but not among {len(judged)} quantities"
-    more = _more(main) if advice is None else _advised(advice)
-    return f"{head}, where {'within ' if main.both else ''}{wide} is wanted; it is not shown to exceed {narrow}; {more}"
+    remedy = _more(main) if advice is None else _advised(advice)
+    return (
+        f"{head}, where {'within ' if main.both else ''}{wide} is wanted; it is not shown to exceed {narrow}; {remedy}"
+    )
 
 
 def _advised(advice: Advice) -> str:
@@ -345,8 +351,8 @@ def _advised(advice: Advice) -> str:
 
 def _more(main: _Judged) -> str:
     """Where the questions are drawn: what more of them would do."""
-    draws = main.one.draws
-    needed = items_needed(draws, main.margins.wide, bounded=main.one.unit != "bits")
+    draws = main.evidence.draws
+    needed = items_needed(draws, main.margins.wide, bounded=main.evidence.unit != "bits")
     if needed is None:
         return "no number of items suffices with controls that differ so: more seeds or a wider margin are needed"
     if needed <= draws.n:
@@ -381,13 +387,16 @@ def kendall_tau_b(first: Float[np.ndarray, "r S"], second: Float[np.ndarray, "r 
 
     M. Kendall, The treatment of ties in ranking problems, Biometrika 33, 1945. Not a number where one row is all ties.
     """
-    left, right = np.triu_indices(first.shape[1], k=1)
-    one, other = np.sign(first[:, left] - first[:, right]), np.sign(second[:, left] - second[:, right])
-    pairs = np.sqrt(np.abs(one).sum(axis=1) * np.abs(other).sum(axis=1))
-    found: Float[np.ndarray, " r"] = np.divide(
-        (one * other).sum(axis=1), pairs, out=np.full(len(one), np.nan), where=pairs > 0
+    first_index, second_index = np.triu_indices(first.shape[1], k=1)
+    first_order, second_order = (
+        np.sign(first[:, first_index] - first[:, second_index]),
+        np.sign(second[:, first_index] - second[:, second_index]),
     )
-    return found
+    pairs = np.sqrt(np.abs(first_order).sum(axis=1) * np.abs(second_order).sum(axis=1))
+    taus: Float[np.ndarray, " r"] = np.divide(
+        (first_order * second_order).sum(axis=1), pairs, out=np.full(len(first_order), np.nan), where=pairs > 0
+    )
+    return taus
 
 
 def agreement_of_orders(first: Sequence[Draws], second: Sequence[Draws]) -> Estimate:
@@ -397,15 +406,15 @@ def agreement_of_orders(first: Sequence[Draws], second: Sequence[Draws]) -> Esti
     """
     if len(first) != len(second) or len(first) < 2:
         raise ValueError(f"an order needs the same two subjects or more, got {len(first)} and {len(second)}")
-    values = [np.array([[one.value for one in side]]) for side in (first, second)]
-    found = float(kendall_tau_b(values[0], values[1])[0])
-    if np.isnan(found):
+    values = [np.array([[draws.value for draws in side]]) for side in (first, second)]
+    tau = float(kendall_tau_b(values[0], values[1])[0])
+    if np.isnan(tau):
         raise ValueError("all subjects are tied in one format, so there is no order to agree on")
-    rows = [np.stack([(one.low + one.high) / 2 for one in side], axis=1) for side in (first, second)]
-    drawn = kendall_tau_b(rows[0], rows[1])
-    low, high = np.quantile(drawn[~np.isnan(drawn)], [_TAIL, 1 - _TAIL])
-    low, high = min(float(low), found), max(float(high), found)
-    return Estimate("kendall_tau_b", "correlation", found, low, high, len(first), "percentiles over shared resamples")
+    rows = [np.stack([(draws.low + draws.high) / 2 for draws in side], axis=1) for side in (first, second)]
+    taus = kendall_tau_b(rows[0], rows[1])
+    low, high = np.quantile(taus[~np.isnan(taus)], [_TAIL, 1 - _TAIL])
+    low, high = min(float(low), tau), max(float(high), tau)
+    return Estimate("kendall_tau_b", "correlation", tau, low, high, len(first), "percentiles over shared resamples")
 
 
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
@@ -415,14 +424,14 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
     A reversal's p-value is the greater of its two one-sided ones; all pairs of subjects and formats are corrected for
     by Holm's method, and 2.5 % decides.
     """
-    found = []
+    candidates = []
     for (first, second), formats in differences.items():
-        for one, other in combinations(formats, 2):
-            for more, less in ((one, other), (other, one)):
-                p = max(formats[more].p_at_most(0.0), formats[less].p_at_least(0.0))
-                found.append(Reversal(first, second, more, less, p))
-    corrected = holm([reversal.p for reversal in found])
-    return tuple(r._replace(p=p) for r, p in zip(found, corrected, strict=True) if p <= _TAIL)
+        for first_format, second_format in combinations(formats, 2):
+            for higher_in, lower_in in ((first_format, second_format), (second_format, first_format)):
+                p = max(formats[higher_in].p_at_most(0.0), formats[lower_in].p_at_least(0.0))
+                candidates.append(Reversal(first, second, higher_in, lower_in, p))
+    corrected = holm([reversal.p for reversal in candidates])
+    return tuple(r._replace(p=p) for r, p in zip(candidates, corrected, strict=True) if p <= _TAIL)
 
 
 def reliability(
@@ -436,17 +445,17 @@ def reliability(
             rest = [*formats[:index], *formats[index + 1 :]]
             if not rest:
                 raise ValueError(f"{subject}: one format cannot be foretold from no other")
-            foretold, seen = decide(rest), decide([left_out])
-            if "inconclusive" in (foretold, seen):
+            foretold, actual = decide(rest), decide([left_out])
+            if "inconclusive" in (foretold, actual):
                 undecided += 1
                 continue
-            agree, contradict = agree + (foretold == seen), contradict + (foretold != seen)
-            hits.append(float(foretold == seen))
+            agree, contradict = agree + (foretold == actual), contradict + (foretold != actual)
+            hits.append(float(foretold == actual))
             subjects.append(subject)
     if not hits:
         return Reliability(agree, contradict, undecided, None)
-    low, high, said = interval_of_mean(np.array(hits), clusters=subjects, seed=seed)
+    low, high, method = interval_of_mean(np.array(hits), clusters=subjects, seed=seed)
     share = float(np.mean(hits))
     return Reliability(
-        agree, contradict, undecided, Estimate("agreement_of_verdicts", "share", share, low, high, len(hits), said)
+        agree, contradict, undecided, Estimate("agreement_of_verdicts", "share", share, low, high, len(hits), method)
     )
