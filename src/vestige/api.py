@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from vestige.artifacts.audits import AuditOutcome, Soundness
     from vestige.artifacts.holes import HoleTable
-    from vestige.auditing.forecast import Foreseen
+    from vestige.auditing.forecast import AuditPower
     from vestige.auditing.request import AuditRequest
     from vestige.data.corpus import Corpus, SourceSettings
     from vestige.studies.calibrate import Calibration
@@ -464,7 +464,7 @@ def audit(
     return Audit(Path(output_dir), (judged.outcome,), failed, request.splits.told)
 
 
-def plan(*, data: Data, forget: Data, controls: int = 3, **settings: Any) -> "Foreseen":
+def plan(*, data: Data, forget: Data, controls: int = 3, **settings: Any) -> "AuditPower":
     """What an audit of these data with so many retrained models could decide, before anything is trained or asked.
 
     `settings` are what `audit` takes besides models and folder.
