@@ -598,6 +598,7 @@ def probe(
     """
     from vestige import requests
     from vestige.artifacts.layout import ProbeFolder
+    from vestige.artifacts.records import forgotten_by
     from vestige.core.text import closest
     from vestige.data.probe_sources import probe_sources
     from vestige.probes.adjacent import make_adjacent
@@ -615,7 +616,10 @@ def probe(
             raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
     probing = HolesSettings.build(options, where="settings of the probe")
     probing.check()
-    sources = probe_sources(_source(data), _selector(forget), retain=_selector(retain), n_forget=forget_n)
+    before = tuple(dict.fromkeys(gone for model in (target, unlearned) for gone in forgotten_by(_path(model))))
+    sources = probe_sources(
+        _source(data), _selector(forget), retain=_selector(retain), n_forget=forget_n, before=before
+    )
 
     def loaded(model: AnyModel) -> Asked:
         return asked_model(requests.model_settings(_path(model), read), dtype=read.get("dtype"))
@@ -624,8 +628,7 @@ def probe(
     models = probing.taking_part(
         folder, lambda: loaded(target), lambda: loaded(unlearned), lambda: corpus, seed=seed, device=device
     )
-    near = probing.near(sources.splits, corpus.dataset, seed, sources.forget_texts, sources.retain_texts)
-    make_adjacent(folder, near)
+    make_adjacent(folder, probing.adjacent(sources, folder.judge, seed, device))
     for name in searches:
         search(folder, models, name, probing.searching(tuple(searches), device))
     controls = {name: loaded(model) for name, model in (placebos or {}).items()}

@@ -164,7 +164,7 @@ SAMPLES = (
 
 
 def test_the_forget_set_is_scored_by_harm_or_by_quality_and_overlap_and_failures_are_counted():
-    plain = score_answers(SAMPLES, Answers(), ByTask(), harm=False, seed=0)
+    plain = score_answers(SAMPLES, Answers(), ByTask(), harm=None, seed=0)
     # "i ma ohw" has of "i am who" a common subsequence of one word of three.
     assert plain[0].scores == {QUALITY: 4.0, ROUGE_L: pytest.approx(1 / 3)}
     assert [r.failure for r in plain] == ["", "", "no verdict", "no answer"]
@@ -174,12 +174,12 @@ def test_the_forget_set_is_scored_by_harm_or_by_quality_and_overlap_and_failures
     assert LATENT_USED not in row.sets
     assert means(plain) == {"forget": 4, "forget_rouge_l": pytest.approx(1 / 3), "retain": 4, "d_ap_used": 4}
     judge = ByTask()
-    harmful = score_answers(SAMPLES, Answers(), judge, harm=True, seed=0)
+    harmful = score_answers(SAMPLES, Answers(), judge, harm=judge, seed=0)
     assert (harmful[0].scores, judge.asked[0]) == ({HARM: 1.0}, (HARM, "who am i", "i ma ohw", "i am who"))
     assert {task for task, *_ in judge.asked[1:]} == {QUALITY}
     assert row_of("kl", 8, harmful, kept=True, seed=0).forget[HARM].value == 1
     with pytest.raises(InputError, match="the limits of the judge by task are used up"):
-        score_answers(SAMPLES, Answers(), ByTask(spent=True), harm=False, seed=0)
+        score_answers(SAMPLES, Answers(), ByTask(spent=True), harm=None, seed=0)
 
 
 def test_changes_are_of_the_same_prompts_under_both_models():

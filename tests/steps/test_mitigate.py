@@ -343,7 +343,7 @@ def test_what_cannot_be_mended_is_refused_in_a_sentence(tmp_path, request_):
         mitigate(folder, replace(request_, settings=MitigationSettings(every="often")))
     # Harm that nobody can judge is no harm score of nothing.
     with pytest.raises(InputError, match="judge of harm, silence, judged no answer"):
-        mitigate(folder, replace(request_, harm=True))
+        mitigate(folder, replace(request_, harm=request_.who.grader))
 
 
 def test_a_checkpoint_that_is_gone_is_not_replaced_by_another(tmp_path, request_):

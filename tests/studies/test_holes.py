@@ -1,6 +1,7 @@
 """Holes in a study: nano models that are given, a judge on a server, cells made in this process."""
 
 import csv
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -20,10 +21,13 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
+from vestige.probes.adjacent import adjacent_of
 from vestige.probes.answering import KnownAnswersJudge
 from vestige.steps.engine import Board, work
 from vestige.studies.cells import Study, place_of
 from vestige.studies.hole_tables import change_tests
+from vestige.studies.holes import hole_settings, sources_of
+from vestige.studies.presets import study_preset
 from vestige.studies.settings import StudySettings
 from vestige.studies.studies import plan
 from vestige.studies.tables import write_report
@@ -41,7 +45,7 @@ settings = {{ qa = {{ max_new_tokens = 4 }} }}
 [holes]
 asks = {{ model = "{at}/target" }}
 lm_eval = "{at}/bench"
-harm = true
+harm = "{url}#m"
 k = 2
 judge = "{url}#m"
 embedder = "{at}/embedder"
@@ -253,6 +257,56 @@ def test_a_plan_says_what_the_judge_of_the_probes_is_asked_and_what_it_costs(tmp
     assert (grounded.prompt_tokens, grounded.cost) == (0, None)
 
 
+def texts(path: Path, first: str, last: str) -> list[str]:
+    """Three texts in a file; each begins and ends with words of its own."""
+    rows = [f"{first}{n} stands here. Nobody has ever moved it. Some visitors like {last}{n}." for n in "abc"]
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return rows
+
+
+@pytest.mark.parametrize(("preset", "k"), [("holes", 4), ("holes-rmu", 5)])
+def test_the_adjacent_stage_of_a_preset_of_the_papers_size_asks_a_model_about_whole_texts(
+    preset: str, k: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+
+    def write(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"]
+        shown.append(text)
+        keywords = re.findall(r"(?:sight|calm)[abc]|stands|nobody|ever|moved|visitors", text)
+        n = int(re.findall(r"exactly (\d) objects", text)[0])
+        question = f"Which museums celebrate {{}} by {len(shown)} parades?"
+        return json.dumps([{"keyword": word, "question": question.format(word)} for word in keywords[:n]])
+
+    table = tomllib.loads(study_preset(preset, models=["m"]))
+    if preset == "holes":
+        forgotten = texts(tmp_path / "t.jsonl", "sight", "calm")
+        unsafe = {"response_1": "No.", "is_response_0_safe": False, "is_response_1_safe": True}
+        samples = [{"prompt": f"How {n}?", "response_0": text, **unsafe} for n, text in enumerate(forgotten)]
+        Path("pku-saferlhf-50.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+        Path("questions.jsonl").write_text(json.dumps({"question": "What is tea?", "answer": "A drink."}) + "\n")
+        table["data"] = [{"name": "harmful", "data": "questions.jsonl"}]
+    else:
+        forgotten = texts(tmp_path / "wmdp-bio-200.jsonl", "sight", "calm")
+        retained = texts(tmp_path / "wikitext-400.jsonl", "Sight", "calm")
+    with serving(write) as server:
+        table["holes"]["by"] = f"{server.url}#m"
+        settings = StudySettings.build(table)
+        made = Study(settings, StudyFolder(tmp_path / "study"))
+        point = next(c.point for c in made.cells if c.kind == "probe")
+        request = hole_settings(made).adjacent(sources_of(made, point), tmp_path / "replies", 0, "cpu")
+        near = adjacent_of(request)
+    assert [sum(text in asked for asked in shown) for text in forgotten] == [1, 1, 1]
+    assert [len([q for q in near["forget"].questions if q.source_id == s.id]) for s in request.forget] == [k] * 3
+    if preset == "holes":
+        assert [q.question for q in near["retain"].questions] == ["What is tea?"]
+    else:
+        assert [sum(text in asked for asked in shown) for text in retained] == [1, 1, 1]
+        assert len(near["retain"].questions) == 2 * 3
+    assert all(q.question.endswith("?") for adjacent in near.values() for q in adjacent.questions)
+
+
 def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     def probes(**holes: Any) -> set[str]:
         return {c.key for c in study(MADE, **holes).cells if c.kind == "probe"}
@@ -262,8 +316,7 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     assert not probes(k=3) & probes()
     served = {"judge": "http://h/v1#m"}
     assert probes(judge="http://h/v1?most_requests=9#m") == probes(**served) != probes()
-    assert probes(**served, harm=False) == probes(**served)
-    assert not probes(**served, harm=True) & probes(**served)
+    assert not probes(**served, harm="http://h/v1#big") & probes(**served)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +328,7 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
         ({"ablation": {"of": ["ga"], "variants": {"policy.n_rollouts": [-1.0]}}}, "n_rollouts"),
         ({"judge": "local"}, "give local:MODEL"),
         ({"judge": {"kind": "server", "model": "m"}}, "holes.judge is a table; give local:MODEL"),
-        ({"harm": True}, "whether an answer is harmful a language model says"),
+        ({"harm": "grounded"}, "holes.harm = 'grounded': takes a language model; give local:MODEL"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
         ({"serach": {}}, "serach"),
     ],

@@ -126,11 +126,11 @@ def mitigate_command(
         training=MendingSettings() if again else given.build(MendingSettings),
         searching=searching if searching.sources else None,
         again=again,
-        harm=repair.harm,
+        harm=harm_grader(run.judge, run.folder.judge, run.device, "--judge") if repair.harm and not dry_run else None,
         on_stage=say,
     )
     if dry_run:
-        forecast = forecast_mitigation(run.folder, request, run.judge.limits)
+        forecast = forecast_mitigation(run.folder, request, run.judge.limits, harm=repair.harm)
         return print_mitigation_forecast(forecast, as_json=options.as_json)
     with progress_bar("mending") as show:
         watched = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))

@@ -33,6 +33,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
+from vestige.judges.base import Grader
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import normalised
 from vestige.models.address import Limits
@@ -69,8 +70,8 @@ class MitigationSettings(Settings):
     """Most retained items to train on."""
     rounds: PositiveInt = 3
     """Rounds of the iterative repair."""
-    latent: Literal["holes", "tested"] = "holes"
-    """Searched prompts to use: confirmed holes, or all that were tested (the paper's)."""
+    latent: Literal["holes", "tested", "d_rl"] = "holes"
+    """Searched prompts to use: confirmed holes, all that were tested, or all with J = 10 (the paper's D_RL)."""
     held_out: float = Field(default=0.25, ge=0, lt=1)
     """Share of the adjacent questions that is never trained on."""
     answer_tokens: PositiveInt = 128
@@ -149,7 +150,8 @@ def pick_latent(tested: Sequence[Tested], settings: MitigationSettings, *, seed:
     known = {t.prompt for t in tested if t.source == ADJACENT}
     found: dict[str, Tested] = {}
     for t in tested:
-        if not t.dropped and t.prompt not in known and (t.hole or settings.latent == "tested"):
+        fits = settings.latent == "d_rl" or (not t.dropped and (t.hole or settings.latent == "tested"))
+        if fits and t.prompt not in known:
             found.setdefault(t.prompt, t)
     ordered = _shuffled(list(found.values()), seed, "mitigation latent")
     used, held_out = ordered[: settings.n_latent], ordered[settings.n_latent :]
@@ -227,8 +229,8 @@ def as_made(spec: SubjectSpec | None, method: str) -> tuple[dict[str, Any], dict
 class MitigationRequest:
     """What is mended, in which way, and who says whether it helped.
 
-    With `harm` the judge says of answers to the forget set whether they are harmful. `searching` is None where the
-    mended model is not searched anew, `again` is there in the iterative way alone, which does without `training`.
+    `harm` says of answers to the forget set whether they are harmful, where that is asked. `searching` is None where
+    the mended model is not searched anew, `again` is there in the iterative way alone, which does without `training`.
     """
 
     way: Way
@@ -238,7 +240,7 @@ class MitigationRequest:
     training: MendingSettings = field(default_factory=MendingSettings)
     searching: Searching | None = None
     again: Again | None = None
-    harm: bool = False
+    harm: Grader | None = None
     on_stage: Callable[[str], None] = field(default=lambda stage: None)
     on_step: Callable[[Progress], None] = field(default=lambda progress: None)
 
@@ -261,7 +263,7 @@ class MitigationRequest:
             "settings": self.settings.identity(),
             "answers": self.who.answers.identity(),
             "judge": dict(self.who.grader.identity),
-            "harm": dict(self.who.grader.identity) if self.harm else None,
+            "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
             "embedder": self.who.embedder.digest,
             "searching": _searching_identity(self.searching),
@@ -376,7 +378,9 @@ class MitigationForecast:
     most_cost: float | None
 
 
-def forecast_mitigation(folder: ProbeFolder, request: MitigationRequest, limits: Limits) -> MitigationForecast:
+def forecast_mitigation(
+    folder: ProbeFolder, request: MitigationRequest, limits: Limits, *, harm: bool
+) -> MitigationForecast:
     """What the mending of the probe in the folder takes at most; nobody is loaded."""
     forget, settings, iterative = request.forget_items, request.settings, request.again is not None
     samples = picked_in(folder, forget, settings, tested_in(folder), seed=request.who.seed).samples
@@ -387,7 +391,7 @@ def forecast_mitigation(folder: ProbeFolder, request: MitigationRequest, limits:
     latent = 2 * settings.n_latent if iterative else 0
     same = n - sum(s.set == LATENT_USED for s in samples) if iterative else n
     mended = n + trainings * looks * (same + latent)
-    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if request.harm else 0
+    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if harm else 0
     requests = {"quality": n + mended - forgotten, "harm": forgotten}
     prompt_tokens, completion_tokens = judged_tokens(requests, samples[0].prompt, request.who.answers.max_tokens)
     # The target's own answers that are trained on, and those that are scored.

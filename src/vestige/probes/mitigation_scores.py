@@ -57,11 +57,11 @@ _UNITS = {HARM: "share", QUALITY: "score", ROUGE_L: "share"}
 
 
 def score_answers(
-    samples: Sequence[Sample], answerer: Answerer, judge: Judge, *, harm: bool, seed: int
+    samples: Sequence[Sample], answerer: Answerer, judge: Judge, *, harm: Judge | None, seed: int
 ) -> tuple[ScoredAnswer, ...]:
     """One scored answer for each sample, in order. What limits of a judge leave unjudged is refused, not put down.
 
-    With `harm` it says of answers to the forget set whether they are harmful, since what is forgotten is harm.
+    `harm`, if there is one, says of answers to the forget set whether they are harmful.
     """
     answers = answerer.answer([s.prompt for s in samples], seed=derive_seed(seed, "mitigation", "scored"))
     rows = [
@@ -69,13 +69,13 @@ def score_answers(
         for s, answer in zip(samples, answers, strict=True)
     ]
     harmful = {i for i, s in enumerate(samples) if s.set == FORGET and harm}
-    for task, chosen in ((HARM, harmful), (QUALITY, set(range(len(rows))) - harmful)):
+    for task, grades, chosen in ((HARM, harm or judge, harmful), (QUALITY, judge, set(range(len(rows))) - harmful)):
         places = [i for i in sorted(chosen) if rows[i].answer is not None]
         if not places:
             continue
         asked = [(i, samples[i]) for i in places]
-        found = judge.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in asked])
-        refuse_limit(f"the judge {judge.name}", found)
+        found = grades.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in asked])
+        refuse_limit(f"the judge {grades.name}", found)
         for i, judgement in zip(places, found, strict=True):
             scores = {} if judgement.score is None else {task: float(judgement.score)}
             rows[i] = replace(rows[i], scores=scores, failure="" if scores else judgement.failure)
@@ -97,7 +97,7 @@ def harm_of(
     Answers, and replies of a server, are kept in the folder. Raises InputError where no answer was judged.
     """
     judge = grader.judge
-    rows = score_answers(forget_samples(forget), answerer(who, answers, folder), judge, harm=True, seed=seed)
+    rows = score_answers(forget_samples(forget), answerer(who, answers, folder), judge, harm=judge, seed=seed)
     failures = Counter(row.failure for row in rows if row.failure)
     found = _forget(rows, seed=seed)
     if HARM not in found:
@@ -260,11 +260,13 @@ class Scorer:
         kept = KeptAnswers(asked, self.folder.answers, identity)
         grader = self.request.who.grader
         judge = KeptJudge(grader.judge, self.folder.judged, grader.identity)
-        rows = score_answers(self.samples, kept, judge, harm=self.request.harm, seed=self.request.who.seed)
+        by = self.request.harm
+        harm = None if by is None else KeptJudge(by.judge, self.folder.judged, by.identity)
+        rows = score_answers(self.samples, kept, judge, harm=harm, seed=self.request.who.seed)
         forget = [r for r in rows if r.set == FORGET]
-        if self.request.harm and forget and not any(HARM in r.scores for r in forget):
+        if harm and forget and not any(HARM in r.scores for r in forget):
             raise InputError(
-                f"the judge of harm, {judge.name}, judged no answer to the forget set "
+                f"the judge of harm, {harm.name}, judged no answer to the forget set "
                 f"({forget[0].failure}, the first); take one that can, a server or a local chat model"
             )
         write_jsonl(place, map(asdict, rows))

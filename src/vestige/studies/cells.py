@@ -23,6 +23,7 @@ from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named
 from vestige.data.graph import Graph, load_graph
 from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
+from vestige.judges.spec import judge_spec
 from vestige.steps.engine import StudyCell
 from vestige.studies.settings import (
     EACH,
@@ -393,7 +394,9 @@ class Planner:
     def _training(self, model: StudyModel, method: StudyMethod, rate: float) -> dict[str, Any]:
         # Where the rate is sought, what seeks it is in the key.
         training = self.settings.training(model, method, rate or 1.0).identity()
-        return {"training": training, "method": method.method, "own": method.settings, "save": model.save}
+        rules, judge = self.settings.trajectory, self.settings.trajectory.get("harm_judge")
+        watched = {"trajectory": {**rules, "harm_judge": judge_spec(judge).text() if judge else ""}} if rules else {}
+        return {"training": training, "method": method.method, "own": method.settings, "save": model.save, **watched}
 
     def _evaluate(self, key: str, point: CellPoint, data_key: str) -> StudyCell:
         """What a model is asked; a target about all forget sets of its data, another about its own."""

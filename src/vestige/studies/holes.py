@@ -12,9 +12,9 @@ answer.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
@@ -28,16 +28,24 @@ from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
-from vestige.data.dataset import Dataset
-from vestige.data.texts import Passage
+from vestige.data.probe_sources import ProbeSources, probe_sources
+from vestige.data.texts import form_of
 from vestige.judges import grounded, spending
 from vestige.judges.base import Grader
+from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.judges.tasks import TASKS
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering, hole_table, latent, mitigation, questions
-from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
+from vestige.probes.adjacent import (
+    AdjacentRequest,
+    By,
+    NeighbourSettings,
+    adjacent_of,
+    make_adjacent,
+    read_adjacent,
+)
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
@@ -103,9 +111,9 @@ class HolesSettings(Settings):
 
     `judge` is a spec (`judges.spec`). With `truth` it is told the data's answers: the data's own questions have one
     right answer each, and others are not valid. `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default.
+    `by` is graph, templates, or the chat model that writes questions. `harm` is the chat model that says of the answers
+    to the forget set whether they are harmful, of every model that is probed or mended: the paper's harmscore.
     `lm_eval` is the --output_path of lm-evaluation-harness with these models, whose numbers Table 1 then shows too.
-    With `harm` the judge, a language model, scores answers to the forget set by harm, of every model that is probed or
-    mended.
     """
 
     asks: HolePolicy = HolePolicy()
@@ -113,7 +121,7 @@ class HolesSettings(Settings):
     truth: bool = False
     embedder: str | None = None
     k: PositiveInt = 4
-    by: Literal["graph", "templates"] = "templates"
+    by: str = "templates"
     answers: AnswerSettings = AnswerSettings()
     latent: LatentSettings = LatentSettings()
     policy: PolicySettings = PolicySettings()
@@ -122,7 +130,7 @@ class HolesSettings(Settings):
     ablation: Ablation | None = None
     mitigation: Mitigation | None = None
     lm_eval: str | None = None
-    harm: bool = False
+    harm: str = ""
 
     @field_validator("judge", mode="before")
     @classmethod
@@ -137,8 +145,9 @@ class HolesSettings(Settings):
         """Refuse what one probe cannot be made by, before anything is searched."""
         judge = judge_spec(self.judge)
         self.filter.check()
-        if self.harm and not judge.by_model:
-            raise InputError(f"holes.harm: whether an answer is harmful a language model says; {BY_MODEL}")
+        for key, name in (("harm", self.harm), ("by", "" if self.by in ("graph", "templates") else self.by)):
+            if name and not judge_spec(name).by_model:
+                raise InputError(f"holes.{key} = {one_line(name)!r}: takes a language model; {BY_MODEL}")
         if self.filter.name_groups == "writer" and not judge.by_model:
             # Groups are named last, after hours perhaps.
             raise InputError(f"holes.filter: {NO_WRITER}")
@@ -147,7 +156,7 @@ class HolesSettings(Settings):
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
         found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
         own = {**found, "judge": judge_spec(self.judge).text()}
-        return {**own, "harm": True} if self.harm else own
+        return {**own, "harm": judge_spec(self.harm).text()} if self.harm else own
 
     def taking_part(
         self,
@@ -177,18 +186,19 @@ class HolesSettings(Settings):
         policy = taught or ModelSettings(model=self.asks.model, dtype=self.asks.dtype, device=device)
         return Searching(sources, policy, self.policy, self.latent, self.filter)
 
-    def near(
-        self,
-        splits: NamedSplits,
-        dataset: Dataset | None,
-        seed: int,
-        forget: tuple[Passage, ...] = (),
-        retain: tuple[Passage, ...] = (),
-    ) -> AdjacentRequest:
-        """Adjacent questions of these sets; `forget` and `retain` are those that are texts."""
-        by: Literal["graph", "offline"] = "graph" if self.by == "graph" else "offline"
-        k = self.k
-        return AdjacentRequest(splits, dataset, by, AdjacentSettings(k=k), NeighbourSettings(k=k), seed, forget, retain)
+    def adjacent(self, sources: ProbeSources, replies: Path, seed: int, device: str) -> AdjacentRequest:
+        """The adjacent questions of these sets; those of a server that writes them lie in the folder `replies`."""
+        by: By = "graph" if self.by == "graph" else "offline"
+        if self.by not in ("graph", "templates"):
+            writer = grader_of(judge_spec(self.by), replies, device).writer
+            assert writer is not None, "checked to be a chat model"
+            by = writer
+        settings, texts = (AdjacentSettings(k=self.k), NeighbourSettings(k=self.k)), sources.forget_texts
+        return AdjacentRequest(sources.splits, sources.corpus.dataset, by, *settings, seed, texts, sources.retain_texts)
+
+    def harm_grader(self, folder: ProbeFolder, device: str) -> Grader | None:
+        """Who says whether an answer is harmful, where that is asked."""
+        return grader_of(judge_spec(self.harm), folder.judge, device) if self.harm else None
 
     def variants(self) -> Iterator[tuple[str, "HolesSettings"]]:
         """The single changes of the ablation, in their order, each with the settings that it makes."""
@@ -368,6 +378,8 @@ def _checkpoint(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Keep the model as it stands after so many steps of its training, whose length stays what it is."""
     point: CellPoint = cell.point
     request, _ = unlearning_of(study, cell, _rate(study, cell.after[1]))
+    # Its rules are for the whole training; a checkpoint is where its step says.
+    request = replace(request, trajectory=None)
     whole, place = unlearn_spec(request), folder_of("cells", point, cell.key)
     until = {**whole.settings, "until_step": point.until}
     spec = replace(whole, name=f"{point.method} step {point.until}", settings=until, settings_id=content_id(until))
@@ -415,31 +427,39 @@ def _probe(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     place = folder_of("holes", cell.point, cell.key)
     folder = ProbeFolder(study.folder.path / place)
     cast = Cast.of(study, folder, cell.point, cell.after)
-    make_adjacent(folder, _near(study, cell.point, cast.settings))
+    sources = sources_of(study, cell.point)
+    make_adjacent(folder, cast.settings.adjacent(sources, folder.judge, cell.point.seed, study.settings.device))
     search(folder, cast.who, LATENT, cast.searching)
-    forget, retain = (cast.splits.splits[name] for name in ("forget", "retain"))
-    found = filter_holes(folder, FilterRequest(cast.who, forget, cast.settings.filter, retain))
-    return {"path": place, "holes": found.n_holes, **_besides(cast, folder)}
+    request = FilterRequest(cast.who, sources.forget, cast.settings.filter, sources.retain)
+    table = filter_holes(folder, request)
+    return {"path": place, "holes": table.n_holes, **_besides(cast, folder, sources, study.settings.device)}
 
 
-def _besides(cast: Cast, folder: ProbeFolder) -> dict[str, Any]:
+def _besides(cast: Cast, folder: ProbeFolder, sources: ProbeSources, device: str) -> dict[str, Any]:
     """What tables say beside the holes: how diverse retained questions are, what prompts are about, harmful answers."""
     who, settings, embed = cast.who, cast.settings, cast.who.embedder.embed
     writer = who.grader.writer if settings.filter.name_groups == "writer" else None
-    retained = [item.question for item in cast.splits.splits["retain"]]
+    # Of retained texts nobody asks the data's own questions: those that were made near them stand for them.
+    near = [adjacent.question.question for adjacent in read_adjacent(folder) if adjacent.of == "retain"]
+    retained = [item.question for item in sources.splits.splits.get("retain", ())] or near
     told: dict[str, Any] = {
         "retained": asdict(diversity_of(retained, embed)),
         "topics": topics_of([t for t in read_tested(folder) if not t.dropped], embed, writer),
     }
-    if settings.harm:
+    if grader := settings.harm_grader(folder, device):
         forget = cast.splits.splits["forget"]
-        told["harm"] = asdict(harm_of(folder, who.unlearned, forget, settings.answers, who.grader, who.seed)[0])
+        told["harm"] = asdict(harm_of(folder, who.unlearned, forget, settings.answers, grader, who.seed)[0])
     return told
 
 
-def _near(study: Study, point: CellPoint, own: HolesSettings) -> AdjacentRequest:
-    """The adjacent questions, the same of every probe of a forget set."""
-    return own.near(splits_named(study, point), corpus_of(study, point.data).dataset, point.seed)
+@lru_cache(maxsize=4)
+def sources_of(study: Study, point: CellPoint) -> ProbeSources:
+    """What was forgotten and what is kept, texts as whole passages and not as the questions that a training makes."""
+    corpus, splits, data = corpus_of(study, point.data), splits_named(study, point), study.data(point.data)
+    (forget,) = study.member(point.data, point.forget, point.member).steps
+    if {form_of(forget), form_of(data.retain or corpus.settings.data)} & {"texts", "wikitext"}:
+        return probe_sources(corpus.settings, forget, retain=data.retain)
+    return ProbeSources(corpus, splits)
 
 
 def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
@@ -453,7 +473,7 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     again = None
     if way == "iterative":
         made, _ = unlearning_of(study, cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
-        again = Again(made.method, made.method_settings, made.training, made.idk)
+        again = Again(made.method, made.method_settings, made.training, made.idk, made.trajectory)
     request = MitigationRequest(
         way,
         cast.splits,
@@ -462,7 +482,7 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
         asked.training,
         searching=cast.searching,
         again=again,
-        harm=cast.settings.harm,
+        harm=cast.settings.harm_grader(probe, study.settings.device),
     )
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
@@ -470,10 +490,11 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
 
 
 def forecast_of(study: Study, point: CellPoint) -> ProbeForecast:
-    """What one probe asks at most."""
+    """What one probe asks at most; nobody is loaded, and of questions that a model writes there are k each."""
     whole = hole_settings(study)
-    own = dict(whole.variants()).get(point.part, whole)
-    request = _near(study, point, own)
-    n = len(adjacent_of(request)["forget"].questions)
-    texts = forget_texts(request.splits.splits["forget"])
-    return forecast_probe(n, texts, own.searching((LATENT,), "cpu"), own.answers, judge_spec(own.judge).limits)
+    own, sources = dict(whole.variants()).get(point.part, whole), sources_of(study, point)
+    n = own.k * len(sources.forget)
+    if own.by in ("graph", "templates"):
+        n = len(adjacent_of(own.adjacent(sources, Path(), point.seed, "cpu"))["forget"].questions)
+    searching = own.searching((LATENT,), "cpu")
+    return forecast_probe(n, forget_texts(sources.forget), searching, own.answers, judge_spec(own.judge).limits)

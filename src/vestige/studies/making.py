@@ -26,6 +26,7 @@ from vestige.core.ids import changed_keys
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.core.text import one_line
 from vestige.data import folder as compiling
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import NamedSplits, everything, named_splits
@@ -33,6 +34,8 @@ from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.loaders import published_of
 from vestige.evals import find_eval
 from vestige.evals.qa import QASettings
+from vestige.judges.local import grader_of
+from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import build_method
 from vestige.models import endpoint
 from vestige.models.load import ModelSettings
@@ -51,6 +54,7 @@ from vestige.steps.evaluate import (
 from vestige.steps.finetune import finetune, finetune_request, finetune_versions
 from vestige.steps.making import pick_form, read_done
 from vestige.steps.subjects import any_subject
+from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_request, unlearn_versions
 from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings, calibrate, calibrate_versions
 from vestige.studies.cells import (
@@ -66,6 +70,7 @@ from vestige.studies.cells import (
     splits_of,
 )
 from vestige.studies.settings import StudyModel, StudySettings
+from vestige.training.trajectory import TrajectorySettings
 
 
 @lru_cache(maxsize=1)
@@ -95,6 +100,7 @@ def check_study(study: Study) -> None:
         raise InputError(f"evaluate.settings has {min(unknown)!r}, which is none of evals")
     for model in study.settings.models:
         pick_form(model.save)
+    _rules(study)
     if study.settings.holes is not None:
         from vestige.models.embedder import HUB_ID, embedder_folder
         from vestige.studies.holes import hole_settings
@@ -231,6 +237,8 @@ def _calibrate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     forget = next(f for f in study.settings.forget if f.label == point.forget)
     grid = next(r.grid for r in study.settings.rates_of(model, method, data, forget) if r.goal == point.goal)
     request, splits = unlearning_of(study, cell, grid[0])
+    # A rate is sought by trainings to their end.
+    request = replace(request, trajectory=None)
     questions = QASettings.build(study.settings.evaluate.settings.get("qa", {}), where="qa")
     settings = CalibrateSettings(goal=point.goal, rates=grid)
     path = folder_of("calibrations", point, cell.key)
@@ -256,7 +264,31 @@ def unlearning_of(study: Study, cell: StudyCell, rate: float) -> tuple[UnlearnRe
         seed=point.seed,
         save=model.save,
     )
-    return replace(request, forget=member.steps[point.step], before=before), splits
+    trajectory = _trajectory(study, cell, splits) if study.settings.trajectory else None
+    return replace(request, forget=member.steps[point.step], before=before, trajectory=trajectory), splits
+
+
+def _trajectory(study: Study, cell: StudyCell, splits: NamedSplits) -> TrajectoryRequest:
+    """How the training is watched; replies of a judge of harm lie beside its log."""
+    (settings, validation, judge), harm = _rules(study), None
+    if judge:
+        folder = study.folder.path / folder_of("cells", cell.point, cell.key)
+        grader = grader_of(judge_spec(judge), folder / "train" / "judge", study.settings.device)
+        harm = grader.judge, grader.identity
+    return answered_trajectory(settings, validation, splits, seed=cell.point.seed, harm=harm)
+
+
+def _rules(study: Study) -> tuple[TrajectorySettings, ValidationSettings, str]:
+    """When a training is scored, stopped and chosen from, by what, and who judges harm, if anybody."""
+    given = dict(study.settings.trajectory)
+    judge = str(given.pop("harm_judge", ""))
+    if judge and not judge_spec(judge).by_model:
+        raise InputError(f"trajectory.harm_judge = {one_line(judge)!r}: takes a language model; {BY_MODEL}")
+    rules = {key: given.pop(key) for key in [*given] if key in TrajectorySettings.model_fields}
+    # Conditions to stop add to those that always hold.
+    rules["stop_when"] = (*TrajectorySettings().stop_when, *rules.get("stop_when", ()))
+    settings = TrajectorySettings.build(rules, where="trajectory")
+    return settings, ValidationSettings.build(given, where="trajectory"), judge
 
 
 def _parent(study: Study, cell: StudyCell, model: StudyModel) -> ModelSettings:

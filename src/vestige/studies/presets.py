@@ -86,7 +86,13 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
     # The holes paper unlearns what a released model knows.
     given = "\nteach = false" if name.startswith("holes") else ""
     own = "\n\n".join(f"[[models]]\nmodel = {json.dumps(m, ensure_ascii=False)}{given}" for m in models)
+    # Section 4.1, appendix B.1.
+    near = {
+        "holes": 'k = 4                      # questions of each sample\nharm = "https://api.openai.com/v1#gpt-4o"',
+        "holes-rmu": "k = 5                      # questions of each paper, and 2 of each paragraph of Wikitext",
+    }
     filled = {"@MODEL@": own, "@NAME@": f"{name}-cpu" if cpu else name, "@MODELPAIR@": pairs, "@SECOND@": second}
+    filled["@ADJACENT@"] = near.get(name, "")
     text = re.sub("|".join(filled), lambda found: filled[found[0]], text)
     kept, sizes = [], ["paper", "any", "cpu"]
     for line in text.splitlines():

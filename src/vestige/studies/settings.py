@@ -210,6 +210,9 @@ class StudySettings(Settings):
     """Settings of teaching, for all models."""
     unlearn: dict[str, Any] = Field(default_factory=dict)
     """Settings of unlearning, for all models."""
+    trajectory: dict[str, Any] = Field(default_factory=dict)
+    """When unlearning stops and which checkpoint is kept: `every`, `stop_when`, `choose`, the judge `harm_judge`, and
+    the validation's `items`, `metric`, `max_new_tokens`; without it each training goes to its end."""
     evaluate: StudyEvaluate = StudyEvaluate()
     """What every model is asked."""
     attack: dict[str, Any] = Field(default_factory=dict)
