@@ -63,8 +63,8 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     sets = {"data": probed / "qa.jsonl", "forget": str(probed / "forget.jsonl"), "output_dir": tmp_path / "holes"}
     policy = {"n_rollouts": 4, "n_tokens": 6, "epochs": 1, "lora_rank": 2}
     with serving(verdict) as log:
-        judge = {"kind": "server", "model": f"{log.url}#m", "embedder": str(probed / "embedder")}
-        small = {"answers": {"max_tokens": 4}, "latent": {"n_iterations": 1}, "policy": policy, "judge": judge}
+        small = {"answers": {"max_tokens": 4}, "latent": {"n_iterations": 1}, "policy": policy}
+        small |= {"judge": f"{log.url}#m", "embedder": str(probed / "embedder")}
         small |= {"asks": {"model": str(probed / "target")}, "k": 1, "filter": {"alike": 1.0}, "device": "cpu"}
         found = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
         paid = len(log.paid)
@@ -78,7 +78,7 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     assert "<td>false holes</td>" in found._repr_html_()
     for wrong, said in (
         ({"latnt": {}}, "did you mean 'latent'"),
-        ({"judge": {"kind": "server"}}, "needs a model"),
+        ({"judge": {"kind": "server"}}, "holes.judge is a table; give local:MODEL"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
     ):
         with pytest.raises(InputError, match=said):
