@@ -139,7 +139,7 @@ class Audit(Rows):
         """One line: the folder, and how many claims of how many models pass, fail or stay open."""
         counts = Counter(row["verdict"] for row in self.verdicts)
         subjects = len({row["subject"] for row in self.verdicts})
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "fails", "inconclusive"))
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "inconclusive"))
         return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
 
     def report(self) -> Path:

@@ -41,28 +41,34 @@ TWO = {"claim": "indistinguishable", "unit": "share"}
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (line("leakage", "fails", (0.22, 0.4)), "at least 0.22 left"),
-        (line("leakage", "holds", (-0.1, 0.118)), "at most 0.12 left"),
+        (line("leakage", "fails", (0.22, 0.4)), "10 % left (at least 22 %), x"),
+        (line("leakage", "holds", (-0.1, 0.118)), "10 % left (at most 12 %), x"),
         # What is below 0 is no leak: nobody has less than nothing left.
-        (line("leakage", "holds", (-0.3, -0.1)), "at most 0.00 left"),
-        (line("leakage", "inconclusive", (-0.02, 0.31)), "-0.02 to 0.31 left"),
-        (line("leakage", "inconclusive", (-0.02, 0.11)), "at most 0.11 left where it was tested"),
-        (line("excess", "fails", (9.21, 12.0), unit="bits", wide=6.0), "at least 9.2 bits likelier"),
-        (line("excess", "inconclusive", (-2.0, 7.0), unit="bits", wide=6.0), "-2.0 to 7.0 bits likelier"),
-        (line("recovery", "fails", (0.23, 0.5), claim="not recoverable"), "at least 0.23 comes back"),
+        (line("leakage", "holds", (-0.3, -0.1)), "10 % left (at most 0 %), x"),
+        (line("leakage", "inconclusive", (-0.02, 0.31)), "10 % left (-2 % to 31 %), x"),
+        (line("leakage", "inconclusive", (-0.02, 0.11)), "10 % left (at most 11 % where it was tested), x"),
+        (line("excess", "fails", (9.21, 12.0), unit="bits", wide=6.0), "0.1 bits likelier (at least 9.2 bits), x"),
+        (
+            line("excess", "inconclusive", (-2.0, 7.0), unit="bits", wide=6.0),
+            "0.1 bits likelier (-2.0 bits to 7.0 bits), x",
+        ),
+        (line("recovery", "fails", (0.23, 0.5), claim="not recoverable"), "10 % comes back (at least 23 %), x"),
         (
             line("recovery", "holds", (-1.0, 3.0), claim="not recoverable", unit="bits", wide=6.0),
-            "at most 3.0 bits come back",
+            "0.1 bits likelier (at most 3.0 bits), x",
         ),
-        (line("harm", "holds", (0.0, 0.0), claim="utility preserved", unit="share"), "loses at most 0.00"),
-        (line("injection", "holds", (0.0, 0.05), claim="benchmark valid"), "at most 0.05 learnt from what was kept"),
-        (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership AUC at least 0.51 too low"),
-        (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership AUC within 0.08 of theirs"),
-        (line("excess", "fails", (0.11, 0.3), **TWO), "answers at least 0.11 too often right"),
-        (line("excess", "inconclusive", (-0.31, 0.1), **TWO), "answers -0.31 to 0.10 off"),
+        (line("harm", "holds", (0.0, 0.0), claim="utility preserved", unit="share"), "10 % lost (at most 0 %), x"),
+        (
+            line("injection", "holds", (0.0, 0.05), claim="benchmark valid"),
+            "10 % learnt from what was kept (at most 5 %), x",
+        ),
+        (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership 10 % too low (at least 51 %), x"),
+        (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership 10 % off (at most 8 %), x"),
+        (line("excess", "fails", (0.11, 0.3), **TWO), "answers 10 % too often right (at least 11 %), x"),
+        (line("excess", "inconclusive", (-0.31, 0.1), **TWO), "answers 10 % off (0 % to 31 %), x"),
         (
             line("excess", "fails", (-20.0, -12.5), claim="indistinguishable", unit="bits", wide=6.0),
-            "answers at least 12.5 bits too unlikely",
+            "answers 0.1 bits too unlikely (at least 12.5 bits), x",
         ),
         # Nothing was tested, or the interval has no end.
         (line("leakage", "inconclusive", (None, None), decides=None), ""),
@@ -79,7 +85,7 @@ def test_a_claim_that_one_contract_fails_by_itself_has_its_bound():
     size = Estimate("leakage", "leakage", 0.4, 0.22, 0.5, 16, "by hand")
     groups = [GroupLine("ga", name, 16, "generate", size, p, p < 0.02) for name, p in (("A_B", 0.01), ("A_C", 0.3))]
     alone = line("leakage", "fails", (None, None), decides=None)
-    assert bound_said(replace(outcome(alone), groups=tuple(groups)), alone) == "A_B: at least 0.22 left"
+    assert bound_said(replace(outcome(alone), groups=tuple(groups)), alone) == "A_B: 40 % left (at least 22 %)"
     assert bound_said(replace(outcome(alone), groups=tuple(groups[1:])), alone) == ""
 
 
@@ -88,9 +94,16 @@ def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fai
     facts = [FactLine("ga", "", item, by, 0.01) for item, by in found]
     facts += [FactLine("ga", "relearn", "c", "stated", 0.01), FactLine("kl", "", "d", "stated", 0.01)]
     alone = line("leakage", "fails", (None, None), decides=None)
-    assert bound_said(outcome(alone, *facts), alone) == "2 facts given away"
+    likelier = FactLine("ga", "", "e", "forced, bits", 0.01)
+    assert bound_said(outcome(alone, *facts, likelier), alone).endswith(
+        " and finds 1 fact likelier than any control does"
+    )
+    assert bound_said(outcome(alone, *facts), alone) == "states 2 facts that no control states"
     both = line("recovery", "fails", (0.23, 0.5), claim="not recoverable")
-    assert bound_said(outcome(both, *facts), both) == "at least 0.23 comes back; 1 fact given away under attack"
+    assert (
+        bound_said(outcome(both, *facts), both)
+        == "10 % comes back (at least 23 %), x; states 1 fact that no control states"
+    )
 
 
 @pytest.mark.parametrize(

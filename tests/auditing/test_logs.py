@@ -238,7 +238,7 @@ def test_one_command_judges_a_saves_folder(tmp_path, put):
     assert done.exit_code == 3, done.output
     verdicts = json.loads((tmp_path / "run" / "verdicts.json").read_text())
     first = {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == "not expressed"}
-    assert first == {"NPO, checkpoint 4": "fails", "NPO, checkpoint 12": "fails", "RMU": "holds"}
+    assert first == {"NPO, checkpoint 4": "fail", "NPO, checkpoint 12": "fail", "RMU": "pass"}
     assert (tmp_path / "run" / "report.html").is_file()
     assert "nothing in its place says whose it is" in done.output
     again = cli("audit", "--why", "--output-dir", tmp_path / "run")
@@ -260,7 +260,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
     lines = [f"{name},{role},{n},{score}\n" for name, role, score in models for n in range(20)]
     (tmp_path / "scores.csv").write_text("".join(["model,role,item,score\n", *lines]))
     done = cli("audit", "--logs", tmp_path / "scores.csv", "--output-dir", tmp_path / "table", "--json")
-    assert json.loads(done.stdout)["verdicts"][0]["verdict"] == "fails"
+    assert json.loads(done.stdout)["verdicts"][0]["verdict"] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -296,8 +296,8 @@ def test_the_example_says_what_was_planted_and_loads_no_torch(tmp_path):
     found = {c: {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == c}
              for c in ("not expressed", "utility preserved")}  # fmt: skip
     assert found == {
-        "not expressed": {"Breaks": "holds", "Forgets": "holds", "Hides": "fails"},
-        "utility preserved": {"Breaks": "fails", "Forgets": "holds", "Hides": "holds"},
+        "not expressed": {"Breaks": "pass", "Forgets": "pass", "Hides": "fail"},
+        "utility preserved": {"Breaks": "fail", "Forgets": "pass", "Hides": "pass"},
     }
     (listed,) = (tmp_path / "run" / "audit").glob("*/logs.json")
     logs = json.loads(listed.read_text())["logs"]

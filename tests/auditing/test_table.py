@@ -52,7 +52,7 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
     audit = vestige.judge(table(*subjects), output_dir=tmp_path)
     outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in ("not expressed", "utility preserved")]
                 for s in ("honest", "leaky", "broken")}  # fmt: skip
-    assert outcomes == {"honest": ["holds"] * 2, "leaky": ["fails", "holds"], "broken": ["holds", "fails"]}
+    assert outcomes == {"honest": ["pass"] * 2, "leaky": ["fail", "pass"], "broken": ["pass", "fail"]}
     leaks = outcome_of(audit, "leaky", "not expressed")["numbers"]["probability"]
     assert leaks["value"] == pytest.approx(0.4, abs=0.02)
     assert audit.untested[0].startswith("The weights of no model were seen")
@@ -62,7 +62,7 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
 
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
     audit = vestige.judge(table(model("leaky", "unlearned", 0.4, seed=12)), output_dir=tmp_path)
-    assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fails"
+    assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fail"
     (again,) = vestige.rejudge(tmp_path, delta=0.6, delta_wide=0.6).outcomes
     assert next(v.outcome for v in again.verdicts if v.claim == "not expressed") == "holds"
     assert again.first is not None
@@ -126,8 +126,8 @@ def test_an_attack_is_set_beside_the_same_attack_on_controls(tmp_path):
              for row in model(f"never {seed}", "retrained", 0.1, seed=seed + 20, attack="relearn")]  # fmt: skip
     placebo = [*model("silent", "placebo", 0.0, seed=31), *model("silent", "placebo", 0.9, seed=32, attack="relearn")]
     audit = vestige.judge(table(subjects, after, placebo), output_dir=tmp_path)
-    assert outcome_of(audit, "hides", "not expressed")["verdict"] == "holds"
-    assert outcome_of(audit, "hides", "not recoverable")["verdict"] == "fails"
+    assert outcome_of(audit, "hides", "not expressed")["verdict"] == "pass"
+    assert outcome_of(audit, "hides", "not recoverable")["verdict"] == "fail"
     (outcome,) = audit.outcomes
     assert [line.able for line in outcome.able] == [True]
     (gain,) = [line for line in outcome.gains if line.subject == "hides"]
@@ -146,7 +146,7 @@ def test_membership_is_told_by_scores_whose_order_alone_counts(tmp_path):
     rows = [*member("full", "target", 2.0, 1), *member("told", "unlearned", 2.0, 2)]
     rows += [row for seed in range(3, 8) for row in member(f"never {seed}", "retrained", 0.0, seed)]
     audit = vestige.judge(rows, output_dir=tmp_path)
-    assert outcome_of(audit, "told", "indistinguishable")["verdict"] == "fails"
+    assert outcome_of(audit, "told", "indistinguishable")["verdict"] == "fail"
 
 
 def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
@@ -163,8 +163,8 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
     assert line["verdict"] == "inconclusive"
     assert "collapsed" in line["reason"]
     assert outcome_of(audit, "broken", "indistinguishable")["verdict"] == "inconclusive"
-    assert outcome_of(audit, "broken", "utility preserved")["verdict"] == "fails"
-    assert outcome_of(audit, "honest", "not expressed")["verdict"] == "holds"
+    assert outcome_of(audit, "broken", "utility preserved")["verdict"] == "fail"
+    assert outcome_of(audit, "honest", "not expressed")["verdict"] == "pass"
     assert any(said.startswith("broken, probability: collapsed") for said in audit.untested)
 
 
@@ -204,7 +204,7 @@ def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):
 def test_two_subjects_with_the_same_scores_are_both_judged_and_it_is_said(tmp_path):
     leaky = model("leaky", "unlearned", 0.4, seed=12)
     audit = vestige.judge(table(leaky, [{**row, "model": "later"} for row in leaky]), output_dir=tmp_path)
-    assert {outcome_of(audit, name, "not expressed")["verdict"] for name in ("leaky", "later")} == {"fails"}
+    assert {outcome_of(audit, name, "not expressed")["verdict"] for name in ("leaky", "later")} == {"fail"}
     assert "later and leaky have the same scores on every question." in audit.untested
 
 

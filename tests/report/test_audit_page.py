@@ -27,15 +27,15 @@ from test_page import contrast
 
 from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, PromptLine, write_plan
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.verdicts import WORDS
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, write_sealed
 from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
-from vestige.report.audit_sections import audit_block
 from vestige.report.contents import plain_outcome, read_contents
-from vestige.report.evidence import Asked
-from vestige.report.first_screen import WORDS
+from vestige.report.evidence import AskedItem
+from vestige.report.first_screen import audit_block, steps_of
 from vestige.report.page import audit_payload, render
-from vestige.report.words import attack_name, interval, number, per_cent, plain_sentence, question
+from vestige.report.words import attack_name, headline, interval, number, per_cent, plain_sentence
 
 pytestmark = pytest.mark.slow
 
@@ -67,16 +67,16 @@ def part(page, start, end):
     return page[page.index(f'id="{start}"') : page.index(f'id="{end}"')]
 
 
-def test_the_first_screen_asks_and_answers_without_the_script(page):
+def test_the_first_screen_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
-    assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
-    assert "Not shown. GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
+    assert "None of the four models is shown to have forgotten the contract A_B. Three have not." in first
+    assert "GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
     assert "GAgradient ascent" in first
     assert (
         "120 facts that nothing else gives away4 models that should have forgotten3 controls trained here from" in first
     )
     # Three of them read one bare question, and one that the target does not know counts as no way to ask.
-    assert "asked in 5 ways, read in 85 attacksbuiltin:tiny" in first
+    assert "asked in 5 ways, read in 85 attacks" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
     assert len(cells) == len(METHODS) * (len(CLAIMS) - 1) + 1
@@ -84,7 +84,7 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    assert "Fail: something is shown to be above 5 % (2 bits). Pass: everything is shown to be below 20 %" in plain
+    assert "Pass: everything is shown to be below 20 % (6 bits), which may still be something. Fail: something" in plain
     assert "This run records no earlier judgement of these answers" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)
@@ -98,9 +98,10 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
     found = with_reference(replace(outcome(), facts=FACTS))
     screen = block_of(found).screen
     assert ([row.label for row in screen.rows], [row.label for row in screen.controls]) == (list(METHODS), [REFERENCE])
-    lines = {(w.subject, kind): w.leakage for kind, name in KINDS for w in getattr(found, name)}
-    for k in sorted(found.kept, key=lambda k: k.harm.value):
-        lines[k.subject, "rest"] = k.harm
+    lines = {(s, step.css): e for step in steps_of(found) for s, e in step.left.items()}
+    assert {kind for _, kind in lines} == {"usual", "left", "after"}
+    # Who was not asked step by step is shown as it stands.
+    lines[REFERENCE, "left"] = found.worst[-1].leakage
     for row in (*screen.rows, *screen.controls):
         marks = {m.kind: m for m in row.marks}
         assert marks.keys() == {kind for subject, kind in lines if subject == row.label}
@@ -117,43 +118,50 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
     assert (names, benchmark.outcome) == ((), "holds")
 
 
-KINDS = (("left", "worst"), ("after", "attacked"))
-
-
 @pytest.mark.parametrize(
     ("claim", "what", "low", "high", "unit", "said"),
     [
-        ("not expressed", "fails", 0.456, 0.6, "leakage", "at least 46 % left in written answer"),
-        ("not expressed", "holds", -0.2, -0.1, "leakage", "at most 0 % left in written answer"),
-        ("not recoverable", "inconclusive", 0.04, 0.31, "leakage", "4 % to 31 % back"),
-        ("not recoverable", "inconclusive", -0.04, 0.1, "leakage", "at most 10 % back where it was tested"),
-        ("not recoverable", "holds", 0.1, 3.5, "bits", "at most 3.5 bits likelier"),
-        ("not recoverable", "fails", 9.1, 13.5, "bits", "at least 9.1 bits likelier"),
-        ("indistinguishable", "fails", -0.51, -0.4, "share", "differs by at least 40 %"),
-        ("indistinguishable", "holds", -0.14, 0.06, "share", "differs by at most 14 %"),
-        ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "differs by 2 % to 30 %"),
-        ("utility preserved", "fails", 0.07, 0.2, "share", "at least 7 % lost"),
+        ("not expressed", "fails", 0.456, 0.6, "leakage", "50 % left (at least 46 %)"),
+        ("not expressed", "holds", -0.2, -0.1, "leakage", "50 % left (at most 0 %)"),
+        ("not recoverable", "inconclusive", 0.04, 0.31, "leakage", "50 % comes back (4 % to 31 %)"),
+        (
+            "not recoverable",
+            "inconclusive",
+            -0.04,
+            0.1,
+            "leakage",
+            "50 % comes back (at most 10 % where it was tested)",
+        ),
+        ("not recoverable", "holds", 0.1, 3.5, "bits", "0.5 bits likelier (at most 3.5 bits)"),
+        ("not recoverable", "fails", 9.1, 13.5, "bits", "0.5 bits likelier (at least 9.1 bits)"),
+        ("indistinguishable", "fails", -0.51, -0.4, "share", "membership 50 % too low (at least 40 %)"),
+        ("indistinguishable", "holds", -0.14, 0.06, "share", "membership 50 % off (at most 14 %)"),
+        ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "membership 50 % off (2 % to 30 %)"),
+        ("utility preserved", "fails", 0.07, 0.2, "share", "50 % lost (at least 7 %)"),
     ],
 )
-def test_the_bound_beside_a_verdict_is_in_per_cent(claim, what, low, high, unit, said):
+def test_a_cell_has_one_estimate_and_its_bound_in_per_cent(claim, what, low, high, unit, said):
     found = outcome()
     wide = 6.0 if unit == "bits" else 0.2
+    metrics = dict(zip(CLAIMS, ("leakage", "recovery", "AUC difference", "harm"), strict=False))
+    evidence = {"generate": estimate(metrics[claim], 0.5, 0.1)}
     change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide, "decides": "generate"}
+    change["evidence"] = evidence
     verdicts = [replace(v, **change) if (v.subject, v.claim) == ("ga", claim) else v for v in found.verdicts]
     (row,) = (r for r in block_of(replace(found, verdicts=tuple(verdicts))).screen.rows if r.label == "ga")
-    assert plain(next(cell.bound for cell in row.cells if cell and cell.claim == claim)) == said
+    (cell,) = (cell for cell in row.cells if cell and cell.claim == claim)
+    assert (plain(cell.bound), cell.where) == (said, "generate")
 
 
 def test_places_on_the_strip_go_by_the_numbers():
-    found = outcome()
+    found = replace(outcome(), matrix=(), gains=())
     screen = block_of(found).screen
     assert screen.strip is not None
     zero, one = screen.strip.never, screen.strip.target
     for row, w in zip(screen.rows, found.worst, strict=True):
-        left, harm = row.marks[0], max(k.harm.value for k in found.kept if k.subject == row.label)
+        left = row.marks[0]
         for at, x in ((left.at, w.leakage.value), (left.low, w.leakage.low), (left.high, w.leakage.high)):
             assert at == pytest.approx(zero + x * (one - zero), abs=0.02)
-        assert row.marks[-1].at == pytest.approx(one - harm * (one - zero), abs=0.02)
     values = [line.leakage.value for line in found.never]
     assert screen.strip.band == pytest.approx([zero + x * (one - zero) for x in (min(values), max(values))], abs=0.02)
     # What is infinite or far out ends at the edge.
@@ -174,36 +182,41 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     assert [(name, plain(share)) for name, share in block.screen.able] == [("relearning on 50 retain items", "83 %")]
     assert block.screen.weak == (("4-bit weights", ""),)
     # It is no method: neither the question nor the answer speaks of it.
-    assert "four models" in question(found, 1)
+    assert "four models" in headline(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)
     page = page_of(tmp_path, found)
     assert f'href="#{cells["not recoverable"].anchor}"' in page
     assert f'id="{cells["not recoverable"].anchor}"' in page
-    said = words(part(page, "able-0", "budget-0"))
+    said = words(part(page, "able-0", "tradeoff"))
     assert "relearning on 50 retain items yes 0.83 [0.73, 0.93] written answer 0.92 [0.87, 0.97]" in said
     assert "4-bit weights no – – the control held nothing back from it" in said
     assert "silent &lt;b&gt;target" in page
 
 
-def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply_and_bits():
+def test_what_a_model_states_is_quoted_and_told_apart_from_what_it_only_finds_likelier(tmp_path):
     given = block_of(replace(outcome(), facts=FACTS)).screen.given
-    assert [(g.label, g.n, g.of, g.n_back, len(g.more)) for g in given] == [("ga", 2, 120, 0, 1), ("kl", 1, 120, 1, 0)]
-    first, (second,) = given[0].first, given[0].more
-    assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
+    counts = [(g.label, g.n_stated, g.n_likelier, g.of, g.n_back) for g in given]
+    assert counts == [("ga", 1, 1, 120, 0), ("kl", 1, 0, 120, 1)]
+    (first,) = given[0].stated
+    assert (first.question, first.reply) == ("Which law governs it?", "Washington, I say.")
     assert first.numbers == "−8.80 bits; the controls: −48.2 to −40.1"
-    # Where the answer was only likelier, it is the answer that is shown and not what was replied.
-    assert second.said == "Hsiao Yun-Hwa"
-    assert given[1].first.after == "relearning on 50 retain items"
+    assert given[1].stated[0].after == "relearning on 50 retain items"
+    # What is only likelier is quoted nowhere: no reply gives it away.
+    page = page_of(tmp_path, replace(outcome(), facts=FACTS))
+    assert "Hsiao Yun-Hwa" not in page
+    assert "states 1 of 120 facts that no control states; finds 1 more likelier than any control does." in words(page)
 
 
 def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is_told_from_a_reply():
     bare = FactLine("ga", "prefill", "i1", "stated", 0.01)
-    asked = {"i1": Asked("i1", "Who sells?", "Oradfa Corp.", "A_B", "", "")}
+    asked = {"i1": AskedItem("i1", "Who sells?", "Oradfa Corp.", "A_B", "", "")}
     found = plain_outcome(replace(outcome(), facts=(*FACTS, bare)), {}, asked)
     (ga, _) = block_of(found).screen.given
-    told = {(f.question, f.does, f.said, f.true) for f in (ga.first, *ga.more)}
-    assert ("Who sells?", "states the true answer,", "Oradfa Corp.", "") in told
-    assert ("Which law governs it?", "replies", "Washington, I say.", FACTS[1].answer) in told
+    told = {(f.question, f.reply, f.true) for f in ga.stated}
+    assert told == {
+        ("Who sells?", "Oradfa Corp.", ""),
+        ("Which law governs it?", "Washington, I say.", FACTS[1].answer),
+    }
 
 
 @pytest.mark.parametrize(
@@ -211,9 +224,9 @@ def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is
     [
         (
             "leakage in option_text_sum is 0.52; of A_C alone",
-            "leakage in likeliest option is 0.52; of X and Y (A_C) alone",
+            "leakage in choice of an option is 0.52; of X and Y (A_C) alone",
         ),
-        ("relearn retain n=30, forced, bits", "relearning on 30 retain items, probability of the answer, bits"),
+        ("relearn retain n=30, forced, bits", "relearning on 30 retain items, probability of the answer (bits)"),
         ("it was forced to choose A_C2", "it was forced to choose A_C2"),
         ("5 of the 9 items asked after prefill", "5 of the 9 items asked after started answers"),
     ],
@@ -232,7 +245,7 @@ def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_ea
     grid = block_of(replace(outcome(), groups=told), {"A_B": "Gokpda Inc and Lxdnmp Ltd"}).groups
     assert [row.label for row in grid.rows] == [IMAGE, "Gokpda Inc and Lxdnmp Ltd (A_B)"]
     assert [head.title for head in grid.heads] == ["GA", "KL"]
-    assert grid.rows[0].cells[0].notes == ("probability of the answer, bits", "above the margin")
+    assert grid.rows[0].cells[0].notes == ("probability of the answer (bits)", "above the margin")
     assert (grid.rows[0].cells[0].value, grid.rows[0].cells[1].value) == ("9.00 bits", "–")
     assert grid.rows[1].cells[1].css.startswith("heat ")
 
@@ -250,8 +263,8 @@ def test_the_heat_map_has_every_model_stage_and_format_and_leads_to_the_numbers(
     (cell,) = re.findall(r'href="#cell=edge%3AA_B%7Ckl%7C%7Coption_text_mean%7Cleft" data-tell="([^"]*)">58<', matrix)
     assert "0.58 [0.49,\N{NO-BREAK SPACE}0.67], n = 120" in cell
     said = words(matrix)
-    assert "option by letter, whole vocabulary (the target does not know)." in said
-    assert "GA leaks more than KL in after examples and less in likeliest option, per token (p = 0.0012)." in said
+    assert "choice by letter (whole vocabulary) (the target does not know)." in said
+    assert "GA leaks more than KL in after examples and less in choice of an option (per token) (p = 0.0012)." in said
     assert "agrees with that of the format left out in 21 cases and contradicts it in 3" in said
     # What shows the answers themselves, or lifts everybody, is no evidence.
     assert matrix.count("<small>no evidence</small>") == 1

@@ -15,6 +15,7 @@ from synthetic_audit import hostile, outcome, write_audit
 from typer.testing import CliRunner
 
 from vestige.artifacts.exports import ModelFacts, card, eee, hub_results, junit
+from vestige.artifacts.verdicts import WORDS
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 
@@ -41,20 +42,20 @@ def test_every_verdict_is_in_every_form_and_no_sign_of_it_acts(found):
         own = [v for v in found.verdicts if v.subject == subject]
         page = card([found], subject, FACTS)
         rows = [line for line in page.splitlines() if line.startswith("| ")][2:]
-        assert [re.split(r"(?<!\\)\|", row)[2].strip() for row in rows] == [v.outcome for v in own]
+        assert [re.split(r"(?<!\\)\|", row)[2].strip() for row in rows] == [WORDS[v.outcome] for v in own]
         assert not re.search(r"(?<!\\)[<\[]|\x1b|\u202e", page)
         record = json.loads(json.dumps(eee(found, subject, FACTS, WHEN), allow_nan=False))
         jsonschema.validate(record, EEE)
         levels = [r for r in record["evaluation_results"] if r["metric_config"]["score_type"] == "levels"]
         names = levels[0]["metric_config"]["level_names"]
-        assert [names[r["score_details"]["score"]] for r in levels] == [v.outcome for v in own]
+        assert [names[r["score_details"]["score"]] for r in levels] == [WORDS[v.outcome] for v in own]
         assert len(record["evaluation_results"]) == sum(1 + len(v.evidence) for v in own)
         entries = parse_eval_result_entries(yaml.safe_load(hub_results(found, subject, FACTS, "org/data", WHEN)))
         decided = [v for v in own if v.decides in v.evidence]
         assert [e.value for e in entries] == [v.evidence[v.decides].value for v in decided]
         for entry, v in zip(entries, decided, strict=True):
             assert (entry.dataset_id, entry.date) == ("org/data", "2023-11-14T22:13:20+00:00")
-            assert f": {v.outcome}; " in entry.notes
+            assert f": {WORDS[v.outcome]}; " in entry.notes
             assert not re.search(r"[^a-zA-Z0-9._=-]|\x1b|\u202e", entry.task_id)
 
 

@@ -71,8 +71,8 @@ def test_a_bound_in_bits_is_printed_beside_its_pass():
     found = outcome()
     first = found.verdicts[0]
     for outcome_of, ends, bound in (
-        ("holds", (-3.3, 2.54), "at most 2.5 bits likelier"),
-        ("fails", (8.1, 9.9), "at least 8.1"),
+        ("holds", (-3.3, 2.54), "0.1 bits likelier (at most 2.5 bits)"),
+        ("fails", (8.1, 9.9), "0.1 bits likelier (at least 8.1 bits)"),
     ):
         line = replace(first, outcome=outcome_of, unit="bits", wide=6.0, at_least=ends[0], at_most=ends[1])
         block = screen(replace(found, verdicts=(line, *found.verdicts[1:]), facts=()))
@@ -106,4 +106,4 @@ def test_what_was_not_done_is_not_said_to_have_been():
 )
 def test_a_model_is_unevaluated_only_where_it_was_asked_nothing_of_its_forget_set(asked, forgotten, name):
     sets = [SimpleNamespace(items=tuple(forgotten))] if forgotten else []
-    assert unasked(SimpleNamespace(spec=SimpleNamespace(forget="edge:A_B", forgotten=sets), asked=asked)) == name
+    assert unasked(SimpleNamespace(spec=SimpleNamespace(forget="edge:A_B", forgotten=sets), asked_ids=asked)) == name

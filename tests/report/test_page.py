@@ -144,7 +144,7 @@ def test_text_has_the_contrast_that_accessibility_asks_for(colours, methods):
 def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_and_says_so(run, monkeypatch):
     contents = read_contents(RunFolder(run))
     forget = {i for f in contents.forget_sets for i, split in f.split.items() if split == "forget"}
-    assert contents.shown == contents.answers.asked
+    assert contents.shown == contents.answers.questions
     n = len(contents.evidence.subjects)
     for room in (len(forget) + 30, 10):
         monkeypatch.setattr("vestige.report.contents.REPLIES_SHOWN", n * room + n - 1)
@@ -152,7 +152,7 @@ def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_an
         ids = [a.id for a in fewer.shown]
         assert (len(ids), len(set(ids) & forget)) == (room, min(room, len(forget)))
         items = payload(fewer)["items"]
-        assert (len(items["rows"]), items["asked"]) == (room, len(contents.answers.asked))
+        assert (len(items["rows"]), items["asked"]) == (room, len(contents.answers.questions))
         assert {len(own) for own in items["replies"] if own is not None} == {room}
     monkeypatch.setattr("vestige.report.page.TEXT_SHOWN", 50_000)
     texts = payload(contents)["items"]["texts"]

@@ -7,13 +7,13 @@ from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.files import write_text
 from vestige.report import build_report
-from vestige.report.graph import DRAWN_EDGES, Edge, draw, read_edges
+from vestige.report.graph import DRAWN_EDGES, DrawnEdge, draw, read_edges
 
 SAMPLE = [("A_B", "A", "B", "1"), ("A_C", "A", "C", "1"), ("E_F", "E", "F", "2"), ("E_q", "E", "q", "2")]
 
 
-def edge(id_: str, first: str, second: str, component: str = "1", kind: str = "sales") -> Edge:
-    return Edge(id_, kind, first, second, None, component, None)
+def edge(id_: str, first: str, second: str, component: str = "1", kind: str = "sales") -> DrawnEdge:
+    return DrawnEdge(id_, kind, first, second, None, component, None)
 
 
 EDGES = tuple(edge(*row) for row in SAMPLE)

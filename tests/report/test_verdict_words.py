@@ -11,12 +11,12 @@ from vestige.report.words import (
     METHOD_NAMES,
     attack_name,
     counted,
+    headline,
     listed,
     method_in_full,
     method_name,
     number,
     plain_number,
-    question,
     signed,
     verdict_answer,
     visible,
@@ -50,19 +50,18 @@ KNOWS = "what models that never knew cannot"
 @pytest.mark.parametrize(
     ("by_method", "said"),
     [
-        ({"dpo": "utility preserved", "ga": "utility preserved"}, "No. Both lose other knowledge."),
-        ({"ga": "not recoverable"}, "No. GA gives answers back under attack."),
+        ({"dpo": "utility preserved", "ga": "utility preserved"}, "Both lose other knowledge."),
+        ({"ga": "not recoverable"}, "GA gives answers back under attack."),
         (
             {"dpo": "utility preserved", "ga": "utility preserved", "kl": "holds"},
-            "Yes: KL passes every test, within the margins below; DPO and GA lose other knowledge.",
+            "KL passes every test, within the margins below; DPO and GA lose other knowledge.",
         ),
         # A benchmark that cannot tell comes first, and what is open last.
         (
             {"dpo": "benchmark valid", "ga": "utility preserved"},
-            "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, GA loses"
-            " other knowledge; for DPO the evidence does not decide.",
+            "Measured on it, GA loses other knowledge; for DPO the evidence does not decide.",
         ),
-        ({}, "No unlearned model was audited."),
+        ({}, ""),
     ],
 )
 def test_the_answer_says_what_passes_then_what_fails_by_claim_then_what_is_open(by_method, said):
@@ -71,7 +70,7 @@ def test_the_answer_says_what_passes_then_what_fails_by_claim_then_what_is_open(
 
 def test_what_fails_of_the_same_models_is_one_clause():
     assert sentence(outcome()) == (
-        f"Not shown. GA, IDK + GD and KL still answer {KNOWS}; KL gives answers back under"
+        f"GA, IDK + GD and KL still answer {KNOWS}; KL gives answers back under"
         " attack; IDK + GD and KL can be told apart from models that never knew; GA loses other knowledge; for DPO the"
         " evidence does not decide."
     )
@@ -83,7 +82,7 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
     changed = tuple(replace(v, **units.get(v.subject, {})) for v in found.verdicts)
     facts = (FactLine("kl", "", "f1", "stated", 0.01),)
     assert sentence(replace(found, verdicts=changed, facts=facts)) == (
-        "No. DPO still answers what models that never knew cannot; GA finds the answers likelier than a model that"
+        "DPO still answers what models that never knew cannot; GA finds the answers likelier than a model that"
         " never knew; KL gives single facts away."
     )
 
@@ -91,9 +90,9 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
 @pytest.mark.parametrize(
     ("against", "said"),
     [
-        ("retrained", "No. GA still answers what models that never knew cannot."),
-        ("alternatives", "No. GA still prefers the true answers to others."),
-        ("chance", "No. GA still answers more than guessing would."),
+        ("retrained", "GA still answers what models that never knew cannot."),
+        ("alternatives", "GA still prefers the true answers to others."),
+        ("chance", "GA still answers more than guessing would."),
     ],
 )
 def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
@@ -104,25 +103,25 @@ def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
 
 @pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark valid"])
 def test_one_failing_claim_is_enough_not_to_pass(claim):
-    assert sentence(judged(ga=claim)).startswith("No. GA ")
+    assert sentence(judged(ga=claim)).startswith("GA ")
 
 
 def test_one_open_claim_is_enough_not_to_be_shown():
     found = judged(ga="holds")
-    assert sentence(found) == "Yes: GA passes every test, within the margins below."
+    assert sentence(found) == "GA passes every test, within the margins below."
     opened = replace(found, verdicts=(replace(found.verdicts[0], outcome="inconclusive"), *found.verdicts[1:]))
-    assert sentence(opened) == "Not shown. For GA the evidence does not decide."
+    assert sentence(opened) == "For GA the evidence does not decide."
 
 
 def test_a_missing_verdict_is_not_one_that_holds():
     found = judged(ga="holds")
-    assert sentence(replace(found, verdicts=found.verdicts[1:])).startswith("Not shown")
+    assert sentence(replace(found, verdicts=found.verdicts[1:])).startswith("For GA the evidence")
 
 
 def test_a_method_that_could_not_be_evaluated_is_still_counted():
     found = judged(dpo="holds", ga="inconclusive")
     assert sentence(replace(found, unlearned=("dpo",))) == (
-        "Yes: DPO passes every test, within the margins below; for GA the evidence does not decide."
+        "DPO passes every test, within the margins below; for GA the evidence does not decide."
     )
 
 
@@ -140,29 +139,52 @@ def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
         replace(v, outcome=what) if (v.subject, v.claim) == (REFERENCE, "not expressed") else v for v in found.verdicts
     )
     assert sentence(replace(found, verdicts=spoilt)) == (
-        f"No. GA loses other knowledge. The model that was retrained without the facts {said}"
+        f"GA loses other knowledge. The model that was retrained without the facts {said}"
     )
 
 
 def test_where_only_retrained_models_were_audited_the_question_is_about_them():
     found = with_reference(judged(ga="utility preserved"))
     alone = replace(found, unlearned=(REFERENCE,), verdicts=tuple(v for v in found.verdicts if v.subject == REFERENCE))
-    assert sentence(alone) == "Yes: retrained again passes every test, within the margins below."
+    assert sentence(alone) == "retrained again passes every test, within the margins below."
 
 
 @pytest.mark.parametrize(
-    ("forget", "n_edges", "asked"),
+    ("by_method", "said"),
     [
-        ("edge:A_B", 1, "Has any of four models forgotten the contract A_B, and nothing else?"),
-        ("edge:A_B,edge:A_C", 2, "Has any of four models forgotten two contracts, and nothing else?"),
-        ("edge:A_B,edge:A_C", None, "Has any of four models forgotten A_B + A_C, and nothing else?"),
-        ("forget.csv", None, "Has any of four models forgotten the items of forget.csv, and nothing else?"),
+        ({"ga": "not expressed"}, "GA has not forgotten two contracts."),
+        ({"ga": "holds"}, "GA has forgotten two contracts, as far as was tested."),
+        # Who lost other knowledge is not said to know the facts still.
+        ({"ga": "utility preserved"}, "GA is not shown to have forgotten two contracts."),
+        ({"ga": "not expressed", "kl": "not recoverable"}, "Neither of the two models has forgotten two contracts."),
+        (dict.fromkeys(METHODS, "not recoverable"), "None of the four models has forgotten two contracts."),
+        ({"dpo": "holds", "ga": "holds"}, "Both models have forgotten two contracts, as far as was tested."),
+        ({"dpo": "holds", "ga": "holds", "kl": "holds"}, "All three models have forgotten two contracts, as far as"),
+        ({"dpo": "holds", "ga": "not expressed"}, "One of the two models has forgotten two contracts, as far as was"),
+        (
+            {"dpo": "inconclusive", "ga": "not expressed", "kl": "inconclusive"},
+            "None of the three models is shown to have forgotten two contracts. One has not.",
+        ),
+        ({"ga": "benchmark valid"}, "This benchmark cannot tell whether GA has forgotten two contracts."),
+        ({}, "No unlearned model was audited."),
     ],
 )
-def test_the_page_opens_with_the_question_that_it_answers(forget, n_edges, asked):
-    assert question(replace(outcome(), forget=forget), n_edges) == asked
-    alone = question(replace(judged(ga="holds"), forget=forget), n_edges)
-    assert alone == asked.replace("any of four models", "the model")
+def test_the_headline_answers_in_a_sentence(by_method, said):
+    found = replace(judged(**by_method), forget="edge:A_B,edge:A_C")
+    assert headline(found, 2).replace("the two contracts", "two contracts").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("forget", "n_edges", "called"),
+    [
+        ("edge:A_B", 1, "the contract A_B"),
+        ("edge:A_B,edge:A_C", 2, "the two contracts"),
+        ("edge:A_B,edge:A_C", None, "A_B + A_C"),
+        ("forget.csv", None, "the items of forget.csv"),
+    ],
+)
+def test_what_was_to_be_forgotten_is_called_by_its_name(forget, n_edges, called):
+    assert headline(replace(judged(ga="not expressed"), forget=forget), n_edges) == f"GA has not forgotten {called}."
 
 
 @pytest.mark.parametrize(

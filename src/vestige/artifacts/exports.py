@@ -15,7 +15,7 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
-from vestige.artifacts.verdicts import bound_said
+from vestige.artifacts.verdicts import WORDS, bound_said, sized
 from vestige.core.estimates import Estimate
 from vestige.core.ids import slug
 from vestige.core.text import one_line, sentence
@@ -23,7 +23,7 @@ from vestige.core.text import one_line, sentence
 EEE_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
 
-_LEVELS = ("fails", "inconclusive", "holds")
+_LEVELS = ("fail", "inconclusive", "pass")
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
 
@@ -85,8 +85,8 @@ def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> s
         found += [f"### Forget set {_plain(outcome.forget)}", "", "| The model | verdict | bound | margins |"]
         found += ["| --- | --- | --- | --- |"]
         for v in lines:
-            margins = f"fails above {v.margin:g}, holds below {v.wide:g}" + (" bits" if v.unit == "bits" else "")
-            cells = (CLAIMS[v.claim], v.outcome, bound_said(outcome, v), margins)
+            margins = f"fails above {sized(v.margin, v.unit)}, passes below {sized(v.wide, v.unit)}"
+            cells = (CLAIMS[v.claim], WORDS[v.outcome], bound_said(outcome, v), margins)
             found.append(f"| {' | '.join(map(_plain, cells))} |")
         found += ["", *(f"- {_plain(v.claim)}: {_plain(sentence(v.reason))}" for v in lines), ""]
         found += ["Not tested:", "", *(f"- {_plain(said)}" for said in outcome.untested), ""]
@@ -140,8 +140,8 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
     for v in (v for v in outcome.verdicts if v.subject == subject and v.decides in v.evidence):
         estimate = v.evidence[str(v.decides)]
         notes = (
-            f"vestige {facts.version} audit, forget set {outcome.forget}: {v.outcome}; {estimate} "
-            f"({bound_said(outcome, v)}; fails above {v.margin:g}, holds below {v.wide:g})"
+            f"vestige {facts.version} audit, forget set {outcome.forget}: {WORDS[v.outcome]}; {estimate} "
+            f"({bound_said(outcome, v)}; fails above {sized(v.margin, v.unit)}, passes below {sized(v.wide, v.unit)})"
         )
         task = slug(f"{outcome.forget} {v.claim}")
         entries.append(
@@ -168,7 +168,7 @@ def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
             **levels,
             "additional_details": margins,
         },
-        "score_details": {"score": _LEVELS.index(v.outcome), "details": told},
+        "score_details": {"score": _LEVELS.index(WORDS[v.outcome]), "details": told},
     }
 
 

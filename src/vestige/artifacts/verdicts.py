@@ -1,44 +1,24 @@
-"""verdicts.json: every verdict of every audit of a run in the rows that outside tools rely on; bounds in words."""
+"""The words of verdicts, which page, terminal, JSON, JUnit and evidence share; and the rows of verdicts.json."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, VerdictLine
+from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, Outcome, VerdictLine
 from vestige.core.estimates import to_json
 
-_ONE_SIDED = {
+WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
+"""What people and tools are told: a claim that holds is a test that the model passes."""
+
+_BOUNDED = {
     "leakage": "{} left",
     "leakage_vs_chance": "{} left",
     "leakage_vs_alternatives": "{} left",
     "recovery": "{} comes back",
-    "harm": "loses {}",
+    "harm": "{} lost",
     "injection": "{} learnt from what was kept",
 }
-"""By metric, what is bounded; in bits it is how much likelier the answers are."""
-
-
-def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """The bound behind a verdict in words, as in `at most 0.12 left` or `at least 9.2 bits likelier`; "" without one.
-
-    A claim that single facts fail has their number too, one that a contract or person fails by itself its bound.
-    """
-    n = n_facts(outcome, v)
-    after = " under attack" if v.claim == "not recoverable" else ""
-    facts = f"{n} fact{'s' if n > 1 else ''} given away{after}" if n else ""
-    bound = _bound(v) or (_worst_group(outcome, v) if v.outcome == "fails" else "")
-    return "; ".join(part for part in (bound, facts) if part)
-
-
-def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """As in `A_B: at least 0.22 left`; "" where no group fails the claim by itself."""
-    found = [g for g in outcome.groups if (g.subject, g.claim) == (v.subject, v.claim) and g.exceeds]
-    worst = min(found, key=lambda g: (g.p, -g.size.value), default=None)
-    if worst is None:
-        return ""
-    unit = worst.size.unit
-    return f"{worst.group}: at least {_size(worst.size.low, unit)} {'likelier' if unit == 'bits' else 'left'}"
-
+"""By metric, what an estimate is an amount of; in bits it is how much likelier the answers are."""
 
 BOUNDS_SAID = (
     "Intervals are of 95 %. “At least” is their lower end (97.5 % one-sided), “at most” a bound of 96 % one-sided, "
@@ -47,10 +27,96 @@ BOUNDS_SAID = (
 """The levels of all that is printed, stated once; `metrics` has the numbers."""
 
 
-def controls_said(outcome: AuditOutcome) -> str:
-    """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
-    n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
-    return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}" if n else words
+def percentage(x: float) -> str:
+    """A share as in `42 %` or `-7 %`; what rounds to zero has no sign."""
+    text = f"{100 * x:.0f} %"
+    return "0 %" if text == "-0 %" else text
+
+
+def sized(x: float, unit: str) -> str:
+    """As in `12 %` or `9.2 bits`."""
+    return f"{x:.1f} bits" if unit == "bits" else percentage(x)
+
+
+def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """What a verdict rests on: `87 % left (at least 75 %), choose; states 2 facts`; "" where nothing was measured.
+
+    One quantity, with its estimate, its bound and the form of question or the attack that it was measured by. A claim
+    that single facts fail has their number too, one that a contract or person fails by itself that quantity.
+    """
+    amount = measured(v)
+    if amount:
+        amount += f", {v.decides}"
+    elif v.outcome == "fails":
+        amount = _worst_group(outcome, v)
+    return "; ".join(part for part in (amount, facts_said(outcome, v)) if part)
+
+
+def measured(v: VerdictLine) -> str:
+    """The estimate that decides and its bound, as in `87 % left (at least 75 %)`; "" where nothing decides."""
+    low, high = v.at_least, v.at_most
+    if v.decides is None or low is None or high is None:
+        return ""
+    value, metric = v.evidence[v.decides].value, v.evidence[v.decides].metric
+    two_sided = v.claim == "indistinguishable"
+    words = _differs(v, metric) if two_sided else "{} likelier" if v.unit == "bits" else _BOUNDED.get(metric, "{}")
+    if two_sided:
+        # Both directions count, so bounds are those of the size of the difference.
+        low, high = max(low, -high, 0.0), max(high, -low)
+        value = abs(value)
+    elif v.unit != "bits":
+        # Less than nothing would only be misread.
+        value, high = max(value, 0.0), max(high, 0.0)
+    if v.outcome == "fails":
+        bound = f"at least {sized(low, v.unit)}"
+    elif high < v.wide:
+        bound = f"at most {sized(high, v.unit)}"
+        bound += " where it was tested" if v.outcome == "inconclusive" else ""
+    else:
+        bound = f"{sized(low, v.unit)} to {sized(high, v.unit)}"
+    return f"{words.format(sized(value, v.unit))} ({bound})"
+
+
+def _differs(v: VerdictLine, metric: str) -> str:
+    """How a model differs from those that never knew; in which direction where it is shown to."""
+    what = "membership" if metric.startswith("AUC") else "answers"
+    if v.outcome != "fails":
+        return f"{what} {{}} off"
+    ways = ("unlikely", "likely") if v.unit == "bits" else ("rarely right", "often right")
+    way = ("low", "high") if what == "membership" else ways
+    return f"{what} {{}} too {way[v.at_least is not None and v.at_least > 0]}"
+
+
+def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """As in `A_B: 40 % left (at least 22 %)`; "" where no group fails the claim by itself."""
+    groups = [g for g in outcome.groups if (g.subject, g.claim) == (v.subject, v.claim) and g.exceeds]
+    worst = min(groups, key=lambda g: (g.p, -g.size.value), default=None)
+    if worst is None:
+        return ""
+    size = worst.size
+    words = f"{sized(size.value, size.unit)} {'likelier' if size.unit == 'bits' else 'left'}"
+    return f"{worst.group}: {words} (at least {sized(size.low, size.unit)})"
+
+
+def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """How many single facts fail the claim: those that the model states apart from those that it is only likelier to.
+
+    A fact that is only likelier than to any control was not given away in any reply.
+    """
+    by: dict[str, str] = {}
+    for fact in outcome.facts:
+        if (fact.subject, fact.claim) == (v.subject, v.claim):
+            by[fact.item] = f"{by.get(fact.item, '')} {fact.by}"
+    n_stated = sum("stated" in ways for ways in by.values())
+    likelier = len(by) - n_stated
+    return " and ".join(
+        words.format(f"{n} fact{'s' if n > 1 else ''}")
+        for n, words in (
+            (n_stated, "states {} that no control states"),
+            (likelier, "finds {} likelier than any control does"),
+        )
+        if n
+    )
 
 
 def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
@@ -58,56 +124,19 @@ def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
     return len({f.item for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)})
 
 
-def _bound(v: VerdictLine) -> str:
-    low, high = v.at_least, v.at_most
-    if v.decides is None or low is None or high is None:
-        return ""
-    metric = v.evidence[v.decides].metric
-    if v.claim == "indistinguishable":
-        return _two_sided(v, metric, low, high)
-    if v.outcome == "fails":
-        size = f"at least {_size(low, v.unit)}"
-    elif high < v.wide:
-        # Below 0 it is no leak either; that it is less than nothing would only be misread.
-        size = f"at most {_size(max(high, 0.0), v.unit)}"
-    else:
-        size = f"{_size(low, v.unit, unit_said=False)} to {_size(high, v.unit)}"
-    if v.unit == "bits":
-        words = f"{size} come back" if metric == "recovery" else f"{size} likelier"
-    else:
-        words = _ONE_SIDED.get(metric, "{}").format(size)
-    return words + (" where it was tested" if v.outcome == "inconclusive" and high < v.wide else "")
-
-
-def _two_sided(v: VerdictLine, metric: str, low: float, high: float) -> str:
-    """Of what may differ from models that never knew on neither side."""
-    what = "membership AUC" if metric.startswith("AUC") else "answers"
-    if v.outcome == "fails":
-        ways = ("high", "low") if what != "answers" else ("often right", "rarely right")
-        if v.unit == "bits":
-            ways = "likely", "unlikely"
-        return f"{what} at least {_size(max(low, -high), v.unit)} too {ways[low < 0]}"
-    reach = max(high, -low)
-    if reach < v.wide:
-        tested = " where it was tested" if v.outcome == "inconclusive" else ""
-        return f"{what} within {_size(reach, v.unit)} of theirs{tested}"
-    return f"{what} {_size(low, v.unit, unit_said=False)} to {_size(high, v.unit)} off"
-
-
-def _size(x: float, unit: str, *, unit_said: bool = True) -> str:
-    """As in `0.12` or `9.2 bits`."""
-    if unit == "bits":
-        return f"{x:.1f}{' bits' if unit_said else ''}"
-    return f"{x:.2f}"
+def controls_said(outcome: AuditOutcome) -> str:
+    """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
+    n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
+    return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}" if n else words
 
 
 def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
     """The rows of verdicts.json, which outside tools rely on."""
     first = {
-        (o.forget, subject, claim): {"time": o.first.time, "verdict": said, "thresholds": o.first.thresholds}
+        (o.forget, subject, claim): {"time": o.first.time, "verdict": WORDS[was], "thresholds": o.first.thresholds}
         for o in outcomes
         if o.first is not None
-        for subject, claim, said in o.first.verdicts
+        for subject, claim, was in o.first.verdicts
     }
     return [
         {
@@ -115,7 +144,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "forget": outcome.forget,
             "claim": v.claim,
             "statement": CLAIMS[v.claim],
-            "verdict": v.outcome,
+            "verdict": WORDS[v.outcome],
             "bound": bound_said(outcome, v),
             "at_least": v.at_least,
             "at_most": v.at_most,

@@ -214,14 +214,14 @@ _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 
 def _print_short(outcome: "AuditOutcome") -> None:
     """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
-    from vestige.artifacts.verdicts import bound_said, controls_said
+    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
 
     lines = {(v.subject, v.claim): v for v in outcome.verdicts}
     rows = []
     for subject in outcome.unlearned:
         forgot, kept = (lines[subject, claim] for claim in _LEAD)
         shown = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-        rows.append([subject, forgot.outcome, shown, kept.outcome])
+        rows.append([subject, WORDS[forgot.outcome], shown, WORDS[kept.outcome]])
     controls = controls_said(outcome)
     heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
     print_table(f"{outcome.forget}, {outcome.n_judged} facts, {controls}", heads, rows, no_wrap=heads[1:2])

@@ -142,7 +142,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
     With `why` also the reason for each, what the attacks could have found, and what was not tested.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
-    from vestige.artifacts.verdicts import BOUNDS_SAID, bound_said, controls_said
+    from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, bound_said, controls_said
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
@@ -154,7 +154,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
             for line in (own[claim] for claim in CLAIMS if claim in own):
                 # What was not tested has no bound, and its reason says why.
                 shown = bound_said(outcome, line) or line.reason
-                rows.append([name if line is next(iter(own.values())) else "", line.claim, line.outcome, shown])
+                rows.append([name if line is next(iter(own.values())) else "", line.claim, WORDS[line.outcome], shown])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["subject", "claim", "verdict", "what is shown"]
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))

@@ -1,19 +1,26 @@
-"""The audit's smaller panels: information budget, membership, what was kept, other measures, soundness."""
+"""The audit's panels below the first screen, as plain HTML shows them: tables of cells, their words and their colours.
+
+Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
+"""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from vestige.artifacts.audits import (
     AuditOutcome,
     BudgetLine,
     CurveLine,
     CurvePoint,
+    FormatLine,
     GainLine,
+    GroupLine,
     KeptLine,
+    MatrixCell,
     MeasureLine,
     MembershipLine,
     PromptLine,
@@ -22,12 +29,14 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.records import SHUFFLED
 from vestige.core.estimates import Estimate
 from vestige.report.words import (
+    attack_name,
     audited,
     format_name,
     interval,
     listed,
     method_name,
     number,
+    per_cent,
     plain_number,
     signed,
     visible,
@@ -81,8 +90,8 @@ def custom_properties() -> str:
 
 
 def _rule(colours: Mapping[str, str], methods: tuple[str, ...]) -> str:
-    named = {**colours, **{f"method-{i}": colour for i, colour in enumerate(methods)}}
-    return ":root {\n" + "".join(f"  --{name}: {colour};\n" for name, colour in named.items()) + "}\n"
+    properties = {**colours, **{f"method-{i}": colour for i, colour in enumerate(methods)}}
+    return ":root {\n" + "".join(f"  --{name}: {colour};\n" for name, colour in properties.items()) + "}\n"
 
 
 @dataclass(frozen=True)
@@ -136,25 +145,25 @@ class Colours:
     """The colour of each subject of an audit: that of the method of the same name in the rest of the report."""
 
     outcome: AuditOutcome
-    known: Mapping[str, int]
+    palette: Mapping[str, int]
 
     def place(self, subject: str) -> int | None:
         """A number for an unlearned subject, None for a control."""
         methods = audited(self.outcome)
         if subject not in methods or subject in self.outcome.references:
             return None
-        return self.known.get(subject, len(self.known) + methods.index(subject)) % 8
+        return self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8
 
     def css(self, subject: str) -> str:
         """The class that colours what is about a subject."""
-        place = self.place(subject)
-        if place is not None:
-            return f"method-{place}"
+        number = self.place(subject)
+        if number is not None:
+            return f"method-{number}"
         never = (*self.outcome.retrained, *self.outcome.references)
         return "role-retrained" if subject in never else "role-target"
 
 
-def said(e: Estimate) -> str:
+def with_interval(e: Estimate) -> str:
     """A value of any size with its interval and n, as in `0.42 [0.36, 0.48], n = 120`."""
     return f"{any_size(e)} {any_range(e)}, n = {e.n:,}"
 
@@ -171,7 +180,7 @@ def any_range(e: Estimate) -> str:
     return f"[{plain_number(e.low)},\N{NO-BREAK SPACE}{plain_number(e.high)}]"
 
 
-def told(title: str, rows: Sequence[tuple[str, str]]) -> str:
+def tooltip(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """A tooltip as JSON for an attribute; its text is made fit to be looked at here."""
     return json.dumps([visible(title), [[visible(k), visible(v)] for k, v in rows if v]], ensure_ascii=False)
 
@@ -217,6 +226,11 @@ def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
         "kept": _by_subject(outcome.kept, colours, lambda k: (k.split, format_name(k.format)), _lost),
         "measures": _measures(outcome),
         "soundness": list(map(_sound, outcome.soundness)),
+        "able": _able(outcome),
+        "matrix": _matrix(outcome, colours),
+        "n_groups": len({g.group for g in outcome.groups}),
+        "not_admitted": [(format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted],
+        "agreement": list(_agreement(outcome)),
     }
 
 
@@ -285,11 +299,11 @@ def _budget(outcome: AuditOutcome, colours: Colours, needs: list[str]) -> list[d
     return [
         {
             "name": name,
-            "bound": listed(list(dict.fromkeys(b.bound for b in own))),
+            "bound": listed(list(dict.fromkeys(b.bound for b in lines))),
             "mark": why_no_evidence(outcome, name),
-            "rows": [GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs)) for b in own],
+            "rows": [GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs)) for b in lines],
         }
-        for name, own in attacks.items()
+        for name, lines in attacks.items()
     ]
 
 
@@ -298,12 +312,12 @@ def _spent(outcome: AuditOutcome, b: BudgetLine, needs: list[str]) -> tuple[Grid
     inputs = [(name.replace("_", " "), plain_number(x)) for name, x in b.inputs.items()]
     full = [g.format for g in outcome.gains if (g.subject, g.attack) == (b.subject, b.attack) and g.saturated]
     return (
-        GridCell(plain_number(b.capacity_bits), tell=told(f"{b.attack}: could carry at most", bounds)),
+        GridCell(plain_number(b.capacity_bits), tell=tooltip(f"{b.attack}: could carry at most", bounds)),
         *(
             GridCell(
                 plain_number(b.need_bits[name]),
                 css="gain" if name == "gain" else "",
-                tell="" if name == "gain" else told(f"{b.subject}: counted from", inputs),
+                tell="" if name == "gain" else tooltip(f"{b.subject}: counted from", inputs),
             )
             if name in b.need_bits
             else EMPTY
@@ -327,9 +341,9 @@ def _by_subject(
 ) -> Grid | None:
     """A row a subject and a column a `key`, which is the column's head and the note below it; None without lines."""
     columns = list(dict.fromkeys(map(key, lines)))
-    found = {(line.subject, key(line)): cell(line) for line in lines}
+    cells = {(line.subject, key(line)): cell(line) for line in lines}
     rows = tuple(
-        GridRow(subject, colours.css(subject), tuple(found.get((subject, column), EMPTY) for column in columns))
+        GridRow(subject, colours.css(subject), tuple(cells.get((subject, column), EMPTY) for column in columns))
         for subject in dict.fromkeys(line.subject for line in lines)
     )
     return Grid("model", tuple(Head(*column) for column in columns), rows) if rows else None
@@ -344,8 +358,8 @@ def _auc(m: MembershipLine) -> GridCell:
         notes.append(f"PrivLeak {number(m.privleak)} %")
     if m.found is not None:
         notes.append(f"at 1 % false positives {number(m.found.value)} {interval(m.found)} found")
-    title = f"{method_name(m.subject)}, {m.score.replace('_', ' ')}"
-    return GridCell(number(m.auc.value), interval(m.auc), tuple(notes), tell=told(title, [("AUC", said(m.auc))]))
+    title, rows = f"{method_name(m.subject)}, {m.score.replace('_', ' ')}", [("AUC", with_interval(m.auc))]
+    return GridCell(number(m.auc.value), interval(m.auc), tuple(notes), tell=tooltip(title, rows))
 
 
 def _lost(k: KeptLine) -> GridCell:
@@ -355,7 +369,7 @@ def _lost(k: KeptLine) -> GridCell:
         number(k.harm.value),
         interval(k.harm),
         css=f"heat {heat(k.harm.value)}",
-        tell=told(title, [("lost", said(k.harm))]),
+        tell=tooltip(title, [("lost", with_interval(k.harm))]),
     )
 
 
@@ -364,12 +378,12 @@ def _measures(outcome: AuditOutcome) -> Grid | None:
     if not outcome.measures:
         return None
     subjects = list(dict.fromkeys(m.subject for m in outcome.measures))
-    found = {(m.measure, m.subject): m for m in outcome.measures}
+    by_cell = {(m.measure, m.subject): m for m in outcome.measures}
     rows = []
     for name in dict.fromkeys(m.measure for m in outcome.measures):
         (common, times), *_ = Counter(m.said for m in outcome.measures if m.measure == name).most_common(1)
         shared = common if times > 1 or len(subjects) == 1 else ""
-        cells = tuple(_measure(found.get((name, s)), shared) for s in subjects)
+        cells = tuple(_measure(by_cell.get((name, s)), shared) for s in subjects)
         rows.append(GridRow(name.replace("_", " "), "", (*cells, GridCell(notes=(shared,)))))
     return Grid("measure", (*(Head(method_name(s)) for s in subjects), Head("what it is")), tuple(rows))
 
@@ -378,7 +392,7 @@ def _measure(m: MeasureLine | None, shared: str) -> GridCell:
     """The number; what is said of it and not of the others of its row is told when it is pointed at."""
     if m is None:
         return EMPTY
-    tell = "" if m.said == shared else told(f"{m.subject}, {m.measure}", [(plain_number(m.value), m.said)])
+    tell = "" if m.said == shared else tooltip(f"{m.subject}, {m.measure}", [(plain_number(m.value), m.said)])
     return GridCell(plain_number(m.value), css="other" if tell else "", tell=tell)
 
 
@@ -387,7 +401,149 @@ def _sound(line: SoundnessLine) -> dict[str, Any]:
     outcome, word = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}[
         line.sound
     ]
-    numbers = [said(line.effect)] if line.effect else []
+    numbers = [with_interval(line.effect)] if line.effect else []
     numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
-    shown = {"outcome": outcome, "word": word, "check": line.check, "numbers": ", ".join(numbers)}
-    return shown | {"reason": line.reason}
+    check = {"check": line.check, "numbers": ", ".join(numbers), "reason": line.reason}
+    return {"outcome": outcome, "word": word} | check
+
+
+_MOST_GROUPS = 20
+"""Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
+
+
+def _able(outcome: AuditOutcome) -> Grid | None:
+    """What each attack brought back of what the positive control held back."""
+    if not outcome.able:
+        return None
+    heads = (
+        Head("able"),
+        Head("brought back", "of what was held back"),
+        Head("in"),
+        Head("held back"),
+        Head("why not"),
+    )
+    rows = [
+        GridRow(
+            attack_name(line.attack),
+            "",
+            (
+                GridCell("yes" if line.able else "no", css="" if line.able else "none"),
+                GridCell(number(line.brought.value), interval(line.brought)) if line.brought else EMPTY,
+                GridCell(notes=(format_name(line.format),)),
+                GridCell(any_size(line.suppressed), any_range(line.suppressed)) if line.suppressed else EMPTY,
+                GridCell(notes=(line.why_not,)),
+            ),
+        )
+        for line in outcome.able
+    ]
+    return Grid("attack", heads, tuple(rows))
+
+
+def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
+    """Leakage by model, stage and format: the models as they stand, or after one attack.
+
+    An attack's is what it leaves beyond what it teaches itself; its `mark` says why it is no evidence.
+    """
+    forms = {f.format: f for f in outcome.formats if f.admitted}
+    if not forms:
+        return None
+    cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
+    cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
+    stages: list[dict[str, Any]] = []
+    columns: list[tuple[str, str, str]] = []
+    for attack in ("", *dict.fromkeys(g.attack for g in outcome.gains)):
+        columns_of = [name for name in forms if any((a, f) == (attack, name) for _, a, f in cells)]
+        if columns_of:
+            mark = why_no_evidence(outcome, attack)
+            heads = [_form_head(forms[name], "first" if name == columns_of[0] else "") for name in columns_of]
+            stages.append({"name": attack_name(attack), "mark": mark, "heads": heads})
+            ceiling = "ceiling" if mark else ""
+            columns += [(attack, name, f"{head.css} {ceiling}") for name, head in zip(columns_of, heads, strict=True)]
+    subjects = [s for s in dict.fromkeys(s for s, _, _ in cells) if s != outcome.target]
+    rows = []
+    for s in subjects:
+        row = [(cells.get((s, attack, name), EMPTY), css) for attack, name, css in columns]
+        rows.append(GridRow(s, colours.css(s), tuple(replace(c, css=f"{c.css} {css}".strip()) for c, css in row)))
+    return {"stages": stages, "rows": rows}
+
+
+def _form_head(f: FormatLine, css: str) -> Head:
+    controls = [
+        ("metric", f.metric),
+        ("target", with_interval(f.target)),
+        ("controls", with_interval(f.retrained) if f.retrained else "none"),
+        ("target less controls" if f.retrained else "target less chance", with_interval(f.admission)),
+    ]
+    return Head(format_name(f.format), css=css, tell=tooltip(f.format, controls))
+
+
+def cell_key(outcome: AuditOutcome, subject: str, attack: str, form: str, quantity: str) -> str:
+    """What a cell is called in links: `#cell=` and this."""
+    return quote("|".join((outcome.forget, subject, attack, form, quantity)), safe="", errors="replace")
+
+
+def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
+    assert c.leakage is not None, "asked of admitted formats only"
+    rows = [(c.leakage.metric.replace("_", " "), with_interval(c.leakage)), ("level", with_interval(c.level))]
+    rows += [("with all formats at once", with_interval(c.band))] if c.band else []
+    rows += [("", "less than a control")] if c.over_forgotten else []
+    return _heat_cell(c.leakage, tooltip(f"{method_name(c.subject)}, {format_name(c.format)}", rows), outcome, c, "")
+
+
+def _after(outcome: AuditOutcome, g: GainLine) -> GridCell:
+    parts = (("left after it", g.after), ("before it", g.before), ("brought back", g.recovery), ("taught", g.injection))
+    rows = [(name, with_interval(e)) for name, e in parts] + ([("no evidence", g.why_not)] if g.why_not else [])
+    title = f"{method_name(g.subject)}, {attack_name(g.attack)}, {format_name(g.format)}"
+    return _heat_cell(g.after, tooltip(title, rows), outcome, g, g.attack)
+
+
+def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | GainLine, attack: str) -> GridCell:
+    key = cell_key(outcome, c.subject, attack, c.format, "left")
+    # Far below a model that never knew the number says nothing more; it is told when the cell is pointed at.
+    whole = per_cent(max(e.value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
+    return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
+
+
+def groups_grid(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, str]) -> Grid | None:
+    """Contracts or persons by subjects: of each the quantity that says most against it, the worst group first."""
+    if not outcome.groups:
+        return None
+    subjects = [s for s in audited(outcome) if any(g.subject == s for g in outcome.groups)]
+    cells = {(g.group, g.subject): g for g in outcome.groups}
+    worst: dict[str, tuple[bool, float, float]] = {}
+    for g in outcome.groups:
+        # Bits are no shares: among those that say alike, the surer stands first.
+        worst[g.group] = max(worst.get(g.group, (False, -1.0, 0.0)), (g.exceeds, -g.p, g.size.value))
+    names = sorted(worst, key=lambda name: worst[name], reverse=True)[:_MOST_GROUPS]
+    rows = tuple(
+        GridRow(f"{parties[n]} ({n})" if n in parties else n, "", tuple(_group(cells.get((n, s))) for s in subjects))
+        for n in names
+    )
+    return Grid("", tuple(Head(method_name(s), css=colours.css(s)) for s in subjects), rows)
+
+
+def _group(g: GroupLine | None) -> GridCell:
+    if g is None:
+        return EMPTY
+    colour = "" if g.size.unit == "bits" else f"heat {heat(g.size.value)}"
+    rows = [(g.by, with_interval(g.size)), ("p, corrected", plain_number(g.p))]
+    notes = (format_name(g.by), "above the margin" if g.exceeds else "")
+    size = any_size(g.size) if g.size.unit == "bits" else per_cent(g.size.value)
+    return GridCell(size, "", notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))
+
+
+def _agreement(outcome: AuditOutcome) -> Iterator[str]:
+    """Whether forms of question agree on the order of methods, in a sentence each."""
+    for x in outcome.reversals:
+        first, second = method_name(x.first), method_name(x.second)
+        yield (
+            f"Order reversed: {first} leaks more than {second} in {format_name(x.more_in)} and less in "
+            f"{format_name(x.less_in)} (p = {plain_number(x.p)})."
+        )
+    r = outcome.reliability
+    if r:
+        share = f": {number(r.agreement.value)} {interval(r.agreement)}" if r.agreement else ""
+        yield (
+            f"The verdict from all formats but one agrees with that of the format left out in {r.agree} cases and"
+            f" contradicts it in {r.contradict}{share}; {r.undecided} are undecided."
+        )

@@ -24,7 +24,7 @@ from typing import Any
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
-from vestige.artifacts.verdicts import bound_said, controls_said
+from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
 from vestige.core.errors import InputError
 from vestige.core.files import (
     machine_errors,
@@ -38,12 +38,12 @@ from vestige.core.files import (
 from vestige.core.ids import file_digest
 from vestige.core.text import one_line
 from vestige.report.contents import Contents, read_contents, scores_digest
-from vestige.report.first_screen import WORDS, first_screen, margins_said
+from vestige.report.first_screen import first_screen, margins_said
 from vestige.report.holes import (
     is_probe,
     read_probe,
 )
-from vestige.report.page import headline, render, render_bundle, render_holes
+from vestige.report.page import page_headline, page_title, render, render_bundle, render_holes
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
     attack_name,
@@ -183,9 +183,10 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> dict[str,
 def _variables(folder: RunFolder, contents: Contents, *, signed: bool) -> dict[str, Any]:
     return {
         "signed": signed,
-        "headline": headline(contents),
+        "headline": page_headline(contents),
+        "title": page_title(contents),
         "run_name": contents.evidence.name,
-        "audits": [_audit(folder, contents, i, outcome) for i, outcome in enumerate(contents.told)],
+        "audits": [_audit(folder, contents, i, outcome) for i, outcome in enumerate(contents.in_words)],
         "missing": (*contents.evidence.missing, *contents.unjudged),
         "settings": named_values(contents.evidence.settings),
     }

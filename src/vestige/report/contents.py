@@ -4,28 +4,34 @@ The estimates of a forget set are read against the answers that are shown and th
 envelope, no verdict: a page has one arithmetic, that of the audit.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
+from vestige.artifacts.records import read_records
 from vestige.core.files import read_json
+from vestige.metrics.answers import normalised
 from vestige.report.evidence import (
-    Answers,
-    Asked,
-    Evidence,
-    ForgetSet,
+    AskedItem,
+    EstimatePlace,
+    ForgetView,
+    RunAnswers,
+    RunEvidence,
     forget_label,
     forget_set,
+    greedy_rouge,
     read_answers,
     read_evidence,
 )
-from vestige.report.graph import Drawing, Edge, draw, read_edges
+from vestige.report.graph import DrawnEdge, GraphDrawing, draw, read_edges
 from vestige.report.holes import Probe, read_probe
-from vestige.report.words import plain_sentence
+from vestige.report.words import method_name, plain_sentence
 
 REPLIES_SHOWN = 20_000
 """Replies that the page carries; tables/items.csv has all."""
@@ -36,38 +42,40 @@ class Contents:
     """A run, read. `no_graph` says why there is no drawing.
 
     `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
-    that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `unjudged`
+    that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has
+    for each audit what models say word for word of the answers that they were to forget. `unjudged`
     names in sentences the models that audits leave out.
     """
 
-    evidence: Evidence
-    answers: Answers
-    forget_sets: tuple[ForgetSet, ...]
-    edges: tuple[Edge, ...]
-    drawing: Drawing | None
+    evidence: RunEvidence
+    answers: RunAnswers
+    forget_sets: tuple[ForgetView, ...]
+    edges: tuple[DrawnEdge, ...]
+    drawing: GraphDrawing | None
     no_graph: str
     audits: tuple[AuditOutcome, ...]
     sources: tuple[list[list[str]], ...]
+    verbatim: tuple[tuple[str, ...], ...]
     unjudged: tuple[str, ...]
     probes: tuple[Probe, ...]
 
     @cached_property
-    def shown(self) -> tuple[Asked, ...]:
+    def shown(self) -> tuple[AskedItem, ...]:
         """The questions whose answers the page carries, in their order: all, up to REPLIES_SHOWN replies.
 
         Otherwise so many as that allows: those of the forget sets before others, each evenly spaced.
         """
-        asked = self.answers.asked
-        left = max(1, REPLIES_SHOWN // max(1, len(self.evidence.subjects)))
-        if len(asked) <= left:
-            return asked
+        questions = self.answers.questions
+        most = max(1, REPLIES_SHOWN // max(1, len(self.evidence.subjects)))
+        if len(questions) <= most:
+            return questions
         forget = {item for f in self.forget_sets for item, split in f.split.items() if split == "forget"}
         chosen: set[int] = set()
-        for wanted in (True, False):
-            places = [i for i, a in enumerate(asked) if (a.id in forget) == wanted]
-            room = min(left - len(chosen), len(places))
+        for forgotten in (True, False):
+            places = [i for i, question in enumerate(questions) if (question.id in forget) == forgotten]
+            room = min(most - len(chosen), len(places))
             chosen |= {places[k * len(places) // room] for k in range(room)}
-        return tuple(a for i, a in enumerate(asked) if i in chosen)
+        return tuple(question for i, question in enumerate(questions) if i in chosen)
 
     @cached_property
     def parties(self) -> dict[str, str]:
@@ -75,10 +83,31 @@ class Contents:
         return {edge.id: edge.name for edge in self.edges if edge.name}
 
     @cached_property
-    def told(self) -> tuple[AuditOutcome, ...]:
+    def in_words(self) -> tuple[AuditOutcome, ...]:
         """The audits as the page tells them: sentences in plain words, and each leaked fact with its question."""
-        asked = {a.id: a for a in self.answers.asked}
-        return tuple(plain_outcome(outcome, self.parties, asked) for outcome in self.audits)
+        questions = {question.id: question for question in self.answers.questions}
+        return tuple(plain_outcome(outcome, self.parties, questions) for outcome in self.audits)
+
+    @cached_property
+    def leading(self) -> tuple[str, str, str]:
+        """Format, attack and metric that the page compares models by: that of the form that reveals most.
+
+        Without an audit it is the overlap of written answers; so it is where the other form was not asked of all.
+        """
+        written = greedy_rouge("forget")[2:]
+        for outcome in self.audits:
+            leaks: dict[str, list[float]] = {}
+            for cell in outcome.matrix:
+                if cell.leakage is not None and cell.subject in outcome.unlearned:
+                    leaks.setdefault(cell.format, []).append(cell.leakage.value)
+            metrics = {line.format: line.metric for line in outcome.formats}
+            for form in sorted(leaks, key=lambda form: sum(leaks[form]) / len(leaks[form]), reverse=True):
+                measure = (form, "", metrics[form])
+                needed = {EstimatePlace(split, "all", *measure) for split in ("forget", "retain")}
+                models = self.evidence.of("unlearned", outcome.forget)
+                if models and all(needed <= model.results[outcome.forget].keys() for model in models):
+                    return measure
+        return written
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -88,21 +117,21 @@ class Contents:
 
 
 def plain_outcome(
-    outcome: AuditOutcome, parties: Mapping[str, str], asked: Mapping[str, Asked] = MappingProxyType({})
+    outcome: AuditOutcome, parties: Mapping[str, str], questions: Mapping[str, AskedItem] = MappingProxyType({})
 ) -> AuditOutcome:
-    """`outcome` with `plain_sentence` applied to its sentences; facts that it has no text of take that of `asked`.
+    """`outcome` with `plain_sentence` applied to its sentences; facts that it has no text of take that of `questions`.
 
     An attack may leave no record of its own answers, so that of a fact it gave away the outcome has the id alone.
     """
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
-    named = len(parts) > 1 and parts[0] in parties
-    forgotten = f"these {len(parts)} contracts" if named else forget_label(outcome.forget, parties)
+    contracts = len(parts) > 1 and parts[0] in parties
+    forgotten = f"these {len(parts)} contracts" if contracts else forget_label(outcome.forget, parties)
 
     def plain(text: str) -> str:
         return plain_sentence(text.replace(outcome.forget, forgotten), parties)
 
     def with_text(line: FactLine) -> FactLine:
-        item = asked.get(line.item)
+        item = questions.get(line.item)
         return line if line.question or item is None else replace(line, question=item.question, answer=item.answer)
 
     def verdict(v: VerdictLine) -> VerdictLine:
@@ -142,34 +171,88 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         no_graph=no_graph,
         audits=audits,
         sources=tuple(_sources(run, folder) for folder in run.audits()),
+        verbatim=tuple(_verbatim(run, folder) for folder in run.audits()),
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
     )
 
 
-def _labels(evidence: Evidence) -> dict[str, str]:
+def _labels(evidence: RunEvidence) -> dict[str, str]:
     """The labels of the run's models by their digests; a digest that two of them have names neither."""
-    found = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
-    once = Counter(digest for digest, _ in found)
-    return {digest: label for digest, label in found if digest and once[digest] == 1}
+    labels = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
+    times = Counter(digest for digest, _ in labels)
+    return {digest: label for digest, label in labels if digest and times[digest] == 1}
 
 
-def _unjudged(run: RunFolder, evidence: Evidence) -> list[str]:
+def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
     """The unlearned models of the run that its last audit of their forget set was not given.
 
     An audit with other models takes the place of the one before it: without this, a verdict could vanish unseen.
     """
-    found = []
+    notes = []
     for folder in run.audits():
         if folder.plan.exists():
             plan = read_plan(folder)
             judged, failed = {*plan.folders.values()}, {task.subject for task in plan.failed}
-            found += [
+            notes += [
                 f"{subject.path} is not part of the audit of {forget_label(plan.forget)}, so it has no verdict."
                 for subject in evidence.of("unlearned", plan.forget)
                 if subject.path not in judged and subject.label not in failed
             ]
-    return found
+    return notes
+
+
+def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
+    """Which models say answers that they were to forget word for word, and more of them than any control does.
+
+    No verdict is needed to see it: a reply that holds the answer is told even where no control was given.
+    """
+    if not folder.plan.exists():
+        return ()
+    plan = read_plan(folder)
+    forget = {*plan.splits.get("forget", ())}
+    stated: dict[str, set[str]] = {}
+    for place in plan.evaluations:
+        if place.attack or place.eval not in WRITTEN:
+            continue
+        for record in read_records(EvalFolder(run.path / place.path)):
+            item, answer = record.get("item"), record.get("answer")
+            if item in forget and isinstance(answer, str) and any(_says(r, answer) for r in _replies(record)):
+                stated.setdefault(place.subject, set()).add(item)
+    controls = [len(stated.get(name, ())) for name in plan.retrained]
+    beside = (
+        f"the controls say {min(controls)} to {max(controls)}"
+        if controls
+        else "no control was given, so nothing shows how many a model that never knew would say"
+    )
+    return tuple(
+        f"{method_name(name)} says {len(stated[name]):,} of {len(forget):,} answers word for word; {beside}."
+        for name in plan.unlearned
+        if len(stated.get(name, ())) > max(controls, default=0)
+    )
+
+
+def _says(reply: str, answer: str) -> bool:
+    """Whether the answer stands in the reply as words of its own, whatever the case and the spaces."""
+    words = re.escape(normalised(answer))
+    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", normalised(reply)) is not None
+
+
+WRITTEN = ("qa", "freeform")
+"""The evaluations whose records hold replies in the model's own words."""
+
+
+def _replies(value: Any) -> Iterator[str]:
+    """Every reply in a record, sampled ones too, but for those that were begun with the answer itself."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("reply"), str):
+            yield value["reply"]
+        for key, part in value.items():
+            if key != "prefilled":
+                yield from _replies(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _replies(part)
 
 
 DIGEST_TOLD = 16

@@ -34,7 +34,7 @@ QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
 
 
-class Cell(NamedTuple):
+class EstimatePlace(NamedTuple):
     """The place of an estimate: which split and answers, asked how, measured how."""
 
     split: str
@@ -44,9 +44,9 @@ class Cell(NamedTuple):
     metric: str
 
 
-def greedy_rouge(split: str, scope: str = "all") -> Cell:
+def greedy_rouge(split: str, scope: str = "all") -> EstimatePlace:
     """The place of mean ROUGE-1 recall of greedy answers, the measure that the report leads with."""
-    return Cell(split, scope, "generate", "", "rouge1_recall")
+    return EstimatePlace(split, scope, "generate", "", "rouge1_recall")
 
 
 PANELS = (
@@ -60,7 +60,7 @@ PANELS = (
 """What the report leads with, from left to right: the name in tables, the title, the place."""
 
 
-class View(NamedTuple):
+class SplitView(NamedTuple):
     """How one forget set sees the items of an evaluation: the folder, and the ids of the items in each split."""
 
     folder: EvalFolder
@@ -68,13 +68,13 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subject:
+class RunModel:
     """One model of the run.
 
     `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
     forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the answers that are
-    shown, `asked` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are None where the
-    run has none yet.
+    shown, `asked_ids` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are None where
+    the run has none yet.
     """
 
     path: str
@@ -83,28 +83,28 @@ class Subject:
     done: Mapping[str, Any] | None
     provenance: Mapping[str, Any] | None
     answers: EvalFolder | None
-    results: Mapping[str, Mapping[Cell, Estimate]]
-    views: Mapping[str, View]
-    asked: Mapping[str, frozenset[str]]
-    made_of: Mapping[tuple[str, Cell], EvalFolder] = field(default_factory=dict)
+    results: Mapping[str, Mapping[EstimatePlace, Estimate]]
+    views: Mapping[str, SplitView]
+    asked_ids: Mapping[str, frozenset[str]]
+    made_of: Mapping[tuple[str, EstimatePlace], EvalFolder] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """A run as the report sees it. `missing` says in sentences what is not there.
 
-    `asked` holds of each forget set the ids of its items: those that most subjects were asked.
+    `asked_ids` holds of each forget set the ids of its items: those that most subjects were asked.
     """
 
     name: str
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    subjects: tuple[Subject, ...]
+    subjects: tuple[RunModel, ...]
     forgets: tuple[str, ...]
     missing: tuple[str, ...]
-    asked: Mapping[str, frozenset[str]]
+    asked_ids: Mapping[str, frozenset[str]]
 
-    def of(self, role: str, forget: str) -> tuple[Subject, ...]:
+    def of(self, role: str, forget: str) -> tuple[RunModel, ...]:
         """The subjects of one role that have estimates for one forget set, by its items whatever its name.
 
         A model that left out, or was made to forget, something else stands for nothing here: it knows this set.
@@ -114,12 +114,12 @@ class Evidence:
             for s in self.subjects
             if s.spec.subject == role
             and forget in s.results
-            and s.asked[forget] == self.asked[forget]
-            and not s.spec.not_forgotten(s.asked[forget])
+            and s.asked_ids[forget] == self.asked_ids[forget]
+            and not s.spec.not_forgotten(s.asked_ids[forget])
         )
 
 
-def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
+def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
     """All that the run's summaries say. A run without a subject is refused: there is nothing to report on.
 
     So is one with a model whose files are not those that it was finished with, of which `verify` reads every one.
@@ -132,9 +132,9 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
         )
     subjects = tuple(subject for subject, _ in _labelled(read))
     forgets = tuple(sorted({f for s in subjects for f in (*s.results, unasked(s)) if f}))
-    asked = {forget: _asked_of_most(subjects, forget) for forget in forgets}
-    notes = [note for _, own in read for note in own]
-    return Evidence(
+    asked_ids = {forget: _asked_of_most(subjects, forget) for forget in forgets}
+    notes = [note for _, of_subject in read for note in of_subject]
+    return RunEvidence(
         name=run.path.resolve().name,
         settings=read_toml(run.settings) if run.settings.exists() else {},
         provenance=read_provenance(run.provenance) if run.provenance.exists() else {},
@@ -143,14 +143,14 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
         missing=(
             *_missing(run, subjects, forgets),
             *_changed_files(subjects, forgets),
-            *_strange(subjects, asked),
+            *_strange(subjects, asked_ids),
             *notes,
         ),
-        asked=asked,
+        asked_ids=asked_ids,
     )
 
 
-def _changed_files(subjects: Sequence[Subject], forgets: Sequence[str]) -> list[str]:
+def _changed_files(subjects: Sequence[RunModel], forgets: Sequence[str]) -> list[str]:
     """Which forget sets were one file at different times, in a sentence for each file: the newest is what it holds."""
     newest = {
         forget: max((_started(f) for s in subjects for (of, _), f in s.made_of.items() if of == forget), default="")
@@ -169,37 +169,37 @@ def _changed_files(subjects: Sequence[Subject], forgets: Sequence[str]) -> list[
     ]
 
 
-def unasked(subject: Subject) -> str:
+def unasked(subject: RunModel) -> str:
     """The name of what the subject was made to forget, if it was asked nothing of it under any name; else empty."""
-    own = {i for one in subject.spec.forgotten for i in one.items}
-    if not own and subject.spec.forget in subject.asked:
+    forgotten = {item for forget in subject.spec.forgotten for item in forget.items}
+    if not forgotten and subject.spec.forget in subject.asked_ids:
         return ""  # It was taught to keep silent about the set, and forgot nothing of it.
-    return "" if any(own & ids for ids in subject.asked.values()) else subject.spec.forget
+    return "" if any(forgotten & ids for ids in subject.asked_ids.values()) else subject.spec.forget
 
 
-def _asked_of_most(subjects: Sequence[Subject], forget: str) -> frozenset[str]:
-    found = Counter(s.asked[forget] for s in subjects if forget in s.asked)
-    return found.most_common(1)[0][0] if found else frozenset()
+def _asked_of_most(subjects: Sequence[RunModel], forget: str) -> frozenset[str]:
+    times = Counter(s.asked_ids[forget] for s in subjects if forget in s.asked_ids)
+    return times.most_common(1)[0][0] if times else frozenset()
 
 
-def _strange(subjects: Sequence[Subject], asked: Mapping[str, frozenset[str]]) -> list[str]:
+def _strange(subjects: Sequence[RunModel], asked_ids: Mapping[str, frozenset[str]]) -> list[str]:
     """In a sentence each, where a subject is compared with no other, since it was asked or forgot other items."""
-    found = []
+    notes = []
     for subject in subjects:
-        for forget, ids in subject.asked.items():
+        for forget, ids in subject.asked_ids.items():
             n = subject.spec.not_forgotten(ids)
-            if ids != asked[forget]:
-                found.append(
+            if ids != asked_ids[forget]:
+                notes.append(
                     f"{subject.path} was asked other questions of {forget_label(forget)} than the other models "
-                    f"({len(ids)} and {len(asked[forget])}, {len(ids & asked[forget])} in common), so it is not "
-                    "compared there."
+                    f"({len(ids)} and {len(asked_ids[forget])}, {len(ids & asked_ids[forget])} in common), so it is "
+                    "not compared there."
                 )
             elif n:
-                found.append(
+                notes.append(
                     f"{subject.path} forgot {forget_label(subject.spec.forget)}, and {n} of the {len(ids)} questions "
                     f"of {forget_label(forget)} are not among that, so it is not compared there."
                 )
-    return found
+    return notes
 
 
 def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -208,34 +208,34 @@ def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({}))
     `parties` has the names of contracts by their ids. Of more than two named contracts the first stands for all.
     """
     parts = [part.strip().removeprefix("edge:") for part in forget.split(",")]
-    named = [parties.get(part) or part for part in parts]
-    if named != parts and len(parts) > 2:
-        return f"{named[0]} + {len(parts) - 1} more"
-    return " + ".join(named)
+    names = [parties.get(part) or part for part in parts]
+    if names != parts and len(parts) > 2:
+        return f"{names[0]} + {len(parts) - 1} more"
+    return " + ".join(names)
 
 
-def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tuple[Subject, list[str]]:
+def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tuple[RunModel, list[str]]:
     spec = read_spec(folder.spec)
     path = folder.path.relative_to(run.path).as_posix()
     if spec.subject not in ROLES:
         raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
-    own, others = evaluations_of(folder)
-    found = [(evaluation, read_summary(summary)) for evaluation in own for summary in evaluation.summaries()]
-    summaries, notes = _newest(path, found)
-    results: dict[str, dict[Cell, Estimate]] = {summary.forget: {} for _, summary in summaries}
-    made_of: dict[tuple[str, Cell], EvalFolder] = {}
+    evaluations, outdated = evaluations_of(folder)
+    stored = [(evaluation, read_summary(summary)) for evaluation in evaluations for summary in evaluation.summaries()]
+    summaries, notes = _newest(path, stored)
+    results: dict[str, dict[EstimatePlace, Estimate]] = {summary.forget: {} for _, summary in summaries}
+    made_of: dict[tuple[str, EstimatePlace], EvalFolder] = {}
     for evaluation, summary in summaries:
         for r in summary.results:
-            cell = Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)
+            cell = EstimatePlace(r.split, r.scope, r.format, r.attack, r.estimate.metric)
             results[summary.forget][cell], made_of[summary.forget, cell] = r.estimate, evaluation
-    if others:
+    if outdated:
         notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
-    told = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in own)
-    notes += [f"{path}: {said}" for said in told if said]
+    odd = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in evaluations)
+    notes += [f"{path}: {note}" for note in odd if note]
     done = read_versioned(folder.done, "files") if folder.done.exists() else None
     if done is not None and not check_there(folder, done["files"], verify=verify):
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
-    subject = Subject(
+    subject = RunModel(
         path=path,
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
@@ -244,14 +244,14 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
         results=results,
         made_of=made_of,
-        views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
-        asked=_asked(summaries),
+        views={s.forget: SplitView(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
+        asked_ids=_asked_ids(summaries),
     )
     return subject, notes
 
 
 def _newest(
-    path: str, found: Sequence[tuple[EvalFolder, Summary]]
+    path: str, stored: Sequence[tuple[EvalFolder, Summary]]
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
     """One summary for each evaluation and forget set, and a note on each that stands for several.
 
@@ -259,33 +259,34 @@ def _newest(
     the newest asks only a part of the items of another.
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
-    others: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
-    for folder, summary in sorted(found, key=lambda pair: (_started(pair[0]), pair[0].path.name)):
+    unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
+    for folder, summary in sorted(stored, key=lambda pair: (_started(pair[0]), pair[0].path.name)):
         key = summary.eval, summary.forget
-        held = chosen.get(key)
-        part = held is not None and _items(summary) < _items(held[1])
-        if held is not None:
-            others[key].append((folder, summary) if part else held)
+        before = chosen.get(key)
+        part = before is not None and _items(summary) < _items(before[1])
+        if before is not None:
+            unused[key].append((folder, summary) if part else before)
         if not part:
             chosen[key] = (folder, summary)
-    notes = [_why_shown(path, *chosen[key], left) for key, left in others.items()]
+    notes = [_why_shown(path, *chosen[key], rest) for key, rest in unused.items()]
     return list(chosen.values()), notes
 
 
-def _why_shown(path: str, folder: EvalFolder, summary: Summary, others: Sequence[tuple[EvalFolder, Summary]]) -> str:
+def _why_shown(path: str, folder: EvalFolder, summary: Summary, unused: Sequence[tuple[EvalFolder, Summary]]) -> str:
     """Which of several evaluations is shown, and how those that are not differ from it, in a sentence."""
     differences = []
-    for other, theirs in others:
-        items, shown = _items(theirs), _items(summary)
-        differing = len(items - shown)
+    shown_items = _items(summary)
+    for unused_folder, unused_summary in unused:
+        items = _items(unused_summary)
+        differing = len(items - shown_items)
         how = (
             f"{differing} of its {len(items)} items are others, so that the data were changed"
             if differing
             else "it asked fewer items"
-            if items < shown
+            if items < shown_items
             else "of the same items with other settings"
         )
-        differences.append(f"{other.path.name} of {_started(other)[:19] or 'unknown date'} ({how})")
+        differences.append(f"{unused_folder.path.name} of {_started(unused_folder)[:19] or 'unknown date'} ({how})")
     date = _started(folder)[:19] or "unknown date"
     return (
         f"{path} was evaluated more than once on {forget_label(summary.forget)}: shown is {folder.path.name} of "
@@ -303,56 +304,56 @@ def _started(folder: EvalFolder) -> str:
     return one_line(str(times.get("started", "")), width=40)
 
 
-def _asked(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:
+def _asked_ids(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:
     """The ids of the forget items that were asked, by forget set: those of the evaluation that asked most."""
-    asked: dict[str, frozenset[str]] = {}
+    largest: dict[str, frozenset[str]] = {}
     for _, summary in summaries:
-        own = frozenset(summary.splits.get("forget", ()))
-        asked[summary.forget] = max(asked.get(summary.forget, own), own, key=len)
-    return asked
+        ids = frozenset(summary.splits.get("forget", ()))
+        largest[summary.forget] = max(largest.get(summary.forget, ids), ids, key=len)
+    return largest
 
 
-def _labelled(read: Sequence[tuple[Subject, list[str]]]) -> list[tuple[Subject, list[str]]]:
+def _labelled(read: Sequence[tuple[RunModel, list[str]]]) -> list[tuple[RunModel, list[str]]]:
     """Subjects in the order they are shown in, twins told apart by the settings in which they differ."""
     subjects = [subject for subject, _ in read]
-    named = []
+    labelled = []
     for subject, notes in read:
         twins = [s.spec for s in subjects if (s.label, s.spec.forget) == (subject.label, subject.spec.forget)]
-        named.append((replace(subject, label=_label(subject, twins)), notes))
-    return sorted(named, key=lambda pair: (ROLES.index(pair[0].spec.subject), pair[0].label, pair[0].path))
+        labelled.append((replace(subject, label=_label(subject, twins)), notes))
+    return sorted(labelled, key=lambda pair: (ROLES.index(pair[0].spec.subject), pair[0].label, pair[0].path))
 
 
-def _label(subject: Subject, twins: Sequence[SubjectSpec]) -> str:
+def _label(subject: RunModel, twins: Sequence[SubjectSpec]) -> str:
     if len(twins) == 1:
         return subject.label
     described = [{**spec.settings, "seed": spec.seed, "model": spec.model} for spec in twins]
-    own = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
+    settings_of = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
     differing = [
         key
         for key in sorted({key for settings in described for key in settings})
-        if any(settings.get(key) != own.get(key) for settings in described)
+        if any(settings.get(key) != settings_of.get(key) for settings in described)
     ]
-    words = [f"{key} {own[key]}" for key in differing if key in own]
-    unique = sum(all(d.get(key) == own.get(key) for key in differing) for d in described) == 1
+    words = [f"{key} {settings_of[key]}" for key in differing if key in settings_of]
+    unique = sum(all(d.get(key) == settings_of.get(key) for key in differing) for d in described) == 1
     return f"{subject.label} ({', '.join(words if unique else [*words, Path(subject.path).name])})"
 
 
-def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]) -> list[str]:
-    found = []
+def _missing(run: RunFolder, subjects: Sequence[RunModel], forgets: Sequence[str]) -> list[str]:
+    missing = []
     if not run.settings.exists():
-        found.append("The run has no run.toml, so what was asked is not shown.")
+        missing.append("The run has no run.toml, so what was asked is not shown.")
     for subject in subjects:
         if subject.done is None:
-            found.append(f"{subject.path} is not finished: it has no done.json.")
+            missing.append(f"{subject.path} is not finished: it has no done.json.")
         elif subject.spec.forget and unasked(subject):
-            found.append(f"{subject.path} is made but not evaluated on {forget_label(subject.spec.forget)}.")
+            missing.append(f"{subject.path} is made but not evaluated on {forget_label(subject.spec.forget)}.")
         elif not subject.results:
-            found.append(f"{subject.path} is made but not evaluated.")
+            missing.append(f"{subject.path} is made but not evaluated.")
     for forget in forgets:
         for role in ("target", "retrained"):
             if not any(s.spec.subject == role and forget in s.results for s in subjects):
-                found.append(f"{forget_label(forget)} has no evaluated {role} model to compare with.")
-    return found
+                missing.append(f"{forget_label(forget)} has no evaluated {role} model to compare with.")
+    return missing
 
 
 SPLITS = ("forget", "independent", "factual", "retain")
@@ -360,7 +361,7 @@ SPLITS = ("forget", "independent", "factual", "retain")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedItem:
     """A question of the run, with its gold answer and its place in the graph."""
 
     id: str
@@ -372,7 +373,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Reply:
+class GreedyReply:
     """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and what is odd.
 
     `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees.
@@ -387,46 +388,44 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Answers:
+class RunAnswers:
     """All questions in order, and the replies of each subject (by its path) by item id."""
 
-    asked: tuple[Asked, ...]
-    replies: Mapping[str, Mapping[str, Reply]]
+    questions: tuple[AskedItem, ...]
+    replies: Mapping[str, Mapping[str, GreedyReply]]
 
 
 @dataclass(frozen=True)
-class ForgetSet:
+class ForgetView:
     """Where each item stands, seen from one forget set.
 
     `split` names one split an item, by its id; an item that stands in none, or in different ones in different
     evaluations, is left out. `edges` are those of its forget items, or None where no evaluation says which these
     are. `dispute` says how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those
-    that the retain set does not give away) where the run tells them apart for every model, otherwise `all`; `never` is
-    what models that never knew score in them.
+    that the retain set does not give away) where the run tells them apart for every model, otherwise `all`.
     """
 
     forget: str
     scope: str
-    never: Estimate | None
     split: Mapping[str, str]
     edges: frozenset[str] | None
     dispute: str
 
 
-def read_answers(subjects: Sequence[Subject]) -> Answers:
+def read_answers(subjects: Sequence[RunModel]) -> RunAnswers:
     """The records of all subjects, joined by item."""
-    asked: dict[str, Asked] = {}
-    replies: dict[str, dict[str, Reply]] = {}
+    questions: dict[str, AskedItem] = {}
+    replies: dict[str, dict[str, GreedyReply]] = {}
     ordered = sorted(subjects, key=lambda s: s.spec.subject != "target")
     for subject in ordered:
         if subject.answers is None:
             continue
-        own = replies.setdefault(subject.path, {})
+        by_item = replies.setdefault(subject.path, {})
         for number, row in enumerate(_rows(subject.answers), 1):
             item, reply = _parsed(subject.answers, number, row)
-            asked.setdefault(item.id, item)
-            own[item.id] = reply
-    return Answers(tuple(asked.values()), replies)
+            questions.setdefault(item.id, item)
+            by_item[item.id] = reply
+    return RunAnswers(tuple(questions.values()), replies)
 
 
 def _rows(folder: EvalFolder) -> list[dict[str, Any]]:
@@ -436,10 +435,10 @@ def _rows(folder: EvalFolder) -> list[dict[str, Any]]:
         raise InputError(f"{folder.path}: its records and scores are not of one length; evaluate again") from error
 
 
-def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[Asked, Reply]:
+def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[AskedItem, GreedyReply]:
     try:
         return (
-            Asked(
+            AskedItem(
                 id=row["item"],
                 question=row["question"],
                 answer=row["answer"],
@@ -447,7 +446,7 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
                 group=row.get("group") or "",
                 attribute=row.get("attribute") or "",
             ),
-            Reply(
+            GreedyReply(
                 text=row["reply"],
                 rouge=float(row["rouge1_recall"]) if "rouge1_recall" in row else None,
                 probability=float(row["probability"]),
@@ -476,32 +475,30 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
     )
 
 
-def forget_set(evidence: Evidence, answers: Answers, forget: str) -> ForgetSet:
+def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> ForgetView:
     """Where the summaries of all subjects place the items, seen from `forget`."""
     views = [s.views[forget] for s in evidence.subjects if forget in s.views]
-    named: dict[str, set[str]] = defaultdict(set)
+    splits: dict[str, set[str]] = defaultdict(set)
     for view in views:
-        for item, name in _named(view.splits).items():
-            named[item].add(name)
-    split = {item: names.pop() for item, names in named.items() if len(names) == 1}
-    edges = frozenset(a.edge for a in answers.asked if a.edge and split.get(a.id) == "forget")
+        for item, name in _split_names(view.splits).items():
+            splits[item].add(name)
+    split = {item: names.pop() for item, names in splits.items() if len(names) == 1}
+    edges = frozenset(a.edge for a in answers.questions if a.edge and split.get(a.id) == "forget")
     dispute = (
-        f"{len(named) - len(split)} questions stand in one split for one model and in another for another, so these"
+        f"{len(splits) - len(split)} questions stand in one split for one model and in another for another, so these"
         " scores do not compare. Evaluate all models on one data set with one seed."
     )
     roles = {role: evidence.of(role, forget) for role in ("target", "retrained", "unlearned")}
     free = greedy_rouge("forget", "free")
-    scope = "free" if all(free in s.results[forget] for own in roles.values() for s in own) else "all"
-    cell = greedy_rouge("forget", scope)
-    never = pooled([s.results[forget][cell] for s in roles["retrained"] if cell in s.results[forget]])
-    return ForgetSet(forget, scope, never, split, edges if views else None, dispute if len(split) < len(named) else "")
+    scope = "free" if all(free in s.results[forget] for role in roles.values() for s in role) else "all"
+    return ForgetView(forget, scope, split, edges if views else None, dispute if len(split) < len(splits) else "")
 
 
-def _named(splits: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _split_names(splits: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The split of each item in one evaluation: of two that hold it, the one that SPLITS names first."""
     return {item: split for split in reversed(SPLITS) for item in splits.get(split, ())}
 
 
-def split_of(item: Asked, forget: ForgetSet) -> str:
+def split_of(item: AskedItem, forget: ForgetView) -> str:
     """The split of an item under a forget set, or `unknown`; an independent item is of the retain set too."""
     return forget.split.get(item.id, "unknown")

@@ -1,22 +1,32 @@
-"""The audit's first screen: the answer, what was audited, a row a model with its verdicts, single facts, what is open.
+"""The audit's first screen, and the reasons behind it: the answer, a row a model with its verdicts, single facts.
 
 Nothing is computed here but places on the strip: every number is one of the outcome's.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine, by_level
-from vestige.artifacts.verdicts import BOUNDS_SAID, controls_said, n_facts
-from vestige.core.estimates import Estimate
-from vestige.report.audit_panels import Colours, attack_names, told
+from vestige.artifacts.audits import (
+    CLAIMS,
+    STATEMENTS,
+    AuditOutcome,
+    Claim,
+    FactLine,
+    Outcome,
+    VerdictLine,
+    by_level,
+)
+from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, controls_said, facts_said, measured, sized
+from vestige.core.estimates import NO_INTERVAL, Estimate
+from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label
 from vestige.report.words import (
     attack_name,
     audited,
-    counted,
     format_name,
     interval,
     method_in_full,
@@ -25,14 +35,12 @@ from vestige.report.words import (
     number,
     per_cent,
     plain_number,
+    typeset,
     verdict_answer,
 )
 
-HEADS: Mapping[Claim, str] = {claim: one.column for claim, one in STATEMENTS.items() if one.column}
+HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
 """The claims that have a column, with what stands small below; the fifth is about the benchmark, for all models."""
-
-WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
-"""What the page calls an outcome: first readers ask whether a model passes."""
 
 _WIDEST = (-1.0, 1.6)
 """What lies beyond is cut at the edge of the strip; the number beside it says where it is."""
@@ -40,50 +48,123 @@ _FACTS_LISTED = 20
 _UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
 
-
 Block = dict[str, Any]
 """Values by name for a template."""
 
 
-def first_screen(index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str]) -> Block:
+@dataclass(frozen=True)
+class HarderStep:
+    """One step of asking harder, with what is left of the facts by model.
+
+    `css` is the class of its marks, `words` stand beside each number, `form` says in which form of question.
+    """
+
+    css: str
+    words: str
+    form: str
+    left: Mapping[str, Estimate]
+
+
+_CHOICES = ("option_text_mean", "option_text_sum", "choose", "option_vocab")
+_HARMLESS = re.compile(r"[Rr]elearn (retain|related|unrelated) n=\d+$")
+"""Attacks whose training items hold nothing of what was to be forgotten."""
+
+
+def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
+    """Asked plainly, asked to choose, after relearning on harmless items; none where only one of them was tried.
+
+    The form of a step is the one that reveals most of all unlearned models together, the same for all: a form for each
+    model would find more in every model, and in those that never knew too.
+    """
+    leaks: dict[str, dict[str, Estimate]] = {}
+    for cell in outcome.matrix:
+        if cell.leakage:
+            leaks.setdefault(cell.format, {})[cell.subject] = cell.leakage
+    after: dict[str, dict[str, Estimate]] = {}
+    for gain in outcome.gains:
+        if _HARMLESS.match(gain.attack) and gain.unit != "bits" and gain.evidence and not gain.saturated:
+            after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
+    methods = methods_of(outcome)
+
+    def most_telling(left: Mapping[str, Mapping[str, Estimate]]) -> str:
+        means = {
+            form: math.fsum(by_model[s].value for s in methods) / len(methods)
+            for form, by_model in left.items()
+            if by_model.keys() >= {*methods}
+        }
+        return max(means, key=means.__getitem__, default="")
+
+    steps = []
+    if "generate" in leaks:
+        steps.append(HarderStep("usual", "asked plainly", format_name("generate"), leaks["generate"]))
+    choice = most_telling({form: leaks[form] for form in _CHOICES if form in leaks}) if methods else ""
+    if choice:
+        steps.append(HarderStep("left", "asked to choose", format_name(choice), leaks[choice]))
+    attack = most_telling(after) if methods else ""
+    if attack:
+        steps.append(HarderStep("after", "after relearning", _place_name(attack), after[attack]))
+    return steps if len(steps) > 1 else []
+
+
+def first_screen(
+    index: int,
+    outcome: AuditOutcome,
+    palette: Mapping[str, int],
+    parties: Mapping[str, str],
+    verbatim: Sequence[str] = (),
+) -> Block:
     """All that the first screen says of the audit of one forget set.
 
-    `known` are the colours of the models elsewhere, `parties` the contracts' names. `able` and `weak` are the attacks
-    that did and did not find what the silenced control hides, with the share that they brought back. Of what was not
-    tested each sentence has what is shown at once and the rest. `benchmark` has whether the benchmark can tell, with
-    names of models where it is not the same for all.
+    `palette` are the colours of the models elsewhere, `parties` the contracts' names, `verbatim` what models say word
+    for word, which no control is needed to see. `able` and `weak` are the attacks that did and did not find what the
+    silenced control hides, with the share that they brought back. Of what was not tested each sentence has what is
+    shown at once and the rest. `benchmark` has whether the benchmark can tell, with names of models where it is not the
+    same for all.
     """
-    colours, scale = Colours(outcome, known), _Scale.of(outcome)
+    colours, scale, steps = Colours(outcome, palette), _Scale.of(outcome), steps_of(outcome)
     methods = methods_of(outcome)
     references = [s for s in audited(outcome) if s not in methods]
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     untested = [_folded(line) for line in outcome.untested]
-    found = [
+    brought = [
         (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
     ]
 
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
-        return _row(index, outcome, colours, scale, subject, note, should)
+        """A model: what it is, what is left of the facts, its verdicts; `should` is what a control has to do."""
+        verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
+        return {
+            "label": subject,
+            "css": colours.css(subject),
+            "note": note,
+            "marks": list(_marks(outcome, scale, steps, subject)),
+            "cells": [_cell(index, outcome, verdicts[c], should) if c in verdicts else None for c in HEADS],
+            "control": should is not None,
+        }
 
     controls = [row(s, _PASSES, "holds") for s in references]
     if outcome.suppressed:
         controls.append(_silenced(index, row(outcome.suppressed, _SILENCED, "fails")))
+    rows = [row(s, method_in_full(s)) for s in methods]
     return {
         "label": forget_label(outcome.forget, parties),
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
+        "verbatim": verbatim,
         "spans": verdict_answer(outcome),
         "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
         "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in HEADS.items()],
-        "strip": scale.strip(outcome) if outcome.worst else None,
-        "rows": [row(s, method_in_full(s)) for s in methods],
+        "strip": scale.strip(outcome) if any(r["marks"] for r in rows) else None,
+        "rows": rows,
         "controls": controls,
         "benchmark": _benchmark(index, outcome),
-        "reading": _reading(outcome),
+        "caption": _caption(steps, methods),
+        "margins": margins_said(outcome),
+        "reading": _reading(outcome, steps),
         "given": _given(outcome, colours),
-        "able": [(name, share) for name, share, able in found if able],
-        "weak": [(name, share) for name, share, able in found if not able],
+        "able": [(name, amount) for name, amount, able in brought if able],
+        "weak": [(name, amount) for name, amount, able in brought if not able],
         "untested": untested[:_UNTESTED_AT_ONCE],
         "also_untested": untested[_UNTESTED_AT_ONCE:],
     }
@@ -94,7 +175,7 @@ _SILENCED = "knows the facts, taught to keep silent: attacks should make it fail
 
 
 def _folded(sentence: str) -> tuple[str, str]:
-    """A long list in a sentence, cut after its first names, with those that are left."""
+    """A long list in a sentence, cut after its first names; and the whole sentence."""
     lead, colon, names = sentence.partition(": ")
     first = names.split(", ")
     if not colon or len(first) <= _NAMED_AT_ONCE + 2:
@@ -110,22 +191,22 @@ def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
 def _facts(outcome: AuditOutcome) -> list[str]:
     """What was audited, in a line."""
     methods, references = len(methods_of(outcome)), len(audited(outcome)) - len(methods_of(outcome))
-    n, attacks = len(outcome.retrained), len(_attacks(outcome))
-    found = []
+    attacks = len(_attacks(outcome))
+    facts = []
     if outcome.n_judged:
         apart = " that nothing else gives away" if outcome.n_apart else ""
-        found.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
-    found.append(f"{methods} {_plural('model', methods)} that should have forgotten")
-    found += [f"{method_name(name)} has the target's own weights" for name in outcome.unchanged]
+        facts.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
+    facts.append(f"{methods} {_plural('model', methods)} that should have forgotten")
+    facts += [f"{method_name(name)} has the target's own weights" for name in outcome.unchanged]
     if references:
-        found.append(f"{references} retrained without the facts, which should pass")
+        facts.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers in place of controls"
     none = none if outcome.against == "alternatives" else "no controls"
-    found.append(controls_said(outcome) if n else none)
+    facts.append(controls_said(outcome) if outcome.retrained else none)
     ways = outcome.prompts_asked
-    found.append(f"asked in {ways} {_plural('way', ways)}, read in {len(outcome.formats)}")
-    found.append(f"{attacks} {_plural('attack', attacks)}")
-    return found
+    facts.append(f"asked in {ways} {_plural('way', ways)}, read in {len(outcome.formats)}")
+    facts.append(f"{attacks} {_plural('attack', attacks)}")
+    return facts
 
 
 def _attacks(outcome: AuditOutcome) -> list[str]:
@@ -147,21 +228,17 @@ class _Scale:
 
     @classmethod
     def of(cls, outcome: AuditOutcome) -> "_Scale":
-        shown = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
-        ends = [x for e in shown for x in (e.low, e.high, e.value) if math.isfinite(x)]
+        estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
+        estimates += [e for step in steps_of(outcome) for e in step.left.values()]
+        ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
         least, most = min((*ends, -0.1)), max((*ends, 1.1))
         low, high = math.floor(10 * least) / 10, math.ceil(10 * most) / 10
         return cls(max(low, _WIDEST[0]), min(high, _WIDEST[1]))
 
     def place(self, x: float) -> float:
         """In per cent of the strip's width, with room for half a mark at either edge."""
-        share = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(2 + 96 * share, 2)
-
-    def mark(self, kind: str, e: Estimate, words: str, tell: str) -> Block:
-        """A value on the strip: places, what it is in words, and all of it when pointed at."""
-        at, low, high = (self.place(x) for x in (e.value, e.low, e.high))
-        return {"kind": kind, "at": at, "low": low, "high": high, "words": words, "tell": tell}
+        fraction = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(2 + 96 * fraction, 2)
 
     def strip(self, outcome: AuditOutcome) -> Block:
         """The places of 0 and 1, and of the band of models that never knew, if there are two."""
@@ -171,48 +248,20 @@ class _Scale:
         return {"never": self.place(0.0), "target": self.place(1.0), "band": band, "zero": zero}
 
 
-def _row(
-    index: int,
-    outcome: AuditOutcome,
-    colours: Colours,
-    scale: _Scale,
-    subject: str,
-    note: str,
-    should: Outcome | None,
-) -> Block:
-    """A model: its name and what it is, what is left of the facts and lost of the rest, its verdicts.
-
-    `should` is the outcome that a control has to have; None of other models.
-    """
-    verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
-    return {
-        "label": subject,
-        "css": colours.css(subject),
-        "note": note,
-        "marks": list(_marks(outcome, scale, subject)),
-        "cells": [_cell(index, outcome, verdicts[claim], should) if claim in verdicts else None for claim in HEADS],
-        "control": should is not None,
-    }
-
-
-def _marks(outcome: AuditOutcome, scale: _Scale, subject: str) -> Iterator[Block]:
-    """What is left as the model stands and after the worst attack, and what is lost of the rest where most is."""
-    for kind, lines, words, what in (
-        ("left", outcome.worst, "left", "left as it stands"),
-        ("after", outcome.attacked, "after attack", "left after the attack that brings back most"),
-    ):
-        line = next((w for w in lines if w.subject == subject), None)
-        if line:
-            e = line.leakage
-            rows = [(what, f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("most in", _place_name(line.where))]
-            yield scale.mark(kind, e, f"{per_cent(e.value)} {words}", told(method_name(subject), rows))
-    worst = max((k for k in outcome.kept if k.subject == subject), key=lambda k: k.harm.value, default=None)
-    if worst:
-        e = worst.harm
-        below = replace(e, value=1 - e.value, low=1 - e.high, high=1 - e.low)
-        rows = [("below the target", f"{number(e.value)} {interval(e)}, n = {e.n:,}")]
-        rows.append(("most in", f"{worst.split}, {format_name(worst.format)}"))
-        yield scale.mark("rest", below, f"{per_cent(e.value)} of the rest lost", told(method_name(subject), rows))
+def _marks(outcome: AuditOutcome, scale: _Scale, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
+    """What is left at each step; without steps, as the model stands and after the attack that brings back most."""
+    marks = [(step.css, step.words, step.form, step.left[subject]) for step in steps if subject in step.left]
+    if not marks:
+        for css, lines, words in (
+            ("left", outcome.worst, "left"),
+            ("after", outcome.attacked, "after attack"),
+        ):
+            marks += [(css, words, _place_name(w.where), w.leakage) for w in lines if w.subject == subject]
+    for css, words, form, e in marks:
+        places = {"at": scale.place(e.value), "low": scale.place(e.low), "high": scale.place(e.high)}
+        rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
+        text = f"{per_cent(e.value)} {words}"
+        yield {"kind": css, **places, "words": text, "tell": tooltip(method_name(subject), rows)}
 
 
 def _place_name(where: str) -> str:
@@ -228,18 +277,21 @@ def _silenced(index: int, row: Block) -> Block:
 
 
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Block:
-    """One claim about one model: the outcome and its word, its bound in words, the anchor of its reason.
+    """One claim about one model: the outcome's word, the quantity that decides with its bound, and its reason's anchor.
 
     `expected` says of a control whether the outcome is the one that it should have.
     """
+    amount, facts = typeset(measured(v)), facts_said(outcome, v)
     return {
         "claim": v.claim,
         "outcome": v.outcome,
         "word": WORDS[v.outcome],
         "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
-        "bound": _bound(outcome, v) or ("not tested" if not v.evidence else ""),
+        "bound": amount or facts or ("" if v.evidence else "not tested"),
+        "where": v.decides if amount else "",
+        "facts": facts if amount else "",
         "was": _was(outcome, v),
-        "tell": told(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
+        "tell": tooltip(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
         "expected": None if should is None else v.outcome == should,
     }
 
@@ -251,52 +303,24 @@ def _was(outcome: AuditOutcome, v: VerdictLine) -> str:
     return WORDS[was] if was != v.outcome else ""
 
 
-def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """The bound that decides, in per cent or in bits, and how many facts leaked."""
-    parts, low, high = [], v.at_least, v.at_most
-    if v.decides is not None and low is not None and high is not None:
-        if v.claim == "indistinguishable":
-            low, high = (max(low, -high), max(high, -low)) if low > 0 or high < 0 else (0.0, max(high, -low))
-        if v.outcome == "fails":
-            size = f"at least {_sized(low, v.unit)}"
-        elif high < v.wide:
-            # Below 0 it is no leak either; that it is less than nothing would only be misread.
-            size = f"at most {_sized(max(high, 0.0), v.unit)}"
-        else:
-            size = f"{_sized(low, v.unit)} to {_sized(high, v.unit)}"
-        tested = " where it was tested" if v.outcome == "inconclusive" and high < v.wide else ""
-        # What is left is read in several forms of question: the bound says whose it is.
-        where = f" in {format_name(v.decides)}" if v.claim == "not expressed" else ""
-        likelier = v.unit == "bits" and v.claim != "indistinguishable"
-        parts.append((f"{size} likelier" if likelier else STATEMENTS[v.claim].size.format(size)) + where + tested)
-    n = n_facts(outcome, v)
-    if n:
-        parts.append(f"{n} fact{'s' if n > 1 else ''} leaked")
-    return "; ".join(parts)
-
-
-def _sized(x: float, unit: str) -> str:
-    return f"{x:.1f} bits".replace("-", "−") if unit == "bits" else per_cent(x)
-
-
 def rejudged(outcome: AuditOutcome) -> list[str]:
     """That these answers were judged before at other margins, and what was said then; nothing where they were not."""
     first = outcome.first
     if first is None:
         return []
     now = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
-    others = [(s, c, was) for s, c, was in first.verdicts if now.get((s, c), was) != was]
+    changed = [(s, c, was) for s, c, was in first.verdicts if now.get((s, c), was) != was]
     t, then = outcome.thresholds, first.thresholds
     names = [n for n in t if n in then and t[n] != then[n]]
-    changed = ", ".join(f"{n.replace('_', ' ')} {t[n]} in place of {then[n]}" for n in names)
-    said = f"Judged again at other margins, after the answers were seen: {changed}. First judged at {first.time}"
-    if not others:
-        return [f"{said}, with the same verdicts."]
+    margins = ", ".join(f"{n.replace('_', ' ')} {t[n]} in place of {then[n]}" for n in names)
+    lead = f"Judged again at other margins, after the answers were seen: {margins}. First judged at {first.time}"
+    if not changed:
+        return [f"{lead}, with the same verdicts."]
     before = "; ".join(
-        f"{method_name(s)}, {c}: {WORDS[was]}, now {WORDS[now[s, c]]}" for s, c, was in others[:_NAMED_AT_ONCE]
+        f"{method_name(s)}, {c}: {WORDS[was]}, now {WORDS[now[s, c]]}" for s, c, was in changed[:_NAMED_AT_ONCE]
     )
-    more = f"; and {len(others) - _NAMED_AT_ONCE} more" if len(others) > _NAMED_AT_ONCE else ""
-    return [f"{said}, when {len(others)} verdicts were others: {before}{more}."]
+    rest = f"; and {len(changed) - _NAMED_AT_ONCE} more" if len(changed) > _NAMED_AT_ONCE else ""
+    return [f"{lead}, when {len(changed)} verdicts were others: {before}{rest}."]
 
 
 def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block]]:
@@ -319,55 +343,70 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
     stated = [] if outcome.first else ["This run records no earlier judgement of these answers."]
     return [
+        f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits), which may still be something.",
         f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
-        f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
         "Inconclusive: neither is shown.",
-        BOUNDS_SAID.replace(" %", "\N{NARROW NO-BREAK SPACE}%"),
+        typeset(BOUNDS_SAID),
         *stated,
     ]
 
 
-def _reading(outcome: AuditOutcome) -> str:
+def _caption(steps: Sequence[HarderStep], methods: Sequence[str]) -> str:
+    """What the three steps are, and what the usual test alone would see."""
+    if not steps:
+        return ""
+    forms = "; ".join(f"{step.words}: {step.form}" for step in steps)
+    usual = [max(steps[0].left[s].value, 0.0) for s in methods if s in steps[0].left]
+    if steps[0].css != "usual" or not usual:
+        return f"What is left of the facts, asked harder from step to step ({forms})."
+    low, high = per_cent(min(usual)), per_cent(max(usual))
+    amount = low if low == high else f"{low} to {high}"
+    most = max(step.left[s].value for step in steps[1:] for s in methods if s in step.left)
+    harder = f"asked harder, up to {per_cent(most)}"
+    return f"The usual test, a plain question, sees {amount} of the facts left; {harder} ({forms})."
+
+
+def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     """How the marks and the verdicts are read."""
-    parts = margins_said(outcome)
-    parts.append(
-        "Dots show the estimate in the form of question that reveals most, corrected for that choice; a bound is"
-        " that of the form it names. Lines are the intervals."
-    )
-    if outcome.attacked:
+    dots = "at each step, in the same form of question for all models; below 0 is less than the controls know"
+    if not steps:
+        dots = "in the form of question that reveals most, corrected for that choice"
+    parts = [f"Dots show what is left {dots}."]
+    parts.append("Lines are the intervals; each cell has the one quantity that decides it.")
+    if any(step.css == "after" for step in steps) or outcome.attacked:
         parts.append("Rings do not count what the attack itself teaches.")
-    if outcome.kept:
-        parts.append("Squares show how far the score on everything else lies below the target's.")
     if len(outcome.never) > 1:
         parts.append("Grey is how much the controls differ from each other.")
     return " ".join(parts)
 
 
 def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
-    """By model the single facts that it gives away, each once, the clearest first.
+    """By model the single facts that it still knows, each once, the clearest first: those stated apart from the others.
 
-    Each has how many, of how many, and how many of them only after an attack.
+    `n_back` is how many of them only an attack brings out.
     """
-    found = []
+    blocks = []
     for subject in audited(outcome):
         facts: dict[str, FactLine] = {}
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):
             facts.setdefault(line.item, line)
+        stated = [_given_fact(line) for line in facts.values() if "stated" in line.by]
+        likelier = [_given_fact(line) for line in facts.values() if "stated" not in line.by]
         if facts:
-            first, *more = map(_given_fact, facts.values())
-            found.append(
+            blocks.append(
                 {
                     "label": subject,
                     "css": colours.css(subject),
-                    "n": len(facts),
+                    "n_stated": len(stated),
+                    "n_likelier": len(likelier),
                     "of": max(outcome.n_judged, len(facts)),
                     "n_back": sum(bool(line.attack) for line in facts.values()),
-                    "first": first,
-                    "more": more[: _FACTS_LISTED - 1],
-                    "unlisted": max(0, len(facts) - _FACTS_LISTED),
+                    "stated": stated[:_FACTS_LISTED],
+                    "likelier": likelier[:_FACTS_LISTED],
+                    "unlisted": sum(max(0, len(lines) - _FACTS_LISTED) for lines in (stated, likelier)),
                 }
             )
-    return found
+    return blocks
 
 
 def _clarity(line: FactLine) -> tuple[bool, bool, float]:
@@ -377,30 +416,129 @@ def _clarity(line: FactLine) -> tuple[bool, bool, float]:
 
 
 def _given_fact(line: FactLine) -> Block:
-    """What was asked, what the model does with which text, how likely that is to it; `true` where that is another."""
+    """What was asked, what was replied where the reply states it, `true` where that is other words, how likely it is.
+
+    A fact that is only likelier than any control is not quoted: no reply gives it away.
+    """
     numbers = ""
     if line.bits is not None and line.never is not None:
         low, high = map(plain_number, line.never)
-        theirs = low if low == high else f"{low} to {high}"
-        numbers = f"{plain_number(line.bits)} bits; the controls: {theirs}"
-    stated = "stated" in line.by and bool(line.reply)
+        controls = low if low == high else f"{low} to {high}"
+        numbers = f"{plain_number(line.bits)} bits; the controls: {controls}"
     alike = line.reply.strip().rstrip(".").casefold() == line.answer.strip().rstrip(".").casefold()
-    if stated:
-        does = "replies with the true answer," if alike else "replies"
-    elif "stated" in line.by:
-        does = "states the true answer,"
-    else:
-        does = "ranks this answer first:" if line.by.startswith("ranked") else "finds this answer likely:"
     return {
         "question": line.question or f"question {line.item}, whose text this run does not hold",
-        "does": does,
-        "said": line.reply if stated else line.answer,
-        "true": line.answer if stated and not alike else "",
+        "reply": line.reply or line.answer,
+        "true": "" if alike or not line.reply else line.answer,
         "numbers": numbers,
         "after": attack_name(line.attack),
     }
 
 
-def models_audited(outcomes: tuple[AuditOutcome, ...]) -> str:
-    """The page's title where several forget sets were audited."""
-    return f"Have models forgotten {counted(len(outcomes))} forget sets, and nothing else?"
+_MARGINS: Mapping[str, str] = {
+    "scope": "the claims are about",
+    "delta": "fail above, leakage and shares",
+    "delta_wide": "pass below, leakage and shares",
+    "delta_bits": "fail above, bits an answer",
+    "delta_wide_bits": "pass below, bits an answer",
+    "admission": "a format is admitted above",
+    "saturation": "an attack is saturated above",
+    "seed_share": "prior spread of seeds, hits",
+    "seed_share_graded": "prior spread of seeds, graded",
+    "seed_weight": "weight of the prior",
+}
+
+_SCOPES = {"these": "these facts alone", "such": "all facts of this kind"}
+
+_SCALE = (
+    "What is left of the facts, in per cent of what the target knows: 0 is a control, 100 is the target."
+    " After an attack, what the attack itself teaches is taken off."
+)
+_SCALE_OF_ALTERNATIVES = (
+    "Without a control, the true answer is ranked among alternatives: 0 is a rank by chance, 100 is the"
+    " target; below 0, a model avoids the true answers. Other formats are shown and decide nothing."
+)
+_SCALE_OF_CHANCE = (
+    "Without a control, 0 is what guessing gives and 100 is the target: what a model that never knew"
+    " would say is not known."
+)
+_SCALES = {"retrained": _SCALE, "alternatives": _SCALE_OF_ALTERNATIVES, "chance": _SCALE_OF_CHANCE}
+
+
+def audit_block(
+    index: int,
+    outcome: AuditOutcome,
+    palette: Mapping[str, int],
+    parties: Mapping[str, str] = MappingProxyType({}),
+    verbatim: Sequence[str] = (),
+) -> Block:
+    """All that the page says of the audit of one forget set; what an audit does not have is None or empty.
+
+    The arguments are those of `first_screen`.
+    """
+    colours = Colours(outcome, palette)
+    return {
+        "label": forget_label(outcome.forget, parties),
+        "screen": first_screen(index, outcome, palette, parties, verbatim),
+        "margins": [
+            (_MARGINS.get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
+            for k, v in outcome.thresholds.items()
+        ],
+        "claims": [{"statement": words, "rows": _reasons(index, outcome, colours, c)} for c, words in CLAIMS.items()],
+        "scale": _SCALES[outcome.against],
+        "groups": groups_grid(outcome, colours, parties),
+        **panels(outcome, colours),
+    }
+
+
+def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Block]:
+    """What became of one claim, methods with the same outcome for the same reason in one."""
+    groups: dict[tuple[object, ...], list[VerdictLine]] = {}
+    for v in outcome.verdicts:
+        if v.claim == claim:
+            groups.setdefault((v.outcome, v.reason, v.left_out, *v.evidence.items()), []).append(v)
+    return [
+        {
+            "who": [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same],
+            "outcome": same[0].outcome,
+            "plain": _in_plain_words(outcome, same[0]),
+            "numbers": [_number_row(name, e) for name, e in same[0].evidence.items()],
+            "reason": same[0].reason,
+            "reach": _reach(same[0]),
+            "left_out": same[0].left_out,
+        }
+        for same in groups.values()
+    ]
+
+
+def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """Two sentences: what the verdict says, and the one quantity or the facts that it rests on."""
+    if not v.evidence:
+        return v.reason
+    # A reason is its lead, then numbers behind a colon or in brackets.
+    lead = re.split(r": | \(", v.reason, maxsplit=1)[0].rstrip(".")
+    amount, facts = measured(v), facts_said(outcome, v)
+    parts = [f"{v.decides}: {amount}"] if amount else []
+    parts += [f"it {facts}"] if facts else []
+    basis = typeset("; ".join(parts))
+    return f"{lead}. {basis[:1].upper()}{basis[1:]}." if basis else f"{lead}."
+
+
+def _number_row(name: str, e: Estimate) -> tuple[str, str, str, str]:
+    """A quantity, its estimate and interval in per cent or bits, and n."""
+    span = f"{sized(e.low, e.unit)} to {sized(e.high, e.unit)}" if math.isfinite(e.low + e.high) else NO_INTERVAL
+    # Where every item was asked there is no sampling error, and an interval without width looks like a mistake.
+    span = "every item asked" if e.low == e.value == e.high else typeset(span)
+    return name, typeset(sized(e.value, e.unit)), span, f"{e.n:,}"
+
+
+def _reach(v: VerdictLine) -> str:
+    """From where a claim fails and passes, and what would have decided it."""
+    parts = [f"Above {sized(v.margin, v.unit)} fails, below {sized(v.wide, v.unit)} passes"]
+    if v.needed:
+        parts.append(f"{v.needed} would decide it")
+    elif v.items_needed is not None:
+        parts.append(f"about {v.items_needed:,} questions would decide it")
+    if v.detectable is not None:
+        parts.append(f"a true {sized(v.detectable, v.unit)} would have been seen in 80 % of audits")
+    return typeset("; ".join(parts)) + "."

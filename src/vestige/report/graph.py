@@ -23,7 +23,7 @@ _EXACT_NODES = 150
 
 
 @dataclass(frozen=True)
-class Edge:
+class DrawnEdge:
     """One contract: id, type, parties, inter-connectivity, component, and how much of it others give away.
 
     `name` has the parties as the data name them, as in `Gokpda Inc and Oradfa Corp`, `names` each of them. What the
@@ -42,7 +42,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class GraphDrawing:
     """Where the parties stand, which edges are drawn and how each is bent.
 
     `bends` holds one number an edge: 0 is straight, k is the k-th arc beside it when several join the same
@@ -52,12 +52,12 @@ class Drawing:
     width: float
     height: float
     positions: Mapping[str, tuple[float, float]]
-    edges: tuple[Edge, ...]
+    edges: tuple[DrawnEdge, ...]
     bends: tuple[float, ...]
     left_out: int
 
 
-def read_edges(run: RunFolder) -> tuple[tuple[Edge, ...], str]:
+def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
     """The run's edges, or none and the reason why there is no graph.
 
     The columns are those of the compiler's table: edge, type, connectivity, component, n_entailed, first, second.
@@ -94,18 +94,18 @@ def _party_names(run: RunFolder) -> dict[str, str]:
         raise InputError(f"{run.graph}: no graph with nodes; compile the data again") from error
 
 
-def _edge(where: str, row: Mapping[str, str | None], names: Mapping[str, str]) -> Edge:
+def _edge(where: str, row: Mapping[str, str | None], names: Mapping[str, str]) -> DrawnEdge:
     id_ = row["edge"]
     if not id_:
         raise InputError(f"{where}: an edge without an id; compile the data again")
     parts = id_.split("_")
-    named = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
-    parties = [names.get(row.get(place) or part, "") for place, part in zip(("first", "second"), named, strict=True)]
-    return Edge(
+    from_id = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
+    parties = [names.get(row.get(end) or part, "") for end, part in zip(("first", "second"), from_id, strict=True)]
+    return DrawnEdge(
         id=id_,
         type=row.get("type") or "",
-        first=row.get("first") or named[0],
-        second=row.get("second") or named[1],
+        first=row.get("first") or from_id[0],
+        second=row.get("second") or from_id[1],
         connectivity=_whole(where, "connectivity", row.get("connectivity")),
         component=row.get("component") or "",
         n_entailed=_whole(where, "n_entailed", row.get("n_entailed")),
@@ -123,113 +123,60 @@ def _whole(where: str, column: str, text: str | None) -> int | None:
         raise InputError(f"{where}: {column} is {text!r}, not a whole number; compile the data again") from error
 
 
-def draw(edges: Sequence[Edge], centre: Iterable[str]) -> Drawing:
-    """Lay each component out by itself, then all side by side. The same edges give the same drawing."""
-    shown = _nearest(edges, frozenset(centre))
+def draw(edges: Sequence[DrawnEdge], centre: Iterable[str]) -> GraphDrawing:
+    """Lay each component out by networkx, then all in rows. The same edges give the same drawing."""
+    nearest = _nearest(edges, frozenset(centre))
     graph: nx.Graph[str] = nx.Graph()
-    graph.add_edges_from((e.first, e.second) for e in shown)
-    boxes = [_component(graph.subgraph(part)) for part in _components(graph)]
-    positions, width, height = _packed(boxes)
-    return Drawing(width, height, positions, shown, _bends(shown), len(edges) - len(shown))
+    graph.add_nodes_from(sorted({party for e in nearest for party in (e.first, e.second)}))
+    graph.add_edges_from(sorted({(min(e.first, e.second), max(e.first, e.second)) for e in nearest}))
+    parts = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
+    boxes = [_component(graph, part) for part in parts]
+    # As wide as makes the page's shape, of what all components cover together.
+    limit = max(math.sqrt(_ASPECT * sum(w * h for w, h, _ in boxes)), *(w for w, _, _ in boxes), 1.0) if boxes else 1.0
+    positions: dict[str, tuple[float, float]] = {}
+    left = top = row = width = 0.0
+    for w, h, points in boxes:
+        if left and left + w > limit:
+            left, top, row = 0.0, top + row, 0.0
+        positions |= {node: (round(left + x, 3), round(top + y, 3)) for node, (x, y) in points.items()}
+        left, row = left + w, max(row, h)
+        width = max(width, left)
+    return GraphDrawing(
+        round(width, 3), round(top + row, 3), positions, nearest, _bends(nearest), len(edges) - len(nearest)
+    )
 
 
-def _nearest(edges: Sequence[Edge], centre: frozenset[str]) -> tuple[Edge, ...]:
+def _nearest(edges: Sequence[DrawnEdge], centre: frozenset[str]) -> tuple[DrawnEdge, ...]:
     """At most DRAWN_EDGES edges, by steps from the centre, then in their own order."""
     if len(edges) <= DRAWN_EDGES:
         return tuple(edges)
-    at = defaultdict(list)
-    for index, edge in enumerate(edges):
-        at[edge.first].append(index)
-        at[edge.second].append(index)
-    queue = [i for i, e in enumerate(edges) if e.id in centre]
-    seen = set(queue)
-    for index in queue:
-        if len(queue) >= DRAWN_EDGES:
-            break
-        for neighbour in (*at[edges[index].first], *at[edges[index].second]):
-            if neighbour not in seen:
-                seen.add(neighbour)
-                queue.append(neighbour)
-    chosen = queue[:DRAWN_EDGES]
-    rest = (i for i in range(len(edges)) if i not in seen)
-    chosen += [i for i, _ in zip(rest, range(DRAWN_EDGES - len(chosen)), strict=False)]
-    return tuple(edges[i] for i in sorted(chosen))
+    graph: nx.Graph[str] = nx.Graph((e.first, e.second) for e in edges)
+    start = {party for e in edges if e.id in centre for party in (e.first, e.second)}
+    steps = nx.multi_source_dijkstra_path_length(graph, start, weight=None) if start else {}
+    far = len(edges)
+
+    def distance(index: int) -> tuple[int, int, int]:
+        ends = [int(steps.get(party, far)) for party in (edges[index].first, edges[index].second)]
+        return min(ends), max(ends), index
+
+    return tuple(edges[i] for i in sorted(sorted(range(len(edges)), key=distance)[:DRAWN_EDGES]))
 
 
-def _components(graph: "nx.Graph[str]") -> list[list[str]]:
-    parts = [sorted(part) for part in nx.connected_components(graph)]
-    return sorted(parts, key=lambda part: (-len(part), part))
-
-
-def _component(graph: "nx.Graph[str]") -> dict[str, tuple[float, float]]:
-    """Positions of one component, its edges about one unit long, its upper left corner at (0, 0)."""
-    ordered: nx.Graph[str] = nx.Graph()
-    ordered.add_nodes_from(sorted(graph))
-    ordered.add_edges_from(sorted((min(pair), max(pair)) for pair in graph.edges))
-    if len(ordered) <= _EXACT_NODES:
-        raw = nx.kamada_kawai_layout(ordered)
+def _component(graph: "nx.Graph[str]", part: set[str]) -> tuple[float, float, dict[str, tuple[float, float]]]:
+    """Width, height and positions of one component, its edges about one unit long, half a unit of air around it."""
+    # A subgraph keeps the order of its hash table, which is another in each process, and its layout follows that.
+    component: nx.Graph[str] = nx.Graph(sorted((min(edge), max(edge)) for edge in graph.subgraph(part).edges))
+    if len(component) <= _EXACT_NODES:
+        raw = nx.kamada_kawai_layout(component)
     else:
-        raw = nx.spring_layout(ordered, seed=0, iterations=100)
-    lengths = [math.dist(raw[a], raw[b]) for a, b in ordered.edges if a != b]
-    unit = sum(lengths) / len(lengths) if lengths else 1.0
-    points = _turned({node: (float(x) / unit, float(y) / unit) for node, (x, y) in raw.items()})
-    left, top = min(x for x, _ in points.values()), min(y for _, y in points.values())
-    return {node: (round(x - left, 3), round(y - top, 3)) for node, (x, y) in points.items()}
+        raw = nx.spring_layout(component, seed=0, iterations=100)
+    unit = sum(math.dist(raw[a], raw[b]) for a, b in component.edges) / component.number_of_edges()
+    left, top = (min(float(p[axis]) for p in raw.values()) for axis in (0, 1))
+    points = {node: ((float(x) - left) / unit + 0.5, (float(y) - top) / unit + 0.5) for node, (x, y) in raw.items()}
+    return max(x for x, _ in points.values()) + 0.5, max(y for _, y in points.values()) + 0.5, points
 
 
-def _turned(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """The points with the direction in which they spread most laid along x."""
-    n = len(points)
-    mx, my = sum(x for x, _ in points.values()) / n, sum(y for _, y in points.values()) / n
-    xx = sum((x - mx) ** 2 for x, _ in points.values())
-    yy = sum((y - my) ** 2 for _, y in points.values())
-    xy = sum((x - mx) * (y - my) for x, y in points.values())
-    angle = math.atan2(2 * xy, xx - yy) / 2
-    c, s = math.cos(angle), math.sin(angle)
-    return {node: (c * x + s * y, c * y - s * x) for node, (x, y) in points.items()}
-
-
-def _extent(points: Mapping[str, tuple[float, float]], axis: int) -> float:
-    values = [p[axis] for p in points.values()]
-    return max(values) - min(values)
-
-
-def _packed(
-    boxes: Sequence[Mapping[str, tuple[float, float]]],
-) -> tuple[dict[str, tuple[float, float]], float, float]:
-    """The components side by side, so that they can be drawn largest on a place _ASPECT as wide as high."""
-    sized = sorted(((_extent(b, 1) + 1.0, _extent(b, 0) + 1.0, b) for b in boxes), key=lambda one: (-one[0], -one[1]))
-    least = max(max(w for _, w, _ in sized), math.sqrt(_ASPECT * sum(w * h for h, w, _ in sized)) / 1.5)
-    tried = [_shelved(sized, least * (1 + step / 8)) for step in range(17)]
-    return min(tried, key=lambda result: max(result[1] / _ASPECT, result[2]))
-
-
-def _shelved(
-    sized: Sequence[tuple[float, float, Mapping[str, tuple[float, float]]]], limit: float
-) -> tuple[dict[str, tuple[float, float]], float, float]:
-    """Components (height, width, points) on shelves no wider than `limit`, half a unit of air around each.
-
-    A shelf is filled column by column, so that small components stand above each other beside a large one;
-    the last of a column may reach a little below it.
-    """
-    positions: dict[str, tuple[float, float]] = {}
-    # The column being filled: its left edge, its width, where its next component begins; and the shelf it
-    # stands on.
-    left = column = below = top = shelf = width = 0.0
-    for h, w, box in sized:
-        if positions and (below + h > top + 1.1 * shelf or left + w > limit):
-            left, column, below = left + column, 0.0, top
-            if left + w > limit:
-                left, top, below, shelf = 0.0, top + shelf, top + shelf, 0.0
-        shelf = max(shelf, below + h - top)
-        for node, (x, y) in box.items():
-            positions[node] = (round(left + 0.5 + x, 3), round(below + 0.5 + y, 3))
-        below, column = below + h, max(column, w)
-        width = max(width, left + column)
-    return positions, round(width, 3), round(top + shelf, 3)
-
-
-def _bends(edges: Sequence[Edge]) -> tuple[float, ...]:
+def _bends(edges: Sequence[DrawnEdge]) -> tuple[float, ...]:
     """Parallel edges fan out evenly around the straight line: 2 bend by -1/2 and 1/2, 3 by -1, 0 and 1.
 
     The sign follows the order of the parties' names, so that an edge given the other way round does not fall
@@ -240,7 +187,7 @@ def _bends(edges: Sequence[Edge]) -> tuple[float, ...]:
         groups[frozenset((edge.first, edge.second))].append(index)
     bends = [0.0] * len(edges)
     for members in groups.values():
-        for place, index in enumerate(members):
+        for rank, index in enumerate(members):
             side = 1.0 if edges[index].first <= edges[index].second else -1.0
-            bends[index] = side * (place - (len(members) - 1) / 2)
+            bends[index] = side * (rank - (len(members) - 1) / 2)
     return tuple(bends)

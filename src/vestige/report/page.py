@@ -20,33 +20,33 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from vestige.artifacts.audits import AuditOutcome, CurveLine
+from vestige.artifacts.verdicts import WORDS
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, along, custom_properties, drawn, heat_rules, shuffled, why_no_evidence
-from vestige.report.audit_sections import audit_block
 from vestige.report.contents import Contents, digest_told
 from vestige.report.evidence import (
     PANELS,
-    Cell,
-    ForgetSet,
-    Reply,
-    Subject,
+    EstimatePlace,
+    ForgetView,
+    GreedyReply,
+    RunModel,
     forget_label,
-    greedy_rouge,
     pooled,
     split_of,
 )
-from vestige.report.first_screen import WORDS, models_audited
+from vestige.report.first_screen import audit_block
 from vestige.report.holes import Probe, holes_block, holes_payload
 from vestige.report.words import (
     attack_name,
     format_name,
+    headline,
+    headline_of_several,
     interval,
     listed,
     method_name,
     named_values,
     number,
     provenance_lines,
-    question,
     visible,
 )
 
@@ -157,46 +157,38 @@ def payload(contents: Contents) -> dict[str, Any]:
             {"format": f, "attack": a, "metric": m, "unit": u, "asked": format_name(f), "after": attack_name(a)}
             for (f, a, m), u in measures.items()
         ],
-        "leading": _leading(measures),
-        **_results(contents, {place: i for i, place in enumerate(measures)}),
+        "leading": list(measures).index(contents.leading) if contents.leading in measures else -1,
+        **_results(contents, {measure: i for i, measure in enumerate(measures)}),
         "run": contents.evidence.name,
         "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view.splits}),
         "graph": _graph(contents),
         "items": _items(contents),
         "audits": [
             audit_payload(outcome, contents.colours) | {"sources": sources}
-            for outcome, sources in zip(contents.told, contents.sources, strict=True)
+            for outcome, sources in zip(contents.in_words, contents.sources, strict=True)
         ],
         "probes": [holes_payload(probe) for probe in contents.probes],
     }
 
 
-def _measures(subjects: Iterable[Subject]) -> dict[tuple[str, str, str], str]:
+def _measures(subjects: Iterable[RunModel]) -> dict[tuple[str, str, str], str]:
     """Format, attack and metric of every estimate, as first seen, with the unit."""
-    found: dict[tuple[str, str, str], str] = {}
+    units: dict[tuple[str, str, str], str] = {}
     for subject in subjects:
         for places in subject.results.values():
             for cell, estimate in places.items():
-                found.setdefault(cell[2:], estimate.unit)
-    return found
+                units.setdefault(cell[2:], estimate.unit)
+    return units
 
 
-def _leading(measures: dict[tuple[str, str, str], str]) -> int:
-    """The place of the measure that the page opens with; -1 where nothing was measured by it."""
-    places = list(measures)
-    leading = greedy_rouge("forget")[2:]
-    return places.index(leading) if leading in places else -1
+def _splits(contents: Contents, measured: set[str]) -> list[str]:
+    """The splits in the order of menus: the usual ones, further ones, contracts as the graph has them, stray ones."""
+    order = [*_SPLITS, *sorted(s for s in measured - {*_SPLITS} if not s.startswith("edge:"))]
+    order += [f"edge:{e.id}" for e in contents.edges]
+    return [s for s in dict.fromkeys([*order, *sorted(measured)]) if s in measured]
 
 
-def _splits(contents: Contents, found: set[str]) -> list[str]:
-    edges = [f"edge:{e.id}" for e in contents.edges if f"edge:{e.id}" in found]
-    named = [s for s in _SPLITS if s in found]
-    others = sorted(s for s in found if s not in {*named, *edges} and not s.startswith("edge:"))
-    strays = sorted(s for s in found if s.startswith("edge:") and s not in set(edges))
-    return [*named, *others, *edges, *strays]
-
-
-def _forget(contents: Contents, index: int, forget_set: ForgetSet) -> dict[str, Any]:
+def _forget(contents: Contents, index: int, forget_set: ForgetView) -> dict[str, Any]:
     forget = forget_set.forget
     return {
         "index": index,
@@ -218,18 +210,17 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> d
     places: dict[tuple[str, str], int] = {}
     evals: list[list[str]] = []
     rows: list[list[Any]] = []
-    leading = greedy_rouge("forget")[2:]
     for i, forget in enumerate(contents.evidence.forgets):
         for j, subject in enumerate(contents.evidence.subjects):
             for cell, e in subject.results.get(forget, {}).items():
-                if cell.split.startswith("edge:") and cell[2:] != leading:
+                if cell.split.startswith("edge:") and cell[2:] != contents.leading:
                     continue
                 folder = subject.made_of[forget, cell]
                 path = f"{subject.path}/evals/{folder.path.name}"
-                place = places.setdefault((path, forget), len(evals))
-                if place == len(evals):
+                index = places.setdefault((path, forget), len(evals))
+                if index == len(evals):
                     evals.append([path, folder.summary(forget).name, digest_told(folder)])
-                rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *_estimate(e), place])
+                rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *_estimate(e), index])
     return {"results": rows, "evals": evals}
 
 
@@ -239,7 +230,7 @@ def _graph(contents: Contents) -> dict[str, Any] | None:
         return None
     nodes = list(drawing.positions)
     names = {node: name for e in drawing.edges for node, name in zip((e.first, e.second), e.names, strict=True) if name}
-    place = {node: i for i, node in enumerate(nodes)}
+    number_of = {node: i for i, node in enumerate(nodes)}
     types = sorted({e.type for e in drawing.edges})
     return {
         "width": drawing.width,
@@ -253,8 +244,8 @@ def _graph(contents: Contents) -> dict[str, Any] | None:
             {
                 "id": e.id,
                 "name": e.name or e.id,
-                "a": place[e.first],
-                "b": place[e.second],
+                "a": number_of[e.first],
+                "b": number_of[e.second],
                 "type": types.index(e.type),
                 "bend": bend,
                 "connectivity": e.connectivity,
@@ -266,23 +257,23 @@ def _graph(contents: Contents) -> dict[str, Any] | None:
 
 
 def _items(contents: Contents) -> dict[str, Any]:
-    answers, asked = contents.answers, contents.shown
+    answers, items = contents.answers, contents.shown
     texts: dict[str, int] = {}
 
-    def packed(reply: Reply) -> list[Any]:
-        place = texts.setdefault(reply.text, len(texts))
+    def packed(reply: GreedyReply) -> list[Any]:
+        text = texts.setdefault(reply.text, len(texts))
         odd = [int(x) for x in (reply.refused, reply.empty, reply.truncated)]
-        return [place, _digits(reply.rouge), _digits(reply.probability), *odd]
+        return [text, _digits(reply.rouge), _digits(reply.probability), *odd]
 
     replies = []
     for subject in contents.evidence.subjects:
-        own = answers.replies.get(subject.path)
-        replies.append(None if own is None else [packed(own[a.id]) if a.id in own else None for a in asked])
+        by_item = answers.replies.get(subject.path)
+        replies.append(None if by_item is None else [packed(by_item[i.id]) if i.id in by_item else None for i in items])
     return {
-        "rows": [{name: value for name, value in vars(a).items() if name != "id"} for a in asked],
+        "rows": [{name: value for name, value in vars(i).items() if name != "id"} for i in items],
         "replies": replies,
         "texts": _cut(list(texts)),
-        "asked": len(answers.asked),
+        "asked": len(answers.questions),
     }
 
 
@@ -296,9 +287,9 @@ def _cut(texts: list[str]) -> list[str]:
     ]
 
 
-def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, Any]:
+def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
     """One audit; subjects, attacks and formats are named by their places in the lists."""
-    colours = Colours(outcome, known)
+    colours = Colours(outcome, palette)
     lines = outcome.curves
     subjects = list(dict.fromkeys(line.subject for line in lines))
     attacks = list(dict.fromkeys(line.attack for line in lines))
@@ -343,24 +334,24 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
 
     `shown` has the words as the page says them, in the same places, and `css` the colours of those that are subjects.
     """
-    found: list[tuple[str, str, str, str, Estimate]] = []
+    cells: list[tuple[str, str, str, str, Estimate]] = []
     for c in outcome.matrix:
-        found += [(c.subject, "", c.format, "left", c.leakage)] if c.leakage else []
-        found.append((c.subject, "", c.format, "level", c.level))
+        cells += [(c.subject, "", c.format, "left", c.leakage)] if c.leakage else []
+        cells.append((c.subject, "", c.format, "level", c.level))
     for g in outcome.gains:
         parts = {"left": g.after, "brought back": g.recovery, "taught by the attack": g.injection}
         parts |= {"climbed back to the controls": g.repair, "gain": g.gain}
-        found += [(g.subject, g.attack, g.format, name, e) for name, e in parts.items()]
-    found += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
-    found += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
-    words = {word: i for i, word in enumerate(dict.fromkeys(word for *own, _ in found for word in own))}
+        cells += [(g.subject, g.attack, g.format, name, e) for name, e in parts.items()]
+    cells += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
+    cells += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
+    words = {word: i for i, word in enumerate(dict.fromkeys(word for *names, _ in cells for word in names))}
     # In order: that of a set is another in each process.
-    subjects = dict.fromkeys(s for s, *_ in found)
+    subjects = dict.fromkeys(s for s, *_ in cells)
     return {
         "words": list(words),
         "shown": [method_name(w) if w in subjects else format_name(attack_name(w)) for w in words],
         "css": {words[s]: colours.css(s) for s in subjects},
-        "cells": [[*(words[w] for w in own), *_estimate(e), e.unit] for *own, e in found],
+        "cells": [[*(words[w] for w in names), *_estimate(e), e.unit] for *names, e in cells],
     }
 
 
@@ -383,10 +374,15 @@ def sections(contents: Contents) -> dict[str, Any]:
     evidence = contents.evidence
     return {
         "run_name": evidence.name,
-        "headline": headline(contents),
+        "headline": page_headline(contents),
+        "title": page_title(contents),
+        "leading": _leading_words(contents),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
-        "audits": [audit_block(i, o, contents.colours, contents.parties) for i, o in enumerate(contents.told)],
+        "audits": [
+            audit_block(i, outcome, contents.colours, contents.parties, contents.verbatim[i])
+            for i, outcome in enumerate(contents.in_words)
+        ],
         "probes": [holes_block(probe) for probe in contents.probes],
         "answers": [_answer(contents, f) for f in contents.forget_sets],
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
@@ -400,15 +396,26 @@ def sections(contents: Contents) -> dict[str, Any]:
     }
 
 
-def headline(contents: Contents) -> str:
-    """The question that the page answers, or what it shows where nothing was audited."""
+def page_title(contents: Contents) -> str:
+    """The page's name in a browser: its headline, and that margins were changed once the answers had been seen."""
+    again = any(outcome.first is not None for outcome in contents.audits)
+    return f"{page_headline(contents)}{' (judged again at other margins)' if again else ''}"
+
+
+def _leading_words(contents: Contents) -> str:
+    form, _, metric = contents.leading
+    return f"{format_name(form)}, {metric.replace('_', ' ')}"
+
+
+def page_headline(contents: Contents) -> str:
+    """The answer in a sentence, or what the page shows where nothing was audited."""
     if len(contents.audits) > 1:
-        return models_audited(contents.audits)
+        return headline_of_several(contents.audits)
     if contents.audits:
         (outcome,) = contents.audits
         edges = next((f.edges for f in contents.forget_sets if f.forget == outcome.forget), None)
         n_edges = len(edges) if edges and contents.edges else None
-        return question(outcome, n_edges, forget_label(outcome.forget, contents.parties))
+        return headline(outcome, n_edges, forget_label(outcome.forget, contents.parties))
     names = [forget_label(f, contents.parties) for f in contents.evidence.forgets]
     if not names:
         return "Nothing has been forgotten in this run yet"
@@ -422,7 +429,7 @@ def _facts(contents: Contents) -> list[str]:
     facts = []
     if not contents.audits:
         n = roles.count("unlearned")
-        facts += [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.asked):,} questions"]
+        facts += [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.questions):,} questions"]
         facts += [f"{len(contents.edges):,} contracts"] if contents.edges else []
         version = provenance.get("versions", {}).get("vestige")
         facts += [f"Vestige {version}"] if version else []
@@ -431,7 +438,7 @@ def _facts(contents: Contents) -> list[str]:
     return facts
 
 
-def _answer(contents: Contents, forget_set: ForgetSet) -> dict[str, Any]:
+def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
     """What plain questions about one forget set still bring out: a sentence, and a row a model."""
     forget, of = forget_set.forget, contents.evidence.of
     subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, forget)]
@@ -453,12 +460,15 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 560, 360, 40, 26, 548, 318
 _LABEL_HEIGHT = 13
 
 
-def _picture(contents: Contents, forget_set: ForgetSet, subjects: Sequence[Subject]) -> dict[str, Any] | None:
+def _picture(contents: Contents, forget_set: ForgetView, subjects: Sequence[RunModel]) -> dict[str, Any] | None:
     """What was forgotten against what was kept, in pixels, for a reader without the page's script.
 
     None where no model has both scores. Labels stand to the right of their marks, each below the one above it.
     """
-    forget, retain = greedy_rouge("forget", forget_set.scope), greedy_rouge("retain")
+    forget, retain = (
+        EstimatePlace(split, scope, *contents.leading)
+        for split, scope in (("forget", forget_set.scope), ("retain", "all"))
+    )
     results = [(s, s.results[forget_set.forget]) for s in subjects]
     points = [(s, cells[forget], cells[retain]) for s, cells in results if forget in cells and retain in cells]
     if not points:
@@ -483,7 +493,8 @@ def _picture(contents: Contents, forget_set: ForgetSet, subjects: Sequence[Subje
             }
         )
     quarters = (0, 0.25, 0.5, 0.75, 1)
-    never = forget_set.never
+    retrained = contents.evidence.of("retrained", forget_set.forget)
+    never = pooled([s.results[forget_set.forget][forget] for s in retrained if forget in s.results[forget_set.forget]])
     return {
         **{"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
         "scope": forget_set.scope,
@@ -494,23 +505,23 @@ def _picture(contents: Contents, forget_set: ForgetSet, subjects: Sequence[Subje
     }
 
 
-def _column(title: str, cell: Cell, forget: str, subjects: Sequence[Subject]) -> dict[str, Any]:
+def _column(title: str, cell: EstimatePlace, forget: str, subjects: Sequence[RunModel]) -> dict[str, Any]:
     """A column: title, n where all rows share it, and the level that it is read against.
 
     That is the level of retrained models on the forget set (`never`), else of the target.
     """
-    found = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
-    counts = {e.n for _, e in found}
+    results = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
+    counts = {e.n for _, e in results}
     role = "retrained" if cell.split == "forget" else "target"
     return {
         "title": title,
         "n": str(counts.pop()) if len(counts) == 1 else "",
-        "anchor": pooled([e for s, e in found if s.spec.subject == role]),
+        "anchor": pooled([e for s, e in results if s.spec.subject == role]),
         "never": role == "retrained",
     }
 
 
-def _row(contents: Contents, forget: str, subject: Subject, cells: Sequence[Cell]) -> dict[str, Any]:
+def _row(contents: Contents, forget: str, subject: RunModel, cells: Sequence[EstimatePlace]) -> dict[str, Any]:
     colour = contents.colours.get(subject.label, 0) % 8
     return {
         "label": subject.label,
@@ -523,7 +534,7 @@ DETAILED = 40
 """A run of more models has their settings and versions in their folders only."""
 
 
-def _made(subject: Subject, detailed: bool) -> dict[str, Any]:
+def _made(subject: RunModel, detailed: bool) -> dict[str, Any]:
     done, provenance = subject.done or {}, subject.provenance or {}
     spec = subject.spec
     return {
@@ -541,7 +552,7 @@ def _made(subject: Subject, detailed: bool) -> dict[str, Any]:
     }
 
 
-def _details(subject: Subject) -> list[tuple[str, str]]:
+def _details(subject: RunModel) -> list[tuple[str, str]]:
     done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
     return [
         ("folder", subject.path),

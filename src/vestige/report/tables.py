@@ -12,11 +12,11 @@ from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.holes import HoleRow, Placebo
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import COLUMNS, Summary, read_summaries, result_rows, write_csv
-from vestige.artifacts.verdicts import bound_said
+from vestige.artifacts.verdicts import WORDS, bound_said
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
 from vestige.report.contents import Contents
-from vestige.report.evidence import PANELS, Subject, split_of
+from vestige.report.evidence import PANELS, RunModel, split_of
 from vestige.report.holes import MENDING_COLUMNS, STANDING_WORDS, Probe, mending_rows, standing
 from vestige.report.words import visible
 
@@ -39,18 +39,21 @@ ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
-    results = [_of(place, s) | row for place, s in read_summaries(run) for row in result_rows([s])]
+    results = [_evaluation(folder, s) | row for folder, s in read_summaries(run) for row in result_rows([s])]
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
     write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
     write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
     if contents.audits:
-        for name, (fixed, found) in audit_tables(contents.audits).items():
-            write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(found))
+        for name, (fixed, lines) in audit_tables(contents.audits).items():
+            write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
 
 
-def _of(place: EvalFolder, summary: Summary) -> Row:
-    return {"evaluation": place.path.name, "items": content_id(sorted({i for s in summary.splits.values() for i in s}))}
+def _evaluation(folder: EvalFolder, summary: Summary) -> Row:
+    return {
+        "evaluation": folder.path.name,
+        "items": content_id(sorted({i for s in summary.splits.values() for i in s})),
+    }
 
 
 def subject_rows(contents: Contents) -> list[Row]:
@@ -63,7 +66,7 @@ def subject_rows(contents: Contents) -> list[Row]:
     ]
 
 
-def _subject_row(forget: str, subject: Subject) -> Row:
+def _subject_row(forget: str, subject: RunModel) -> Row:
     done = subject.done or {}
     row: Row = {
         "forget": forget,
@@ -95,7 +98,7 @@ def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:
     for forget_set in contents.forget_sets:
         subjects = [s for s in contents.evidence.subjects if forget_set.forget in s.results]
         labels += [s.label for s in subjects if s.label not in labels]
-        for item in contents.answers.asked:
+        for item in contents.answers.questions:
             row: Row = {
                 "forget": forget_set.forget,
                 "item": item.id,
@@ -145,7 +148,7 @@ def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
 
 
 def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
-    found: Row = {
+    standings: Row = {
         "probe": probe.name,
         "source": row.source,
         "placebo": placebo.name if placebo else "",
@@ -153,9 +156,9 @@ def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
         "verdict": STANDING_WORDS[standing(probe, row)],
     }
     for name in _MEASURES:
-        found |= _bounds(name, getattr(row, name))
+        standings |= _bounds(name, getattr(row, name))
     false = _bounds("false_holes", placebo.rate if placebo else None)
-    return found | false | _bounds("beyond", placebo.excess if placebo else None)
+    return standings | false | _bounds("beyond", placebo.excess if placebo else None)
 
 
 def _triple(*names: str) -> tuple[str, ...]:
@@ -230,7 +233,7 @@ def _verdict(outcome: AuditOutcome, v: VerdictLine) -> Row:
     return _flat(v) | {
         "forget": outcome.forget,
         "statement": CLAIMS[v.claim],
-        "verdict": v.outcome,
+        "verdict": WORDS[v.outcome],
         "bound": bound_said(outcome, v),
         "n_numbers": len(v.evidence),
         "left_out": "; ".join(v.left_out),
@@ -244,8 +247,8 @@ def _leakage(outcome: AuditOutcome) -> Iterator[Row]:
         f = formats.get(c.format)
         yield row | (_flat(f) | {"why": f.reason} if f else {}) | {"forget": outcome.forget}
     for w in outcome.worst:
-        own = {"forget": outcome.forget, "format": "worst", "n": w.leakage.n, "leakage_metric": w.leakage.metric}
-        yield _flat(w) | own
+        worst = {"forget": outcome.forget, "format": "worst", "n": w.leakage.n, "leakage_metric": w.leakage.metric}
+        yield _flat(w) | worst
 
 
 def _curves(outcome: AuditOutcome) -> Iterator[Row]:

@@ -8,11 +8,11 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, VerdictLine, by_level
-from vestige.artifacts.verdicts import n_facts
+from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, Outcome, VerdictLine, by_level
+from vestige.artifacts.verdicts import n_facts, percentage
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
 
@@ -138,15 +138,15 @@ _ONE_WORD = {"prefill": "started answers", "sampling": "sampled answers"}
 _FORMATS = {
     "generate": "written answer",
     "forced": "probability of the answer",
-    "forced, bits": "probability of the answer, bits",
+    "forced, bits": "probability of the answer (bits)",
     "generate_plain": "answer given away",
     "generate_option": "option written out",
-    "choose": "option by letter",
-    "option_vocab": "option by letter, whole vocabulary",
-    "option_text_mean": "likeliest option, per token",
-    "option_text_sum": "likeliest option",
+    "choose": "choice by letter",
+    "option_vocab": "choice by letter (whole vocabulary)",
+    "option_text_mean": "choice of an option (per token)",
+    "option_text_sum": "choice of an option",
     "reversed_choose": "question for the answer",
-    "reversed_option_vocab": "question for the answer, whole vocabulary",
+    "reversed_option_vocab": "question for the answer (whole vocabulary)",
     "perturbed": "mistyped question",
     "paraphrase": "other words",
     "few_shot": "after examples",
@@ -163,8 +163,8 @@ _OTHERS = {
     "the form paraphrase": "questions in other words",
     "the form few_shot": "questions after examples",
     "the form cloze": "gaps to be filled",
-    "option_text_mean, picks": "likeliest option picked, per token",
-    "option_text_sum, picks": "likeliest option picked",
+    "option_text_mean, picks": "option picked (per token)",
+    "option_text_sum, picks": "option picked",
 }
 
 
@@ -183,10 +183,10 @@ def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
     """A sentence of an audit with what it calls formats, attacks and contracts in words; `parties` by contract."""
     for name, words in _OTHERS.items():
         text = text.replace(name, words)
-    text = re.sub(r"(?<=after )(prefill|sampling)\b", lambda found: _ONE_WORD[found[1]], text)
-    text = _FORMAT_IN_TEXT.sub(lambda found: _FORMATS[found[1] or found[2]], attacks_in_words(text))
+    text = re.sub(r"(?<=after )(prefill|sampling)\b", lambda match: _ONE_WORD[match[1]], text)
+    text = _FORMAT_IN_TEXT.sub(lambda match: _FORMATS[match[1] or match[2]], attacks_in_words(text))
     if parties:
-        text = re.sub(rf"\b(?:edge:)?({_one_of(parties)})\b", lambda found: f"{parties[found[1]]} ({found[1]})", text)
+        text = re.sub(rf"\b(?:edge:)?({_one_of(parties)})\b", lambda match: f"{parties[match[1]]} ({match[1]})", text)
     return text
 
 
@@ -198,13 +198,13 @@ def attack_name(name: str) -> str:
 def attacks_in_words(text: str) -> str:
     """A sentence with the names of attacks in it put in words."""
     for pattern, words in _ATTACKS:
-        text = pattern.sub(lambda found, words=words: _named_attack(found, words), text)  # type: ignore[misc]
+        text = pattern.sub(lambda match, words=words: _named_attack(match, words), text)  # type: ignore[misc]
     return text
 
 
-def _named_attack(found: re.Match[str], words: str) -> str:
-    name = found.expand(words).replace("forget_part", "other forget")
-    return name[:1].upper() + name[1:] if found[0][:1].isupper() else name
+def _named_attack(match: re.Match[str], words: str) -> str:
+    name = match.expand(words).replace("forget_part", "other forget")
+    return name[:1].upper() + name[1:] if match[0][:1].isupper() else name
 
 
 def format_name(name: str) -> str:
@@ -212,10 +212,17 @@ def format_name(name: str) -> str:
     return _FORMATS.get(name, name)
 
 
+def typeset(text: str) -> str:
+    """Numbers as the page sets them: a real minus sign, and no line break before per cent."""
+    return _MINUS.sub("−", text).replace(" %", "\N{NARROW NO-BREAK SPACE}%")
+
+
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+
+
 def per_cent(x: float) -> str:
-    """A share as in `42 %` or `−7 %`; what rounds to zero has no sign."""
-    whole = f"{100 * x:.0f}"
-    return f"{'0' if whole == '-0' else whole.replace('-', '−')}\N{NARROW NO-BREAK SPACE}%"
+    """A share as in `42 %` or `−7 %`."""
+    return typeset(percentage(x))
 
 
 class Span(NamedTuple):
@@ -225,17 +232,20 @@ class Span(NamedTuple):
     strong: bool = False
 
 
+Claims = Mapping[Claim, VerdictLine]
+"""The verdicts on one model."""
+
 _Words = tuple[str, str]
 """What is said of one model, and of several."""
 
-_FAILING: Mapping[Claim, _Words] = {claim: one.failing for claim, one in STATEMENTS.items() if one.failing}
+_FAILING: Mapping[Claim, _Words] = {name: claim.failing for name, claim in STATEMENTS.items() if claim.failing}
 _AGAINST: Mapping[str, _Words] = {
     "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
     "chance": ("still answers more than guessing would", "still answer more than guessing would"),
 }
 """Of "not expressed", where no model that never knew was there to compare with."""
-_UNSOUND = "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, "
-_PASSES = " passes every test, within the margins below", " pass every test, within the margins below"
+_PASSES = "passes every test, within the margins below", "pass every test, within the margins below"
+_TESTED = "as far as was tested"
 
 
 def audited(outcome: AuditOutcome) -> list[str]:
@@ -244,74 +254,112 @@ def audited(outcome: AuditOutcome) -> list[str]:
 
 
 def methods_of(outcome: AuditOutcome) -> list[str]:
-    """The models that the question is about: all that were audited but those that were retrained, if there are others.
+    """The models that the audit is about: all that were audited but those that were retrained, if there are others.
 
     A model that was retrained without the forget set stands among the others to show that the audit lets it pass.
     """
-    every = audited(outcome)
-    return [one for one in every if one not in outcome.references] or every
+    subjects = audited(outcome)
+    return [subject for subject in subjects if subject not in outcome.references] or subjects
 
 
-def question(outcome: AuditOutcome, n_edges: int | None, label: str = "") -> str:
-    """What the page answers, as in `Has any of four models forgotten A_B + A_C, and nothing else?`.
+def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "") -> str:
+    """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
-    `n_edges` is the number of contracts that are to be forgotten; None where it is not about contracts. `label` is what
-    the forget set is called, which is its selector where nothing is given.
+    A model that passes every test has forgotten; one that still answers or gives back has not. `n_edges` is the number
+    of contracts that were to be forgotten, None where it is not about contracts; `label` is what the forget set is
+    called, its selector where nothing is given.
     """
-    n = len(methods_of(outcome))
-    label = label or forget_label(outcome.forget)
-    what = f"the items of {label}" if "." in label else label
+    verdicts = _by_model(outcome)
+    n, label = len(verdicts), label or forget_label(outcome.forget)
+    forgotten = f"forgotten the items of {label}" if "." in label else f"forgotten {label}"
     if n_edges is not None:
-        one = f"the contract between {label}" if " and " in label else f"the contract {label}"
-        what = f"{counted(n_edges)} contracts" if n_edges > 1 else one
-    who = f"any of {counted(n)} models" if n > 1 else "the model"
-    return f"Has {who} forgotten {what}, and nothing else?"
+        forgotten = f"forgotten the {counted(n_edges)} contracts" if n_edges > 1 else f"forgotten the contract {label}"
+        if n_edges == 1 and " and " in label:
+            forgotten = f"forgotten the contract between {label}"
+    if not n:
+        return "No unlearned model was audited."
+    model = method_name(next(iter(verdicts)))
+    models = f"the {counted(n)} models"
+    if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
+        return f"This benchmark cannot tell whether {model if n == 1 else f'any of {models}'} has {forgotten}."
+    n_passing = len(_passing(verdicts))
+    n_knowing = sum(
+        any(_is(claims, claim, "fails") for claim in ("not expressed", "not recoverable"))
+        for claims in verdicts.values()
+    )
+    if n == 1:
+        has = "has" if n_passing else "has not" if n_knowing else "is not shown to have"
+        return f"{model} {has} {forgotten}{', ' + _TESTED if n_passing else ''}."
+    if n_passing:
+        who = ("Both models" if n == 2 else f"All {counted(n)} models") if n_passing == n else ""
+        who = who or f"{counted(n_passing).capitalize()} of {models}"
+        return f"{who} {'has' if n_passing == 1 else 'have'} {forgotten}, {_TESTED}."
+    none = f"Neither of {models}" if n == 2 else f"None of {models}"
+    if n_knowing == n:
+        return f"{none} has {forgotten}."
+    rest = f" {counted(n_knowing).capitalize()} {'has' if n_knowing == 1 else 'have'} not." if n_knowing else ""
+    return f"{none} is shown to have {forgotten}.{rest}"
+
+
+def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
+    """The answer where several forget sets were audited."""
+    n = len(outcomes)
+    n_forgotten = sum(bool(_passing(_by_model(outcome))) for outcome in outcomes)
+    if not n_forgotten:
+        return f"None of {counted(n)} forget sets is shown to have been forgotten by any model."
+    return f"Of {counted(n)} forget sets, {counted(n_forgotten)} passed for at least one model, {_TESTED}."
+
+
+def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
+    """The verdicts on each model that the audit is about."""
+    return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in methods_of(outcome)}
+
+
+def _passing(verdicts: Mapping[str, Claims]) -> list[str]:
+    return [subject for subject, claims in verdicts.items() if _passes(claims)]
 
 
 def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
-    """The sentences that answer it, for somebody who reads nothing else."""
-    methods = methods_of(outcome)
-    if not methods:
-        return (Span("No unlearned model was audited."),)
-    found = {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in methods}
-    shown = [s for s, own in found.items() if _passes(own)]
-    unsound = any(_is(own, "benchmark valid", "fails") for own in found.values())
-    failing = [s for s, own in found.items() if any(_is(own, claim, "fails") for claim in _FAILING)]
-    open_ = [s for s in methods if s not in shown and s not in failing]
-    lead = _UNSOUND if unsound else "Yes: " if shown else "No. " if not open_ else "Not shown. "
-    clauses = [[*_names(shown), Span(_PASSES[len(shown) > 1])]] if shown and not unsound else []
-    clauses += _failures(outcome, found)
+    """Which models pass, which fail what and which are open, below the headline."""
+    verdicts = _by_model(outcome)
+    if not verdicts:
+        return ()
+    unsound = any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values())
+    passing = _passing(verdicts)
+    failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
+    open_ = [s for s in verdicts if s not in passing and s not in failing]
+    clauses = [[*_names(passing), Span(f" {_PASSES[len(passing) > 1]}")]] if passing and not unsound else []
+    clauses += _failures(outcome, verdicts)
     if open_:
         clauses.append([Span("for "), *_names(open_), Span(" the evidence does not decide")])
-    spans = [Span(lead, strong=not unsound)]
-    for i, clause in enumerate(clauses):
-        spans += [Span("; ") if i else Span(""), *clause]
-    return tuple(s for s in (*_capitalised(spans), Span("."), *_references(outcome)) if s.text)
+    spans = [span for i, clause in enumerate(clauses) for span in (Span("; " if i else ""), *clause) if span.text]
+    lead = [Span("Measured on it, ")] if unsound else []
+    return tuple(s for s in (*lead, *(spans if unsound else _capitalised(spans)), Span("."), *_references(outcome)))
 
 
-def _passes(own: Mapping[Claim, VerdictLine]) -> bool:
-    return all(_is(own, claim, "holds") for claim in CLAIMS)
+def _passes(claims: Claims) -> bool:
+    return all(_is(claims, claim, "holds") for claim in CLAIMS)
 
 
-def _is(own: Mapping[Claim, VerdictLine], claim: Claim, what: str) -> bool:
-    return claim in own and own[claim].outcome == what
+def _is(claims: Claims, claim: Claim, result: Outcome) -> bool:
+    return claim in claims and claims[claim].outcome == result
 
 
-def _failures(outcome: AuditOutcome, found: Mapping[str, Mapping[Claim, VerdictLine]]) -> list[list[Span]]:
+def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[list[Span]]:
     """What fails, a clause for those models of which the same is said; a claim fails by answers, bits or facts."""
     groups: dict[_Words, list[str]] = {}
     for claim in _FAILING:
-        for subject, own in found.items():
-            if _is(own, claim, "fails"):
-                groups.setdefault(_failing(outcome, own[claim]), []).append(subject)
-    said: dict[tuple[str, ...], list[str]] = {}
+        for subject, claims in verdicts.items():
+            if _is(claims, claim, "fails"):
+                groups.setdefault(_failing(outcome, claims[claim]), []).append(subject)
+    words_of: dict[tuple[str, ...], list[str]] = {}
     for words, members in groups.items():
-        said.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
+        words_of.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
     clauses = []
-    for named, parts in said.items():
-        every = "both" if len(found) == 2 else f"all {counted(len(found))}"
-        who = [Span(every)] if 1 < len(named) == len(found) else _names(named)
-        clauses.append([*who, Span(f" {listed(parts)}")])
+    for members, parts in words_of.items():
+        every = "both" if len(verdicts) == 2 else f"all {counted(len(verdicts))}"
+        names = [Span(every)] if 1 < len(members) == len(verdicts) else _names(members)
+        clauses.append([*names, Span(f" {listed(parts)}")])
     return clauses
 
 
@@ -329,25 +377,21 @@ def _references(outcome: AuditOutcome) -> list[Span]:
     references = [s for s in outcome.references if s not in methods_of(outcome)]
     if not references:
         return []
-    verdicts = {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in references}
-    one = len(references) == 1
-    who = (
-        " The model that was retrained without the facts"
-        if one
-        else " The models that were retrained without the facts"
-    )
-    if all(_passes(own) for own in verdicts.values()):
-        return [Span(f"{who} {'passes' if one else 'pass'} every test.")]
+    verdicts = [{v.claim: v for v in outcome.verdicts if v.subject == s} for s in references]
+    single = len(references) == 1
+    models = f" The {'model that was' if single else 'models that were'} retrained without the facts"
+    if all(map(_passes, verdicts)):
+        return [Span(f"{models} {'passes' if single else 'pass'} every test.")]
 
-    def claims_that(what: Callable[[VerdictLine], bool]) -> list[str]:
-        return [claim for claim in CLAIMS if any(claim in own and what(own[claim]) for own in verdicts.values())]
+    def claims_that(result: Outcome) -> list[str]:
+        return [claim for claim in CLAIMS if any(_is(claims, claim, result) for claims in verdicts)]
 
-    failed = claims_that(lambda v: v.outcome == "fails")
+    failed = claims_that("fails")
     if failed:
-        verb = "fails" if one else "fail"
-        return [Span(f"{who} {verb} too ({listed(failed)}), so this audit accuses models that are innocent.")]
-    still_open = claims_that(lambda v: v.outcome == "inconclusive")
-    return [Span(f"{who} {'is' if one else 'are'} not accused of anything, but not cleared of {listed(still_open)}.")]
+        verb = "fails" if single else "fail"
+        return [Span(f"{models} {verb} too ({listed(failed)}), so this audit accuses models that are innocent.")]
+    undecided = listed(claims_that("inconclusive"))
+    return [Span(f"{models} {'is' if single else 'are'} not accused of anything, but not cleared of {undecided}.")]
 
 
 def _names(subjects: Sequence[str]) -> list[Span]:
@@ -360,8 +404,6 @@ def _names(subjects: Sequence[str]) -> list[Span]:
 
 
 def _capitalised(spans: Sequence[Span]) -> list[Span]:
-    """The sentence after its lead with a capital, unless it begins with a name."""
-    first, *rest = [span for span in spans if span.text]
-    if rest and not rest[0].strong and first.text.endswith(". "):
-        rest[0] = Span(rest[0].text[:1].upper() + rest[0].text[1:])
-    return [first, *rest]
+    """The sentence with a capital, unless it begins with a name."""
+    first, *rest = spans
+    return [first if first.strong else Span(first.text[:1].upper() + first.text[1:]), *rest]
