@@ -46,7 +46,7 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     given = {**data, "target": taught / "target", "unlearned": [forgot], "retrained": [retrained]}
     audit = api.audit(**given, output_dir=tmp_path / "run", evals=("qa",), workers=1, **QUICK)
     assert audit.failed == {}
-    assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 holds, \d fails, \d inconclusive\)", repr(audit)), audit
+    assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 pass, \d fail, \d inconclusive\)", repr(audit)), audit
     assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [
         ("ga", "not expressed"),
         ("ga", "not recoverable"),

@@ -25,13 +25,23 @@ from synthetic_audit import (
 from synthetic_run import write_run
 from test_page import contrast
 
-from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, PromptLine, write_plan
-from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.audits import (
+    CLAIMS,
+    AskedPlace,
+    AuditPlan,
+    FactLine,
+    FailedTask,
+    GroupLine,
+    PromptLine,
+    write_plan,
+)
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import write_collected
 from vestige.artifacts.verdicts import WORDS
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, write_sealed
 from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
-from vestige.report.contents import plain_outcome, read_contents
+from vestige.report.contents import plain_outcome, read_contents, read_verbatim
 from vestige.report.evidence import AskedItem
 from vestige.report.first_screen import audit_block, steps_of
 from vestige.report.page import audit_payload, render
@@ -378,6 +388,34 @@ def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp
     said = [f"{unlearned[m]} is not part of the audit of A_B, so it has no verdict." for m in ("dpo", "idk_gd")]
     assert list(read_contents(run).unjudged) == said
     assert all(sentence in words(render(read_contents(run))) for sentence in said)
+
+
+@pytest.mark.parametrize("controls", [(), ("retrained",)])
+def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_too(tmp_path, controls):
+    run = RunFolder(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
+    write_audit(run.path, outcome())
+    models = {s.label: s for s in read_contents(run).evidence.subjects if s.answers}
+    asked = {"ga": "ga", "retrained": next(label for label in models if label.startswith("retrained"))}
+    replies = {"ga": ["It is THE  answer, I say.", "nothing"], "retrained": ["the answering", ""]}
+    places = []
+    for name, label in asked.items():
+        folder = EvalFolder(models[label].answers.path.with_name("freeform-1"))
+        folder.path.mkdir()
+        rows = [{"item": f"i{n}", "answer": "The answer.", "sampled": {"replies": [{"reply": reply}]},
+                 "prefilled": {"reply": "The answer."}} for n, reply in enumerate(replies[name])]  # fmt: skip
+        folder.records.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        write_collected(folder, len(rows))
+        path = folder.path.relative_to(run.path).as_posix()
+        places.append(AskedPlace(name, "", "", "freeform", path))
+    plan = AuditPlan(
+        forget="edge:A_B", target="target", unlearned=("ga",), retrained=controls, folders={}, edges={}, scopes={},
+        splits={"forget": ("i0", "i1")}, attacks=(), settings={}, seed=0, evaluations=tuple(places),
+    )  # fmt: skip
+    write_plan(run.audit("edge:A_B"), plan)
+    beside = "the controls say 0 to 0" if controls else "no control was given, so nothing shows how many"
+    # What begins with the answer, and a word that only contains it, do not count.
+    ((line,),) = read_verbatim(run)
+    assert line.startswith(f"GA says 1 of 2 answers word for word; {beside}")
 
 
 def test_hostile_names_stay_names(tmp_path):

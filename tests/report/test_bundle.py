@@ -29,7 +29,8 @@ def test_the_bundle_names_every_file_by_digest_and_is_the_same_again(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     found = with_control(replace(outcome(), facts=FACTS))
     write_audit(run, found)
-    page = build_bundle(run, tmp_path / "one").read_text(encoding="utf-8")
+    people = {"by": "Ann <b>Lee</b>", "on_behalf_of": "the office"}
+    page = build_bundle(run, tmp_path / "one", **people).read_text(encoding="utf-8")
     first = contents(tmp_path / "one")
     manifest = json.loads(first.pop("manifest.json"))
     assert {"evidence.html", "report.html", "run.toml", "tables/items.csv"} <= first.keys()
@@ -41,11 +42,14 @@ def test_the_bundle_names_every_file_by_digest_and_is_the_same_again(tmp_path):
     assert all(len(digest) == 64 for digest in manifest["models"].values())
     stored = RunFolder(run).audit("edge:A_B").outcome.read_bytes()
     assert manifest["audits"] == {"edge:A_B": hashlib.sha256(stored).hexdigest()}
-    build_bundle(run, tmp_path / "two")
+    build_bundle(run, tmp_path / "two", **people)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     heads = [re.sub("<[^>]*>", "", h) for h in re.findall("<h2>(.*?)</h2>", page)]
     assert heads[:4] == ["What was not tested", "Scope", "Threat model", "Findings"]
     assert "Not legal advice." in page
+    assert manifest["by"] == people["by"]
+    assert "<dt>made by</dt><dd><bdi>Ann &lt;b&gt;Lee&lt;/b&gt;</bdi></dd>" in page
+    assert "It ends as soon as one of these is so" in page
     assert all(plain_sentence(line, {}) in page for line in found.untested)
     assert "<li>utility preserved: <bdi>pass: DPO, IDK + GD and KL; fail: GA</bdi></li>" in page
 
@@ -106,6 +110,6 @@ def test_a_bundle_takes_no_file_that_a_link_in_the_run_leads_to(tmp_path, name):
 
 
 def test_every_text_that_is_cited_bears_on_claims_and_says_what_is_open():
-    assert {e["source"].split()[0] for e in frameworks()} == {"EDPB", "AI", "NIST"}
+    assert {e["source"].split()[0] for e in frameworks()} == {"GDPR,", "EDPB", "AI", "NIST"}
     assert {claim for e in frameworks() for claim in e["claims"]} == set(CLAIMS)
     assert all(e["asks"] and e["answered"] and e["open"] for e in frameworks())

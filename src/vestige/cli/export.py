@@ -95,14 +95,17 @@ def evidence_command(
     sign_with: Annotated[
         Path | None, typer.Option("--sign-with", help="The file of an SSH key to sign with; needs ssh-keygen.")
     ] = None,
+    by: Annotated[str, typer.Option("--by", help="Who makes it: a name or an office, as the page states it.")] = "",
+    on_behalf_of: Annotated[str, typer.Option("--for", help="On whose behalf.")] = "",
 ) -> None:
     """Write a bundle for a privacy office: what was not tested, scope, threat model, findings, and digests of all.
 
-    Findings stand beside what EDPB Opinion 28/2024, Article 15 of the AI Act and the NIST AI RMF ask. No legal advice.
+    Findings stand beside what Article 17 of the GDPR, EDPB Opinion 28/2024, Article 15 of the AI Act and the NIST
+    AI RMF ask. No legal advice.
     """
     from vestige.report.build import SUMS, build_bundle
 
-    page = build_bundle(run, out, sign_with=sign_with)
+    page = build_bundle(run, out, sign_with=sign_with, by=by, on_behalf_of=on_behalf_of)
     typer.echo(f"evidence: {page}")
     signed = f"signed: {SUMS}.sig" if sign_with else "not signed"
     typer.echo(f"digests of all files: {page.with_name(SUMS)} ({signed})")

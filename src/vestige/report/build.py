@@ -21,10 +21,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, GroupLine, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
-from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
+from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, sized
 from vestige.core.errors import InputError
 from vestige.core.files import (
     machine_errors,
@@ -54,6 +54,7 @@ from vestige.report.words import (
     methods_of,
     named_values,
     plain_sentence,
+    typeset,
 )
 
 LOCK_SECONDS = 60.0
@@ -119,12 +120,12 @@ NAMESPACE = "vestige-evidence"
 """What a signature is for, which ssh-keygen binds it to."""
 
 
-def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None) -> Path:
+def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str = "", on_behalf_of: str = "") -> Path:
     """Write the bundle of an audited run into the folder `out`, which must not exist; say where its page is.
 
     The report is made anew first, and every file of the run's models is read, so that digests are of what is there.
-    SHA256SUMS names every file by digest. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run
-    gives the same bytes, signed with an Ed25519 key too.
+    SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for whom. With `sign_with`, the
+    file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with an Ed25519 key too.
     """
     if out.exists():
         raise InputError(f"{out} exists; name a folder that does not")
@@ -149,8 +150,10 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None) -> Path
             if source.exists():
                 shutil.copyfile(source, partial / source.name)
         shutil.copytree(folder.tables, partial / folder.tables.name)
-        write_text(partial / PAGE, render_bundle(_variables(folder, contents, signed=sign_with is not None)))
-        write_json(partial / MANIFEST, _manifest(folder, contents, partial))
+        people = {"by": one_line(by, width=200), "on_behalf_of": one_line(on_behalf_of, width=200)}
+        variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
+        write_text(partial / PAGE, render_bundle(variables))
+        write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
         sums = {p.relative_to(partial).as_posix(): file_digest(p) for p in sorted(partial.rglob("*")) if p.is_file()}
         write_text(partial / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         if sign_with is not None:
@@ -180,9 +183,11 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> dict[str,
     }
 
 
-def _variables(folder: RunFolder, contents: Contents, *, signed: bool) -> dict[str, Any]:
+def _variables(folder: RunFolder, contents: Contents) -> dict[str, Any]:
+    times = contents.evidence.provenance.get("times", {})
     return {
-        "signed": signed,
+        "started": str(times.get("started", ""))[:19] or "not recorded",
+        "models": [(s.label, s.path, str((s.done or {}).get("digest", ""))) for s in contents.evidence.subjects],
         "headline": page_headline(contents),
         "title": page_title(contents),
         "run_name": contents.evidence.name,
@@ -193,7 +198,7 @@ def _variables(folder: RunFolder, contents: Contents, *, signed: bool) -> dict[s
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> dict[str, Any]:
-    screen = first_screen(index, outcome, contents.colours, contents.parties)
+    screen = first_screen(index, outcome, contents.colours, contents.parties, contents.verbatim[index])
     plan = folder.audit(outcome.forget).plan
     attacks = read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else ()
     able = {line.attack: line.able for line in outcome.able}
@@ -209,10 +214,14 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
                 method_name(v.subject),
                 v.claim,
                 WORDS[v.outcome],
-                plain_sentence(bound_said(outcome, v), contents.parties),
+                typeset(plain_sentence(bound_said(outcome, v), contents.parties)),
                 v.reason,
             )
             for v in outcome.verdicts
+        ],
+        "groups": [
+            (contents.parties.get(g.group, g.group), method_name(g.subject), _group_bound(g), g.n_facts, g.exceeds)
+            for g in sorted(outcome.groups, key=lambda g: (g.group, g.subject))
         ],
         "formats": [format_name(f.format) for f in outcome.formats if f.admitted],
         "level": controls_said(outcome),
@@ -223,6 +232,13 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             for entry in frameworks()
         ],
     }
+
+
+def _group_bound(g: GroupLine) -> str:
+    """What is left of one contract or person, with the interval that holds all of them at once."""
+    value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
+    words = "likelier" if g.size.unit == "bits" else "left"
+    return typeset(f"{value} {words} ({low} to {high}), {format_name(g.by)}")
 
 
 def _could(able: bool | None) -> str:
@@ -246,19 +262,19 @@ def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
         "kept": any(line.subject in subjects for line in outcome.kept),
         "controls": bool(outcome.retrained),
     }
-    return " ".join(one["then"] if done.get(one.get("where", ""), True) else one["otherwise"] for one in parts)
+    return " ".join(part["then"] if done.get(part.get("where", ""), True) else part["otherwise"] for part in parts)
 
 
 def _found(outcome: AuditOutcome, claims: Sequence[str]) -> list[tuple[str, str]]:
     """For each claim, which of the models that should have forgotten pass, fail, or are not decided."""
-    said = {(v.subject, v.claim): WORDS[v.outcome] for v in outcome.verdicts}
+    results = {(v.subject, v.claim): WORDS[v.outcome] for v in outcome.verdicts}
     methods = [s for s in audited(outcome) if s in methods_of(outcome)]
-    found = []
+    lines = []
     for claim in claims:
         words = [
             f"{word}: {listed(names)}"
             for word in (*WORDS.values(), "not judged")
-            if (names := [method_name(s) for s in methods if said.get((s, claim), "not judged") == word])  # type: ignore[arg-type]
+            if (names := [method_name(s) for s in methods if results.get((s, claim), "not judged") == word])  # type: ignore[arg-type]
         ]
-        found.append((claim, "; ".join(words)))
-    return found
+        lines.append((claim, "; ".join(words)))
+    return lines

@@ -171,7 +171,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         no_graph=no_graph,
         audits=audits,
         sources=tuple(_sources(run, folder) for folder in run.audits()),
-        verbatim=tuple(_verbatim(run, folder) for folder in run.audits()),
+        verbatim=read_verbatim(run),
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
     )
@@ -200,6 +200,11 @@ def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
                 if subject.path not in judged and subject.label not in failed
             ]
     return notes
+
+
+def read_verbatim(run: RunFolder) -> tuple[tuple[str, ...], ...]:
+    """For each audit what models say word for word of the answers that they were to forget."""
+    return tuple(_verbatim(run, folder) for folder in run.audits())
 
 
 def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
