@@ -356,9 +356,9 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
     for words, members in groups.items():
         words_of.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
     clauses = []
-    for members, parts in words_of.items():
+    for subjects, parts in words_of.items():
         every = "both" if len(verdicts) == 2 else f"all {counted(len(verdicts))}"
-        names = [Span(every)] if 1 < len(members) == len(verdicts) else _names(members)
+        names = [Span(every)] if 1 < len(subjects) == len(verdicts) else _names(subjects)
         clauses.append([*names, Span(f" {listed(parts)}")])
     return clauses
 
