@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
@@ -38,7 +36,7 @@ from vestige.data.contract_type import (
 )
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract, Dataset
-from vestige.data.drawing import Drawing, day_number, day_texts
+from vestige.data.drawing import ContractDrawing, day_text
 from vestige.data.facts import fact_of
 from vestige.data.findings import plain
 from vestige.data.graph import with_holdout
@@ -150,20 +148,18 @@ class _Known:
         return f" {plain(text)} " in self._words
 
     @cached_property
-    def _drawing(self) -> Drawing | None:
+    def _drawing(self) -> ContractDrawing | None:
         """What drew the data set; None where there is none, or where this version would draw other contracts."""
         data = self.dataset
         if data is None or not data.contracts:
             return None
-        drawing = Drawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
-        contracts = [data.contract_of.get(edge) for edge in data.graph.edge_ids()]
-        for sheet in drawing.sheets():
-            for row, edge in enumerate(sheet.edges.tolist()):
-                # Those beyond the graph are the holdout's.
-                contract = contracts[edge] if edge < len(contracts) else None
-                values = {name: sheet.columns[name][row] for name in sheet.type.spec.attributes}
-                if edge < len(contracts) and (contract is None or values != contract.values):
-                    return None
+        if data.graph.edges.keys() != data.contract_of.keys():
+            return None
+        drawing = ContractDrawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
+        for contract in data.contracts:
+            texts = drawing.texts(contract.edge)
+            if contract.values != {name: texts[name] for name in data.types[contract.type].spec.attributes}:
+                return None
         return drawing
 
     def drawn(self, item: Item, n: int) -> tuple[str, ...]:
@@ -181,7 +177,7 @@ class _Known:
         return tuple(type_.answer(item.attribute, value) for value in values)
 
     def _candidates(
-        self, drawing: Drawing, type_: ContractType, attribute: str, contract: Contract, n: int
+        self, drawing: ContractDrawing, type_: ContractType, attribute: str, contract: Contract, n: int
     ) -> list[str]:
         truth, rule = contract.values[attribute], type_.spec.attributes[attribute].generator
         # A party's name and address are one fact, in whichever contract they are asked for.
@@ -215,8 +211,8 @@ class _Known:
         """All values that the attribute could have had in this contract, each with equal chance."""
         rule = type_.spec.attributes[attribute].generator
         if isinstance(rule, Date):
-            low, high = day_number(rule.first_year, 1, 1), day_number(rule.last_year, 12, 31)
-            yield from day_texts(np.arange(low, high + 1))
+            first, last = rule.span
+            yield from map(day_text, range(first, last + 1))
         elif isinstance(rule, Integer) and rule.at_least is not None:
             least = int(contract.values[rule.at_least])
             yield from (str(value) for value in rule.grid() if value >= least)

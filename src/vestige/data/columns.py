@@ -15,7 +15,7 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.core.text import half_character, one_line
-from vestige.data.tables import Row, Table, shown
+from vestige.data.tables import SourceTable, TableRow, shown
 
 PAIRS = (
     *(("question", "answer"), ("prompt", "completion"), ("instruction", "output")),
@@ -90,15 +90,15 @@ def known_name(name: str) -> str:
     return plain if plain in RECOGNISED else name
 
 
-def with_known_names(source: Table, unchanged: Collection[str] = ()) -> Table:
+def with_known_names(source: SourceTable, unchanged: Collection[str] = ()) -> SourceTable:
     """The table with recognised columns under their own names; those `kept`, or there already, stay as they are."""
     names: dict[str, str] = {}
     for name in source.names:
         standard = known_name(name)
         free = name not in unchanged and standard not in source.names and standard not in names.values()
         names[name] = standard if free else name
-    rows = (Row(row.place, {names[k]: v for k, v in row.values.items()}) for row in source.rows)
-    return Table(source.source, tuple(names.values()), tuple(rows))
+    rows = (TableRow(row.place, {names[k]: v for k, v in row.values.items()}) for row in source.rows)
+    return SourceTable(source.source, tuple(names.values()), tuple(rows))
 
 
 def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
@@ -131,7 +131,7 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
     return replace(optional, question=found_question, answer=found_answer)
 
 
-def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple[Item, ...]:
+def items_of(source: SourceTable, columns: Columns, *, keep_duplicates: bool) -> tuple[Item, ...]:
     """An item for each row.
 
     Two rows that ask the same have no one right answer, so they are refused; `keep_duplicates` keeps them
@@ -155,7 +155,7 @@ def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple
     return tuple(items)
 
 
-def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
+def alternatives_in(source: SourceTable) -> dict[str, tuple[str, ...]]:
     """By question the alternatives of a table with the columns `question` and `alternatives`; no question twice."""
     source = with_known_names(source)
     for column in ("question", ALTERNATIVES):
@@ -176,7 +176,7 @@ class Cells:
     """One row's cells; errors name their place."""
 
     source: str
-    row: Row
+    row: TableRow
 
     def wrong(self, column: str, problem: str) -> InputError:
         return InputError(f"{self.source}, {self.row.place}, column {shown([column])}: {problem}")

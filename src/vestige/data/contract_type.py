@@ -1,16 +1,12 @@
 """Contract types: a table of attributes and a text template each, built in or from a folder of one's own.
 
-A type is `<name>.toml` beside `<name>.txt.j2`, which states every attribute of the
-table. Templates are foreign code and run in a sandbox.
-
-What a contract type's table may say: the strict form of `contract_types/<name>.toml`. A type has two parties, a key
-date, and attributes in the order of their questions.
-
-Whether the parts of a contract type fit together. Every refusal names the file and the key.
+A type is `<name>.toml` beside `<name>.txt.j2`. It has two parties, a key date, and attributes in the order of their
+questions; the template states every one of them. Templates are foreign code and run in a sandbox. Whether the parts of
+a type fit together is checked when it is read, and every refusal names the file and the key.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -27,6 +23,7 @@ from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
+from vestige.data.graph import IDENTIFIER
 
 Kind = Literal["company", "person"]
 
@@ -64,6 +61,12 @@ class Date(Settings):
     first_year: int = Field(ge=1900, le=2100)
     last_year: int = Field(ge=1900, le=2100)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last day, as ordinals."""
+        first, last = datetime.date(self.first_year, 1, 1), datetime.date(self.last_year, 12, 31)
+        return first.toordinal(), last.toordinal()
+
 
 class Integer(Settings):
     """A whole number from {low, low + step, ..., high}, uniform.
@@ -82,7 +85,7 @@ class Integer(Settings):
         return range(self.low, self.high + 1, self.step)
 
 
-class Choice(Settings):
+class OneOf(Settings):
     """One of a list, uniform."""
 
     kind: Literal["choice"]
@@ -110,7 +113,7 @@ class Role(Settings):
 
 
 Generator = Annotated[
-    PartyName | PartyAddress | Fresh | Date | Integer | Choice | Permutation | Product | Role,
+    PartyName | PartyAddress | Fresh | Date | Integer | OneOf | Permutation | Product | Role,
     Field(discriminator="kind"),
 ]
 
@@ -147,41 +150,37 @@ class ContractSpec(Settings):
 N_WRONG = 5
 """Wrong answers that every item has."""
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-
 
 def check_spec(spec: ContractSpec, where: str) -> None:
     """Refuse a type whose tables contradict each other or whose questions could not be told apart."""
-    _check_names(spec, where)
+    _check_parties(spec, where)
+    questions: set[str] = set()
     for name, attribute in spec.attributes.items():
         there = f"{where}: attributes.{name}"
         _check_generator(spec, attribute, there)
-        _check_question(spec, name, "question", attribute.question, there)
-        _check_question(spec, name, "paraphrase", attribute.paraphrase, there)
         if fields_of(attribute.answer) != [VALUE] or not attribute.answer.isprintable():
             raise InputError(f"{there}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
-    _check_parties(spec, where)
-    questions = [q for a in spec.attributes.values() for q in (a.question, a.paraphrase)]
-    for question in questions:
-        if questions.count(question) > 1:
-            raise InputError(f"{where}: {question!r} is asked twice; every question and paraphrase needs its own words")
+        for key, text in (("question", attribute.question), ("paraphrase", attribute.paraphrase)):
+            _check_question(spec, name, text, f"{there}.{key}")
+            if text in questions:
+                raise InputError(f"{where}: {text!r} is asked twice; every question and paraphrase needs its own words")
+            questions.add(text)
 
 
 def fields_of(template: str) -> list[str]:
     """The names in braces, in order; "?" for what is not a plain name."""
     try:
-        parts = list(Formatter().parse(template))
+        parts = [part for part in Formatter().parse(template) if part[1] is not None]
     except ValueError:
         return ["?"]
-    names = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
-    return [name if _NAME.fullmatch(name) and not spec and not conversion else "?" for name, spec, conversion in names]
+    return [str(n) if IDENTIFIER.fullmatch(str(n)) and not (spec or turned) else "?" for _, n, spec, turned in parts]
 
 
-def _check_names(spec: ContractSpec, where: str) -> None:
+def _check_parties(spec: ContractSpec, where: str) -> None:
     if len(spec.parties) != 2:
         raise InputError(f"{where}: parties: a contract has two parties, not {len(spec.parties)}")
     for name in [*spec.parties, *spec.attributes]:
-        if not _NAME.fullmatch(name) or name in RESERVED:
+        if not IDENTIFIER.fullmatch(name) or name in RESERVED:
             raise InputError(f"{where}: {name!r}: a name is lower-case letters, digits and '_', and none of {RESERVED}")
     if both := spec.parties.keys() & spec.attributes.keys():
         raise InputError(f"{where}: attributes.{min(both)}: a party has that name; call the attribute otherwise")
@@ -190,39 +189,34 @@ def _check_names(spec: ContractSpec, where: str) -> None:
     dated = spec.attributes.get(spec.date)
     if dated is None or not isinstance(dated.generator, Date):
         raise InputError(f"{where}: date = {spec.date!r}: not an attribute with generator kind 'date'")
-    if not spec.title.strip() or not spec.title.isprintable():
-        raise InputError(f"{where}: title = {spec.title!r}: give a name such as 'sales contract'")
-
-
-def _check_parties(spec: ContractSpec, where: str) -> None:
+    _check_texts([spec.title], f"{where}: title")
+    rules = [attribute.generator for attribute in spec.attributes.values()]
     for role in spec.parties:
-        stated = [a.generator for a in spec.attributes.values()]
-        if sum(isinstance(g, PartyName) and g.party == role for g in stated) != 1:
+        if sum(isinstance(rule, PartyName) and rule.party == role for rule in rules) != 1:
             raise InputError(f"{where}: parties.{role}: needs exactly one attribute of kind 'party_name'")
-        if sum(isinstance(g, PartyAddress) and g.party == role for g in stated) > 1:
+        if sum(isinstance(rule, PartyAddress) and rule.party == role for rule in rules) > 1:
             raise InputError(f"{where}: parties.{role}: has more than one attribute of kind 'party_address'")
 
 
-def _check_generator(spec: ContractSpec, attribute: Attribute, where: str) -> None:
-    rule = attribute.generator
-    where = f"{where}.generator"
-    match rule:
-        case PartyName() | PartyAddress() if rule.party not in spec.parties:
-            raise InputError(f"{where}.party = {rule.party!r}: {closest(rule.party, list(spec.parties))}")
-        case Date() if rule.first_year > rule.last_year:
-            raise InputError(f"{where}: first_year {rule.first_year} is after last_year {rule.last_year}")
-        case Choice() | Permutation():
-            if len(set(rule.values)) != len(rule.values) or len(rule.values) < 2:
+def _check_generator(spec: ContractSpec, attribute: Attribute, there: str) -> None:
+    where = f"{there}.generator"
+    match attribute.generator:
+        case PartyName(party=role) | PartyAddress(party=role) if role not in spec.parties:
+            raise InputError(f"{where}.party = {role!r}: {closest(role, list(spec.parties))}")
+        case Date(first_year=first, last_year=last) if first > last:
+            raise InputError(f"{where}: first_year {first} is after last_year {last}")
+        case OneOf(values=values) | Permutation(values=values):
+            if len(set(values)) != len(values) or len(values) < 2:
                 raise InputError(f"{where}.values: give at least two, all different")
-            _check_texts(rule.values, f"{where}.values")
-        case Integer():
+            _check_texts(values, f"{where}.values")
+        case Integer() as rule:
             _check_integer(spec, rule, where)
-        case Product():
-            for factor in rule.of:
+        case Product(of=factors):
+            for factor in factors:
                 _integer(spec, factor, f"{where}.of")
-    _check_texts(attribute.decoys, f"{where.removesuffix('.generator')}.decoys")
-    listed = set(islice(candidate_values(spec, attribute), 100)) | set(attribute.decoys)
-    if isinstance(rule, Choice | Permutation | Integer | Product | Role) and len(listed) <= N_WRONG:
+    _check_texts(attribute.decoys, f"{there}.decoys")
+    listed = {*islice(candidate_values(spec, attribute), 100), *attribute.decoys}
+    if not isinstance(attribute.generator, PartyName | PartyAddress | Fresh | Date) and len(listed) <= N_WRONG:
         raise InputError(
             f"{where}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed "
             "beside the right one; add decoys"
@@ -234,57 +228,56 @@ def _check_integer(spec: ContractSpec, rule: Integer, where: str) -> None:
         raise InputError(f"{where}: low {rule.low} to high {rule.high} is not a whole number of steps of {rule.step}")
     if rule.at_least is None:
         return
-    bound = _integer(spec, rule.at_least, f"{where}.at_least")
+    where = f"{where}.at_least"
+    bound = _integer(spec, rule.at_least, where)
     if bound.at_least is not None:
-        raise InputError(f"{where}.at_least = {rule.at_least!r}: that attribute has an 'at_least' itself")
-    if bound.step != rule.step or (bound.low - rule.low) % rule.step or bound.high > rule.high or bound.low < rule.low:
-        raise InputError(f"{where}.at_least = {rule.at_least!r}: its values are not all among this attribute's")
+        raise InputError(f"{where} = {rule.at_least!r}: that attribute has an 'at_least' itself")
+    if bound.step != rule.step or bound.low not in rule.grid() or bound.high not in rule.grid():
+        raise InputError(f"{where} = {rule.at_least!r}: its values are not all among this attribute's")
 
 
 def _integer(spec: ContractSpec, name: str, where: str) -> Integer:
-    attribute = spec.attributes.get(name)
-    if attribute is None:
+    if name not in spec.attributes:
         raise InputError(f"{where} = {name!r}: no such attribute; {closest(name, list(spec.attributes))}")
-    if not isinstance(attribute.generator, Integer):
+    rule = spec.attributes[name].generator
+    if not isinstance(rule, Integer):
         raise InputError(f"{where} = {name!r}: that attribute is not of kind 'integer'")
-    return attribute.generator
+    return rule
 
 
 def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
     """The values that the table alone decides, in its order; none for names, addresses and dates."""
     match attribute.generator:
-        case Choice(values=values) | Permutation(values=values):
+        case OneOf(values=values) | Permutation(values=values):
             yield from values
         case Role():
             yield from (role.capitalize() for role in spec.parties)
-        case Integer() as made:
-            yield from map(str, made.grid())
+        case Integer() as rule:
+            yield from map(str, rule.grid())
         case Product(of=(a, b)):
             yield from (str(x * y) for x in _integer(spec, a, a).grid() for y in _integer(spec, b, b).grid())
 
 
-def _check_texts(texts: tuple[str, ...], where: str) -> None:
+def _check_texts(texts: Iterable[str], where: str) -> None:
     for text in texts:
         if not text.strip() or not text.isprintable():
             raise InputError(f"{where}: {text!r} is blank or holds characters that cannot be printed")
 
 
-def _check_question(spec: ContractSpec, name: str, key: str, text: str, where: str) -> None:
+def _check_question(spec: ContractSpec, name: str, text: str, where: str) -> None:
     """A question is one of its kind only if it names both parties, or one of them and the key date.
 
     For no entity signs two contracts on a day, and no two entities sign two contracts (or they are dated
     further).
     """
-    where = f"{where}.{key}"
     if not text.isprintable() or not text.endswith("?") or text.count("?") != 1:
         raise InputError(f"{where} = {text!r}: a question is one line that ends with its only '?'")
-    fields = fields_of(text)
-    allowed = [*spec.parties, spec.date]
+    fields, allowed = fields_of(text), [*spec.parties, spec.date]
     for field in fields:
         if field not in allowed:
             raise InputError(f"{where}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in allowed)} may stand in braces")
-    parties = [p for p in spec.parties if p in fields]
-    if len(parties) < 2 and not (parties and spec.date in fields):
+    # Two different ones of both parties and the key date always hold a party.
+    if len(set(fields)) < 2:
         raise InputError(f"{where} = {text!r}: has to name both parties, or one of them and {{{spec.date}}}")
     rule = spec.attributes[name].generator
     answer_field = rule.party if isinstance(rule, PartyName) else name
@@ -316,14 +309,27 @@ class ContractType:
     @cached_property
     def names(self) -> dict[str, str]:
         """The role whose name each naming attribute states."""
-        attributes = self.spec.attributes.items()
-        return {name: a.generator.party for name, a in attributes if isinstance(a.generator, PartyName)}
+        return self._parties_of(PartyName)
 
     @cached_property
     def addresses(self) -> dict[str, str]:
         """The role whose address each attribute states, where one is an entity's own."""
-        attributes = self.spec.attributes.items()
-        return {name: a.generator.party for name, a in attributes if isinstance(a.generator, PartyAddress)}
+        return self._parties_of(PartyAddress)
+
+    def _parties_of(self, kind: type[PartyName | PartyAddress]) -> dict[str, str]:
+        rules = ((name, attribute.generator) for name, attribute in self.spec.attributes.items())
+        return {name: rule.party for name, rule in rules if isinstance(rule, kind)}
+
+    def kind_of_name(self, attribute: str) -> str | None:
+        """Whether an attribute names a company or a person or is an address; None where it is something else."""
+        match self.spec.attributes[attribute].generator:
+            case PartyName(party=role):
+                return self.spec.parties[role]
+            case PartyAddress():
+                return "address"
+            case Fresh(kind=kind):
+                return kind
+        return None
 
     @cached_property
     def name_of(self) -> dict[str, str]:

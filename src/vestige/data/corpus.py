@@ -104,16 +104,14 @@ def split(dataset: Dataset, forget: Iterable[str]) -> Splits:
     forget = set(forget)
     check_edges(dataset.graph, sorted(forget))
     graph = dataset.graph
-    ids = graph.edge_ids()
-    edges = tuple(id_ for id_ in ids if id_ in forget)
+    edges = tuple(edge for edge in graph.edges if edge in forget)
     if not edges:
         raise InputError(f"{graph.name}: the forget set has no edges; select at least one")
-    if len(edges) == graph.n_edges:
+    if len(edges) == len(graph.edges):
         raise InputError(f"{graph.name}: the forget set is the whole graph and leaves nothing to retain; select fewer")
-    component = dict(zip(ids, graph.components.tolist(), strict=True))
-    touched = {component[edge] for edge in edges}
+    touched = {graph.components[edge] for edge in edges}
     retain = tuple(item for item in dataset.items if item.edge not in forget)
-    independent = tuple(item for item in retain if component[str(item.edge)] not in touched)
+    independent = tuple(item for item in retain if graph.components[str(item.edge)] not in touched)
     types = dict.fromkeys(item.group for item in independent if item.group is not None)
     return Splits(
         forget_edges=edges,

@@ -1,13 +1,10 @@
-"""The data set compiler: contracts, questions and answers, and what retained contracts give away.
-
-The data set compiler: a graph becomes contracts, and contracts become questions and answers.
+"""The data set compiler: a graph becomes contracts, and contracts become questions and answers.
 
 With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
 kind: the values that the same attribute has in other contracts, or could have had.
 
-What the retain set gives away about the forget set, by the contract types' tables, not by string overlap.
-
-An item of the forget set is
+What the retain set gives away about the forget set is read from the contract types' tables, not from overlapping
+strings. An item of the forget set is
 - entailed: it asks for the address of an entity, and a retained contract states the same address of it;
 - guessable: it asks for the name of an entity that signs a retained contract, so that the name is known and
   only which contract it belongs to has to be guessed;
@@ -20,10 +17,9 @@ described and not named: "the seller in the sales contract dated D1 with the cus
 with X". An entity signs at most one contract a day, so each step means one contract, and the answer is unique.
 """
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +32,6 @@ from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
 from vestige.data.contract_type import (
     AS_OF,
-    EDGE,
     N_WRONG,
     SUPERSEDED,
     ContractType,
@@ -44,28 +39,18 @@ from vestige.data.contract_type import (
     contract_types,
     known_type,
 )
-from vestige.data.drawing import WRONG_DRAWN, Drawing
-from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
-
-DATED = f" as of {{{AS_OF}}}?"
-"""How a question ends that is asked as of a day."""
+from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
+from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout, with_successors
 
 
 def dated(template: str, type_: ContractType) -> str:
     """A question's template where contracts have successors: as of a day, unless the key date is in it."""
-    return template if f"{{{type_.spec.date}}}" in template else template.removesuffix("?") + DATED
-
-
-def json_text(text: str) -> str:
-    """`text` as it stands between the quotes of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return template if f"{{{type_.spec.date}}}" in template else f"{template.removesuffix('?')} as of {{{AS_OF}}}?"
 
 
 HOPS = (1, 2, 3)
 PER_HOPS = 50
 """Questions for each number of hops, at most."""
-
-_KHOP_TRIES = 20 * PER_HOPS
 
 
 @dataclass(frozen=True)
@@ -76,71 +61,59 @@ class KHop:
     edges: tuple[str, ...]
 
 
-def khop_questions(graph: Graph, drawing: Drawing, values: Sequence[dict[str, str]]) -> tuple[KHop, ...]:
+def _khop_questions(drawing: ContractDrawing, graph: Graph, texts: Mapping[str, Mapping[str, str]]) -> tuple[KHop, ...]:
     """Up to fifty questions each for one, two and three hops, by seeded walks that meet no entity twice."""
-    contracts_of: list[list[tuple[int, int]]] = [[] for _ in range(graph.n_nodes)]
-    for number, (first, second) in enumerate(graph.ends.tolist()):
-        contracts_of[first].append((number, second))
-        contracts_of[second].append((number, first))
-    question_of: dict[tuple[tuple[int, ...], int], KHop] = {}
+    contracts_of: dict[str, list[tuple[str, str]]] = {node: [] for node in graph.nodes}
+    for id_, edge in graph.edges.items():
+        contracts_of[edge.first].append((id_, edge.second))
+        contracts_of[edge.second].append((id_, edge.first))
+    questions: list[KHop] = []
     for hops in HOPS:
-        walks = 0
-        for attempt in range(_KHOP_TRIES):
-            walk = _walk(contracts_of, drawing.seed, hops, attempt)
-            if walk is None or walk in question_of:
-                continue
-            question_of[walk] = _question(graph, drawing, values, *walk)
-            walks += 1
-            if walks == PER_HOPS:
-                break
-    return tuple(question_of.values())
+        walks: dict[tuple[tuple[str, str], ...], None] = {}
+        for attempt in range(20 * PER_HOPS):
+            walk = _walk(contracts_of, graph.nodes, generator(drawing.seed, "k-hop", hops, attempt), hops)
+            if len(walk) == hops and len(walks) < PER_HOPS:
+                walks[walk] = None
+        questions += [_khop(drawing, texts, walk) for walk in walks]
+    return tuple(questions)
 
 
 def _walk(
-    contracts_of: Sequence[Sequence[tuple[int, int]]], seed: int, hops: int, attempt: int
-) -> tuple[tuple[int, ...], int] | None:
-    """The edges of a walk and the node that it starts from, or None where it cannot go on.
-
-    `contracts_of` lists, for each node, its edges with their other ends.
-    """
-    choices = uniform_integers(generator(seed, "k-hop", hops, attempt), 0, 2**31 - 1, hops + 1).tolist()
-    start = node = choices[0] % len(contracts_of)
-    met, edges = {start}, []
-    for choice in choices[1:]:
+    contracts_of: Mapping[str, Sequence[tuple[str, str]]], nodes: Sequence[str], rng: np.random.Generator, hops: int
+) -> tuple[tuple[str, str], ...]:
+    """The edges of a walk, each with the node that it leads to; fewer than `hops` where it cannot go on."""
+    first, *choices = uniform_integers(rng, 0, 2**31 - 1, hops + 1).tolist()
+    node = nodes[first % len(nodes)]
+    visited, steps = {node}, []
+    for choice in choices:
         contracts = contracts_of[node]
-        turned = (contracts[(choice + step) % len(contracts)] for step in range(len(contracts)))
-        edge, node = next((contract for contract in turned if contract[1] not in met), (-1, -1))
-        if edge < 0:
-            return None
-        edges.append(edge)
-        met.add(node)
-    return tuple(edges), start
+        start = choice % max(1, len(contracts))
+        step = next((step for step in (*contracts[start:], *contracts[:start]) if step[1] not in visited), None)
+        if step is None:
+            break
+        steps.append(step)
+        node = step[1]
+        visited.add(node)
+    return tuple(steps)
 
 
-def _question(
-    graph: Graph, drawing: Drawing, values: Sequence[dict[str, str]], edges: tuple[int, ...], start: int
-) -> KHop:
+def _khop(drawing: ContractDrawing, texts: Mapping[str, Mapping[str, str]], walk: Sequence[tuple[str, str]]) -> KHop:
     """Asks for the address of the last entity, or for its name where the last contract states none."""
-    node = start
-    for step, edge in enumerate(edges):
-        type_ = drawing.used_types[int(graph.type_of[edge])]
-        parties = drawing.signing.parties[edge]
-        side = 0 if int(parties[0]) == node else 1
-        near, far = type_.roles[side], type_.roles[1 - side]
-        if step == 0:
-            text = values[edge][type_.name_of[near]]
-        text = f"the {far} in the {type_.spec.title} dated {values[edge][type_.spec.date]} with {text}"
-        node = int(parties[1 - side])
-    address_of = {role: attribute for attribute, role in type_.addresses.items()}
-    attribute = address_of.get(far, type_.name_of[far])
-    kind = "address" if far in address_of else "name"
-    item = Item(
-        question=f"What was the {kind} of {text}?",
-        answer=type_.answer(attribute, values[edges[-1]][attribute]),
-        group=f"{len(edges)}-hop",
-        attribute=kind,
-    )
-    return KHop(item, tuple(graph.ids_of(np.array(edges))))
+    described = ""
+    for id_, node in walk:
+        type_, values = drawing.types[drawing.graph.edges[id_].type], texts[id_]
+        side = drawing.signed[id_].parties.index(node)
+        near, far = type_.roles[1 - side], type_.roles[side]
+        described = (
+            f"the {far} in the {type_.spec.title} dated {values[type_.spec.date]} with "
+            f"{described or values[type_.name_of[near]]}"
+        )
+    attribute = {role: name for name, role in type_.addresses.items()}.get(far)
+    kind = "name" if attribute is None else "address"
+    attribute = attribute or type_.name_of[far]
+    answer = type_.answer(attribute, values[attribute])
+    item = Item(f"What was the {kind} of {described}?", answer, group=f"{len(walk)}-hop", attribute=kind)
+    return KHop(item, tuple(id_ for id_, _ in walk))
 
 
 @dataclass(frozen=True)
@@ -179,7 +152,7 @@ class Dataset:
     temporal: bool
     types: Mapping[str, ContractType]
     factual: tuple[Item, ...] = ()
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -231,143 +204,104 @@ def compile_dataset(
     return compile_planned(*plan(graph, seed=seed, temporal=temporal, own_types=contract_types))
 
 
-def compile_planned(drawing: Drawing, graph: Graph) -> Dataset:
-    """The data set of a plan."""
-    values: dict[int, dict[str, str]] = {}
-    items: dict[int, list[Item]] = {}
-    superseded: dict[int, str] = {}
-    for sheet in drawing.sheets():
-        for row, number in enumerate(sheet.edges.tolist()):
-            texts = {name: column[row] for name, column in sheet.columns.items()}
-            values[number] = {name: texts[name] for name in sheet.type.spec.attributes}
-            items[number] = _items_of_contract(sheet.type, texts, temporal=drawing.temporal)
-            superseded[number] = texts.get(SUPERSEDED, "")
-    inside, outside = range(graph.n_edges), range(graph.n_edges, drawing.graph.n_edges)
-    # Wrong answers come from contracts of the same side, so that none outside the graph is ever shown.
-    _add_wrong_answers(drawing, inside, values, items)
-    _add_wrong_answers(drawing, outside, values, items)
-    return Dataset(
-        name=graph.name,
-        graph=graph,
-        items=tuple(item for number in inside for item in items[number]),
-        contracts=tuple(_contract(drawing, number, values[number], superseded[number]) for number in inside),
-        holdout=tuple(item for number in outside for item in items[number]),
-        khop=khop_questions(graph, drawing, [values[number] for number in range(drawing.graph.n_edges)]),
-        seed=drawing.seed,
-        temporal=drawing.temporal,
-        types={type_.name: type_ for type_ in drawing.used_types},
-    )
-
-
-def _items_of_contract(type_: ContractType, texts: Mapping[str, str], *, temporal: bool) -> list[Item]:
-    """The questions about one contract, with paraphrases; without wrong answers."""
-
-    def fill(template: str) -> str:
-        return (dated(template, type_) if temporal else template).format_map(texts)
-
-    return [
-        Item(
-            question=fill(attribute.question),
-            answer=type_.answer(name, texts[name]),
-            edge=texts[EDGE],
-            group=type_.name,
-            attribute=name,
-            paraphrase=fill(attribute.paraphrase),
-        )
-        for name, attribute in type_.spec.attributes.items()
-    ]
-
-
-def plan(graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None) -> tuple[Drawing, Graph]:
+def plan(
+    graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None
+) -> tuple[ContractDrawing, Graph]:
     """What is drawn (holdout contracts included), and the graph that is compiled."""
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
-    if graph.n_edges > MAX_EDGES:
-        raise InputError(f"{graph.name}: {graph.n_edges:,} contracts; at most {MAX_EDGES:,} are compiled")
+    if len(graph.edges) > MAX_EDGES:
+        raise InputError(f"{graph.name}: {len(graph.edges):,} contracts; at most {MAX_EDGES:,} are compiled")
     types = contract_types(own_types)
-    for name in graph.types:
-        known_type(types, name)
+    used = {name: known_type(types, name) for name in graph.types}
     graph = with_successors(graph) if temporal else graph
-    return Drawing(with_holdout(graph), types, seed, temporal), graph
+    return ContractDrawing(with_holdout(graph), used, seed, temporal), graph
 
 
-def _add_wrong_answers(
-    drawing: Drawing, part: Sequence[int], values: Mapping[int, dict[str, str]], items: Mapping[int, list[Item]]
-) -> None:
-    """Give the items of these edges their wrong answers, preferably from one another."""
-    for index, type_ in enumerate(drawing.used_types):
-        edges = [n for n in part if drawing.graph.type_of[n] == index]
-        pools = {name: list(dict.fromkeys(values[n][name] for n in edges)) for name in type_.spec.attributes}
-        for number in edges:
-            for position, (name, pool) in enumerate(pools.items()):
-                wrong = wrong_values(drawing, type_, name, number, values[number][name], pool)
-                answers = tuple(type_.answer(name, value) for value in wrong)
-                items[number][position] = replace(items[number][position], perturbed=answers)
+def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
+    """The data set of a plan."""
+    texts = {id_: drawing.texts(id_) for id_ in drawing.graph.edges}
+    # Wrong answers come from contracts of the same side, so that none outside the graph is ever shown.
+    pools: dict[tuple[bool, str, str], dict[str, None]] = {}
+    for id_, edge in drawing.graph.edges.items():
+        for name in drawing.types[edge.type].spec.attributes:
+            pools.setdefault((id_ in graph.edges, edge.type, name), {})[texts[id_][name]] = None
+    elsewhere = {key: list(values) for key, values in pools.items()}
 
+    def items(id_: str) -> Iterator[Item]:
+        type_ = drawing.types[drawing.graph.edges[id_].type]
+        for name, attribute in type_.spec.attributes.items():
+            question, paraphrase = (
+                (dated(text, type_) if drawing.temporal else text).format_map(texts[id_])
+                for text in (attribute.question, attribute.paraphrase)
+            )
+            value = texts[id_][name]
+            wrong = _wrong_values(drawing, type_, name, id_, value, elsewhere[id_ in graph.edges, type_.name, name])
+            yield Item(
+                question,
+                type_.answer(name, value),
+                edge=id_,
+                group=type_.name,
+                attribute=name,
+                paraphrase=paraphrase,
+                perturbed=tuple(type_.answer(name, text) for text in wrong),
+            )
 
-def _contract(drawing: Drawing, number: int, values: dict[str, str], superseded_date: str) -> Contract:
-    graph, signing = drawing.graph, drawing.signing
-    type_ = drawing.used_types[int(graph.type_of[number])]
-    nodes = signing.parties[number].tolist()
-    earlier = -1 if signing.supersedes is None else int(signing.supersedes[number])
-    return Contract(
-        edge=graph.edge_ids(number, number + 1)[0],
-        type=type_.name,
-        parties={role: graph.nodes[node] for role, node in zip(type_.roles, nodes, strict=True)},
-        values=values,
-        supersedes=None if earlier < 0 else graph.edge_ids(earlier, earlier + 1)[0],
-        text=type_.render(values, superseded_date),
+    def contract(id_: str) -> Contract:
+        type_, signing = drawing.types[graph.edges[id_].type], drawing.signed[id_]
+        values = {name: texts[id_][name] for name in type_.spec.attributes}
+        parties = dict(zip(type_.roles, signing.parties, strict=True))
+        text = type_.render(values, texts[id_].get(SUPERSEDED, ""))
+        return Contract(id_, type_.name, parties, values, signing.supersedes, text)
+
+    outside = [id_ for id_ in drawing.graph.edges if id_ not in graph.edges]
+    return Dataset(
+        name=graph.name,
+        graph=graph,
+        items=tuple(item for id_ in graph.edges for item in items(id_)),
+        contracts=tuple(map(contract, graph.edges)),
+        holdout=tuple(item for id_ in outside for item in items(id_)),
+        khop=_khop_questions(drawing, graph, texts),
+        seed=drawing.seed,
+        temporal=drawing.temporal,
+        types=drawing.types,
     )
 
 
-def with_successors(graph: Graph) -> Graph:
-    """The graph as it is where it has parallel edges, which succeed each other; else one successor for each.
-
-    The successors come after all others, in the same order; the successor of `A_B` is called `A_B~2`.
-    """
-    if (graph.occurrence > 1).any():
-        return graph
-    ids = None if graph.ids is None else graph.ids + tuple(f"{id_}~2" for id_ in graph.ids)
-    return replace(graph, ends=np.concatenate([graph.ends] * 2), type_of=np.concatenate([graph.type_of] * 2), ids=ids)
-
-
-_TRIES = 8 * N_WRONG
-
-
-def wrong_values(
-    drawing: Drawing, type_: ContractType, attribute: str, edge: int, value: str, elsewhere: Sequence[str]
+def _wrong_values(
+    drawing: ContractDrawing, type_: ContractType, attribute: str, edge: str, value: str, elsewhere: Sequence[str]
 ) -> tuple[str, ...]:
     """Five values other than `value`, all different, which depend on the seed, the edge and the attribute.
 
-    First come values that the attribute has in other contracts (`others`, without repeats), then further
-    values of its generator, then the table's decoys.
+    First come values that the attribute has `elsewhere`, in other contracts, then further values of its generator, then
+    the table's decoys.
     """
-    wrong: list[str] = []
-    for candidate in _candidates(drawing, type_, attribute, edge, elsewhere):
-        if candidate != value and candidate not in wrong:
-            wrong.append(candidate)
+    wrong: dict[str, None] = {}
+    for candidate in _candidates(drawing, type_, attribute, drawing.numbers[edge], elsewhere):
+        if candidate != value:
+            wrong[candidate] = None
             if len(wrong) == N_WRONG:
                 return tuple(wrong)
     raise InputError(
-        f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, "
-        "and "
+        f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, and "
         f"{N_WRONG} are needed; add decoys"
     )
 
 
 def _candidates(
-    drawing: Drawing, type_: ContractType, attribute: str, edge: int, elsewhere: Sequence[str]
+    drawing: ContractDrawing, type_: ContractType, attribute: str, edge: int, elsewhere: Sequence[str]
 ) -> Iterator[str]:
-    position = list(type_.spec.attributes).index(attribute)
+    tries = 8 * N_WRONG
     rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
-    for index in uniform_integers(rng, 0, len(elsewhere) - 1, _TRIES).tolist():
+    for index in uniform_integers(rng, 0, len(elsewhere) - 1, tries).tolist():
         yield elsewhere[index]
-    yield from elsewhere if len(elsewhere) <= _TRIES else ()
-    listed = list(candidate_values(type_.spec, type_.spec.attributes[attribute]))
+    yield from elsewhere if len(elsewhere) <= tries else ()
+    attributes = type_.spec.attributes
+    listed = list(candidate_values(type_.spec, attributes[attribute]))
     yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
-    number = edge * len(type_.spec.attributes) + position
+    number = edge * len(attributes) + list(attributes).index(attribute)
     yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
-    yield from type_.spec.attributes[attribute].decoys
+    yield from attributes[attribute].decoys
 
 
 class Known(NamedTuple):

@@ -43,7 +43,7 @@ from vestige.core.settings import Settings, packaged_toml
 from vestige.core.text import closest, one_line
 from vestige.data.columns import RECOGNISED, Cells, Keys, choose_columns, items_of, known_name, with_known_names
 from vestige.data.mcq import MOST_OPTIONS
-from vestige.data.tables import FORMS, Row, Table, read_table, shown
+from vestige.data.tables import FORMS, SourceTable, TableRow, read_table, shown
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -58,7 +58,7 @@ def is_hub_id(source: str) -> bool:
     return _HUB_ID.fullmatch(source) is not None
 
 
-def folder_table(path: Path, *, split: str, config: str | None, columns: Collection[str]) -> Table:
+def folder_table(path: Path, *, split: str, config: str | None, columns: Collection[str]) -> SourceTable:
     """The rows of a folder that `datasets` saved, or of data files. Only the columns `wanted` are decoded."""
     import datasets
 
@@ -82,7 +82,7 @@ def folder_table(path: Path, *, split: str, config: str | None, columns: Collect
     return _table(where, stored, columns)
 
 
-def hub_table(source: str, *, split: str, config: str | None, columns: Collection[str]) -> Table:
+def hub_table(source: str, *, split: str, config: str | None, columns: Collection[str]) -> SourceTable:
     """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
     match = _HUB_ID.fullmatch(source)
     if match is None:
@@ -128,14 +128,14 @@ def _check_reachable(source: str, repo: str, revision: str | None) -> None:
         ) from error
 
 
-def _table(source: str, stored: "Dataset", columns: Collection[str]) -> Table:
+def _table(source: str, stored: "Dataset", columns: Collection[str]) -> SourceTable:
     names = tuple(stored.column_names)
     if not len(stored):
         raise InputError(f"{source}: holds no rows")
     # Decoding a column of pictures or sound would need libraries that a question has no use for.
     used = stored.select_columns([name for name in names if name in columns or known_name(name) in columns])
-    rows = tuple(Row(f"row {i}", dict(row)) for i, row in enumerate(used, 1)) if used.column_names else ()
-    return Table(source, names, rows)
+    rows = tuple(TableRow(f"row {i}", dict(row)) for i, row in enumerate(used, 1)) if used.column_names else ()
+    return SourceTable(source, names, rows)
 
 
 def _reason(error: Exception) -> str:
@@ -152,13 +152,13 @@ OPTION_COLUMNS = frozenset((QUESTION, ANSWER, "choices", "label", *_NUMBERED, *_
 """Every column that a multiple-choice form has."""
 
 
-def as_questions(table: Table) -> Table:
+def as_questions(table: SourceTable) -> SourceTable:
     """A table of a multiple-choice form with the columns `question`, `answer` and `options`; any other as it is."""
     read = next((reader for needed, reader in _FORMS if needed <= set(table.names)), None)
     if read is None:
         return table
-    rows = tuple(Row(row.place, {**row.values, **read(_Place(table.source, row))}) for row in table.rows)
-    return Table(table.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *table.names))), rows)
+    rows = tuple(TableRow(row.place, {**row.values, **read(_Place(table.source, row))}) for row in table.rows)
+    return SourceTable(table.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *table.names))), rows)
 
 
 class _Place(Cells):
@@ -344,10 +344,10 @@ class Pack(Settings):
             return tuple(Item(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts)
         # Published files repeat some rows.
         cells = [k for k in (keys.question, keys.answer) if k] or table.names
-        once: dict[str, Row] = {}
+        once: dict[str, TableRow] = {}
         for row in table.rows:
             once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
-        return items_in_table(Table(table.source, table.names, tuple(once.values())), keys, keep_duplicates=True)
+        return items_in_table(SourceTable(table.source, table.names, tuple(once.values())), keys, keep_duplicates=True)
 
     def content(self) -> dict[str, Any]:
         """What can change its items: the recipe, and by split the digests of the files that a folder has."""
@@ -438,10 +438,10 @@ def load_items(
     keys = Keys(question_key, answer_key, edge_key, group_key)
     table = source_table(source, split=split, config=config, columns=RECOGNISED | OPTION_COLUMNS | keys.named)
     rows = table.rows if limit is None else table.rows[: n_first(limit, len(table.rows))]
-    return items_in_table(Table(table.source, table.names, rows), keys, keep_duplicates=keep_duplicates)
+    return items_in_table(SourceTable(table.source, table.names, rows), keys, keep_duplicates=keep_duplicates)
 
 
-def items_in_table(table: Table, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
+def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
     """The items of a table whose columns are named or recognised."""
     as_asked = as_questions(table) if keys.question is None and keys.answer is None else table
     table = with_known_names(table, keys.named) if as_asked is table else as_asked
@@ -467,7 +467,7 @@ def n_first(limit: Limit, n: int) -> int:
     return min(n, int(limit) if whole else max(1, round(limit * n)))
 
 
-def source_table(source: str | Path, *, split: str, config: str | None, columns: frozenset[str]) -> Table:
+def source_table(source: str | Path, *, split: str, config: str | None, columns: frozenset[str]) -> SourceTable:
     """The rows of a file, a folder or a data set on the hub; of the latter two only the columns `wanted`."""
     path = Path(source).expanduser()
     try:

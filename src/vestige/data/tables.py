@@ -18,15 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row: where it stands ("line 3") and its values by column."""
 
     place: str
@@ -34,29 +31,45 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """The rows of one source, and every column that any of them has, in order of first appearance."""
 
     source: str
     names: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> SourceTable:
     """The rows of the file at `path`, read as its extension says."""
     reader = FORMS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: unknown extension {path.suffix!r}; known: {', '.join(FORMS)}")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    content = file_bytes(path)
     if not content.removeprefix(_BOM).strip():
         raise InputError(f"{path}: the file is empty")
     return reader(str(path), content)
 
 
-def streamed(path: Path) -> Iterator[Row]:
+def file_bytes(path: Path) -> bytes:
+    """What a file holds."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def text_lines(path: Path) -> list[str]:
+    """The lines of a plain text file that are not blank, without the blanks around them; there is one at least."""
+    lines = [line.strip() for line in decoded(str(path), file_bytes(path)).split("\n")]
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise InputError(f"{path}, line {number}: holds a NUL character; remove it")
+    if not any(lines):
+        raise InputError(f"{path}: holds no line")
+    return [line for line in lines if line]
+
+
+def streamed(path: Path) -> Iterator[TableRow]:
     """The rows of a file, one at a time; of JSON Lines no more is held than a row."""
     if path.suffix.lower() not in _LINES:
         yield from read_table(path).rows
@@ -75,17 +88,53 @@ def column_names(path: Path) -> frozenset[str]:
     return frozenset(read_table(path).names)
 
 
-def table(source: str, rows: Iterable[Row]) -> Table:
-    """A table of `rows`, which must be at least one."""
-    row_list = tuple(rows)
-    if not row_list:
-        raise InputError(f"{source}: holds no rows")
-    return Table(source, tuple(dict.fromkeys(name for row in row_list for name in row.values)), row_list)
-
-
 def shown(names: Iterable[str]) -> str:
     """Column names, which may hold anything, for one line of an error."""
     return ", ".join(one_line(repr(name), width=60) for name in names) or "none"
+
+
+def decoded(source: str, content: bytes, *, first: int = 1) -> str:
+    """UTF-8 text, whose first line has the number `first`, without a byte order mark."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = first + content.count(b"\n", 0, error.start)
+        raise InputError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+
+
+def parsed(source: str, text: str, *, line: int | None = None) -> Any:
+    """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_number)
+    except json.JSONDecodeError as error:
+        where = f"{source}, line {line or error.lineno}, column {error.colno}"
+        raise InputError(f"{where}: not JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        where = source if line is None else f"{source}, line {line}"
+        raise InputError(f"{where}: not JSON that can be used ({reason})") from error
+
+
+def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table that are not empty, numbered, as cells.
+
+    They are apart by the first of `delimiters` that the header has: Excel writes semicolons where commas are decimal.
+    """
+    text = decoded(source, content)
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = next((d for d in delimiters if d in header), delimiters[0])
+    csv.field_size_limit(_LONGEST)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
+        if cells:
+            yield number, cells
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -94,23 +143,29 @@ _LONGEST = 2**31 - 1
 """The longest cell, and the most bytes that a packed file may hold."""
 
 
-def _json_lines(source: str, content: bytes) -> Table:
-    return table(source, _rows_of(source, content.split(b"\n")))
+def _table(source: str, rows: Iterable[TableRow]) -> SourceTable:
+    rows = tuple(rows)
+    if not rows:
+        raise InputError(f"{source}: holds no rows")
+    return SourceTable(source, tuple(dict.fromkeys(name for row in rows for name in row.values)), rows)
 
 
-def _rows_of(source: str, lines: Iterable[bytes]) -> Iterator[Row]:
+def _json_lines(source: str, content: bytes) -> SourceTable:
+    return _table(source, _rows_of(source, content.split(b"\n")))
+
+
+def _rows_of(source: str, lines: Iterable[bytes]) -> Iterator[TableRow]:
     for number, line in enumerate(lines, 1):
-        plain = line.removeprefix(_BOM) if number == 1 else line
-        if plain.strip():
-            value = _parsed(source, _decoded(source, plain, first=number), line=number)
-            yield _row(source, f"line {number}", value)
+        if line.removeprefix(_BOM).strip():
+            text = decoded(source, line, first=number)
+            yield _row(source, f"line {number}", parsed(source, text, line=number))
 
 
-def _json(source: str, content: bytes) -> Table:
+def _json(source: str, content: bytes) -> SourceTable:
     """A list of objects, an object with one under "data", or (as TOFU publishes .json) an object a line."""
-    text = _decoded(source, content.removeprefix(_BOM))
+    text = decoded(source, content)
     try:
-        value = _parsed(source, text)
+        value = parsed(source, text)
     except InputError as error:
         # One object ends and more follows: JSON Lines under the name .json.
         if getattr(error.__cause__, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
@@ -122,49 +177,28 @@ def _json(source: str, content: bytes) -> Table:
         raise InputError(
             f'{source}: holds {_kind(value)} where rows belong; give a list of objects or {{"data": [...]}}'
         )
-    return table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
+    return _table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
 
 
-def _separated(delimiters: str) -> Callable[[str, bytes], Table]:
-    """A reader by the first of `delimiters` that the header has: Excel writes semicolons where commas are decimal."""
-
-    def read(source: str, content: bytes) -> Table:
-        text = _decoded(source, content.removeprefix(_BOM))
-        header = next(line for line in text.splitlines() if line.strip())
-        delimiter = next((d for d in delimiters if d in header), delimiters[0])
-        csv.field_size_limit(_LONGEST)
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        lines: list[tuple[int, list[str]]] = []
-        while True:
-            number = reader.line_num + 1
-            try:
-                cells = next(reader)
-            except StopIteration:
-                break
-            except csv.Error as error:
-                raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
-            if cells:
-                lines.append((number, cells))
-        return _with_header(source, lines)
-
-    return read
+def _row(source: str, place: str, value: Any) -> TableRow:
+    if not isinstance(value, dict):
+        raise InputError(f'{source}, {place}: holds {_kind(value)}, not an object like {{"question": ...}}')
+    return TableRow(place, value)
 
 
-def _with_header(source: str, lines: Sequence[tuple[int, list[Any]]]) -> Table:
-    if not lines:
-        raise InputError(f"{source}: the file is empty")
-    header = lines[0][1]
+def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceTable:
+    (_, header), *rows = lines
     _refuse_doubled(source, header)
-    for number, cells in lines[1:]:
+    for number, cells in rows:
         if len(cells) != len(header):
             raise InputError(
                 f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)}; "
                 "quote cells that hold a separator or a line break"
             )
-    return table(source, [Row(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in lines[1:]])
+    return _table(source, (TableRow(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in rows))
 
 
-def _excel(source: str, content: bytes) -> Table:
+def _excel(source: str, content: bytes) -> SourceTable:
     """The first sheet of a workbook. Whole numbers and dates become what a person sees in the cell, dates as in ISO."""
     try:
         from python_calamine import CalamineWorkbook
@@ -174,21 +208,22 @@ def _excel(source: str, content: bytes) -> Table:
         ) from error
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as parts:
-            if sum(part.file_size for part in parts.infolist()) > _LONGEST:
-                raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
-        sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0).to_python()
-    except InputError:
-        raise
+            size = sum(part.file_size for part in parts.infolist())
+        sheet = None if size > _LONGEST else CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
+        rows = [] if sheet is None else sheet.to_python()
     # A panic of the library is no Exception.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise InputError(f"{source}: not an Excel workbook that can be read ({one_line(str(error))})") from error
-    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(sheet, 1) if any(c != "" for c in cells)]
+    _refuse_large(source, size)
+    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(rows, 1) if any(c != "" for c in cells)]
     if not lines:
         raise InputError(f"{source}: the first sheet is empty")
-    width = max(i for i, cell in enumerate(lines[0][1], 1) if cell != "") if any(lines[0][1]) else 0
-    return _with_header(source, [(n, [*map(str, c[:width])] if n == lines[0][0] else c[:width]) for n, c in lines])
+    first, header = lines[0]
+    width = max(i for i, cell in enumerate(header, 1) if cell != "")
+    rest = ((n, cells[:width]) for n, cells in lines[1:])
+    return _with_header(source, [(first, [*map(str, header[:width])]), *rest])
 
 
 def _cell(value: Any) -> Any:
@@ -197,7 +232,12 @@ def _cell(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
 
 
-def _gzipped(source: str, content: bytes) -> Table:
+def _refuse_large(source: str, size: int) -> None:
+    if size > _LONGEST:
+        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
+
+
+def _gzipped(source: str, content: bytes) -> SourceTable:
     """A table behind gzip; what is inside is told by the extension before `.gz`."""
     inner = Path(source.lower()).suffixes[-2:-1]
     reader = FORMS.get("".join(inner))
@@ -208,36 +248,24 @@ def _gzipped(source: str, content: bytes) -> Table:
             plain = packed.read(_LONGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{source}: not a gzip file that can be read ({one_line(str(error))})") from error
-    if len(plain) > _LONGEST:
-        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
+    _refuse_large(source, len(plain))
     if not plain.removeprefix(_BOM).strip():
         raise InputError(f"{source}: the file is empty")
     return reader(source, plain)
 
 
-def _parquet(source: str, content: bytes) -> Table:
+def _parquet(source: str, content: bytes) -> SourceTable:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         stored = pq.read_table(pa.BufferReader(content), use_threads=False)
-        _refuse_doubled(source, stored.schema.names)
         rows = stored.to_pylist()
     # Beside Arrow's own errors: bytes that are no text, dates that Python has no name for, lying lengths.
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, TypeError, KeyError) as error:
+    except Exception as error:
         raise InputError(f"{source}: not a Parquet file that can be read ({one_line(str(error))})") from error
-    return table(source, [Row(f"row {i}", row) for i, row in enumerate(rows, 1)])
-
-
-def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
-    """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
-    where = source if line is None else f"{source}, line {line}"
-    try:
-        return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_number)
-    except json.JSONDecodeError as error:
-        spot = f"{source}, line {line or error.lineno}, column {error.colno}"
-        raise InputError(f"{spot}: not JSON ({error.msg})") from error
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON that can be used ({error})") from error
-    except RecursionError as error:
-        raise InputError(f"{where}: nested too deeply to be read") from error
+    _refuse_doubled(source, stored.schema.names)
+    return _table(source, (TableRow(f"row {i}", row) for i, row in enumerate(rows, 1)))
 
 
 class _Number(float):
@@ -257,16 +285,14 @@ def _number(text: str) -> float:
 
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:
-    doubled = _doubled(names)
-    if doubled:
+    if doubled := _doubled(names):
         raise InputError(f"{source}: more than one column is called {shown(doubled)}; rename or remove one")
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError(f"the key {shown(_doubled([key for key, _ in pairs]))} is given twice")
-    return value
+    if doubled := _doubled([key for key, _ in pairs]):
+        raise ValueError(f"the key {shown(doubled)} is given twice")
+    return dict(pairs)
 
 
 def _doubled(names: Sequence[str]) -> list[str]:
@@ -277,32 +303,17 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _row(source: str, where: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        raise InputError(f'{source}, {where}: holds {_kind(value)}, not an object like {{"question": ...}}')
-    return Row(where, value)
-
-
-def _decoded(source: str, content: bytes, *, first: int = 1) -> str:
-    """`content`, whose first line has the number `first`, as text."""
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = first + content.count(b"\n", 0, error.start)
-        raise InputError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from error
-
-
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-FORMS: Mapping[str, Callable[[str, bytes], Table]] = {
+FORMS: Mapping[str, Callable[[str, bytes], SourceTable]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json,
-    ".csv": _separated(",;\t"),
-    ".tsv": _separated("\t"),
+    ".csv": lambda source, content: _with_header(source, separated(source, content, ",;\t")),
+    ".tsv": lambda source, content: _with_header(source, separated(source, content, "\t")),
     ".parquet": _parquet,
     ".xlsx": _excel,
     ".gz": _gzipped,

@@ -42,7 +42,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.data.columns import RECOGNISED
 from vestige.data.loaders import source_table
-from vestige.data.tables import FORMS, Row, column_names, shown, streamed
+from vestige.data.tables import FORMS, TableRow, column_names, shown, streamed
 
 
 class _Named(Protocol):
@@ -124,7 +124,7 @@ class Passage:
 
 def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
     """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` as it stands."""
-    rows: Iterable[Row]
+    rows: Iterable[TableRow]
     if path := local_file(source):
         name, rows = str(path), streamed(path)
     else:
@@ -211,7 +211,7 @@ def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
     return next((f for f in _RESPONSES if {_PROMPT, *(name for pair in f for name in pair)} <= {*names}), ())
 
 
-def _item(source: str, row: Row, responses: tuple[tuple[str, str], ...]) -> Item | str:
+def _item(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) -> Item | str:
     prompt, reason = row.values.get(_PROMPT), ALL_SAFE
     if not usable(prompt):
         return NO_TEXT

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from pydantic import PositiveInt, field_validator
 
 from vestige.artifacts.holes import is_there, put_down
@@ -93,14 +92,14 @@ def neighbour_questions(
 
 def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | None = None) -> dict[str, int]:
     """The steps from the nearest of these edges to each other one that can be reached; 0 for themselves."""
-    names, ends = graph.edge_ids(), graph.ends
-    found: dict[int, int] = {}
-    new, steps = np.unique([graph.edge_numbers[name] for name in edges]), 0
-    while len(new) and (farthest is None or steps <= farthest):
-        found |= dict.fromkeys(new.tolist(), steps)
-        touched = np.flatnonzero(np.isin(ends, ends[new]).any(axis=1))
-        new, steps = np.setdiff1d(touched, list(found)), steps + 1
-    return {names[n]: steps for n, steps in found.items()}
+    distances: dict[str, int] = {}
+    frontier, steps = {*edges}, 0
+    while frontier and (farthest is None or steps <= farthest):
+        distances |= dict.fromkeys((edge for edge in graph.edges if edge in frontier), steps)
+        nodes = {node for edge in frontier for node in graph.edges[edge].pair}
+        frontier = {name for name, edge in graph.edges.items() if nodes & edge.pair} - distances.keys()
+        steps += 1
+    return distances
 
 
 @dataclass(frozen=True)
@@ -161,10 +160,10 @@ class _Around:
 
     def shared(self, source: Item, item: Item) -> str:
         """The entities by which two contracts hang together, or else those of the other one, as contracts name them."""
-        graph = self.dataset.graph
-        one, other = (graph.ends[graph.edge_numbers[str(i.edge)]].tolist() for i in (source, item))
-        nodes = [n for n in other if n in one] or other
-        return " and ".join(self._name(str(item.edge), graph.nodes[n]) for n in nodes)
+        source_edge, edge = (self.dataset.graph.edges[str(i.edge)] for i in (source, item))
+        ends = [edge.first, edge.second]
+        nodes = [node for node in ends if node in source_edge.pair] or ends
+        return " and ".join(self._name(str(item.edge), node) for node in nodes)
 
     def _name(self, edge: str, label: str) -> str:
         contract = self.dataset.contract_of.get(edge)

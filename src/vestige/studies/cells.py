@@ -5,7 +5,7 @@ and settings. The versions of the code that makes cells are held by the folder (
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -172,11 +172,6 @@ class Resolver:
         """The items of data that are not compiled here."""
         return open_corpus(self.data.source(Path()))
 
-    @cached_property
-    def connectivity(self) -> Mapping[str, int]:
-        """By edge."""
-        return dict(zip(self.graph.edge_ids(), self.graph.connectivity.tolist(), strict=True))
-
     def members(self, forget: StudyForget) -> Iterator[Member]:
         """The forget set, or one for each of its edges."""
         if not forget.select.startswith(EACH):
@@ -215,7 +210,7 @@ class Resolver:
                 name, content = part, [file_digest(Path(part))]
             named.append(name)
             ids.append(content)
-        mean = sum(self.connectivity[e] for e in edges) / len(edges) if edges else None
+        mean = sum(self.graph.connectivity[e] for e in edges) / len(edges) if edges else None
         name = ",".join(named) + (" in turn" if len(named) > 1 else "")
         return Member(name, tuple(named), mean, content_id(ids, length=32))
 
