@@ -116,7 +116,7 @@ def test_compiled_folders(compiled, tmp_path):
     def used(folder: Path) -> None:
         corpus = open_corpus(SourceSettings(data=str(folder)))
         data = corpus.dataset
-        for selector in (f"edge:{data.graph.edge_ids()[0]}", "random:1", f"type:{data.graph.types[0]}"):
+        for selector in (f"edge:{next(iter(data.graph.edges))}", "random:1", f"type:{data.graph.types[0]}"):
             with contextlib.suppress(InputError):
                 splits = with_alternatives(corpus, named_splits(corpus, selector), n=3)
                 forget = list(dict.fromkeys(i.edge for i in splits.splits["forget"]))
@@ -140,7 +140,7 @@ def test_graph_files(tmp_path):
 
     def used(folder: Path) -> None:
         graph = named(only(folder), read_graph)
-        assert graph.n_edges >= 1
-        assert len(graph.edge_ids()) == graph.n_edges
+        assert len(graph.edges) >= 1
+        assert len(list(graph.edges)) == len(graph.edges)
 
     survive("graph files", whole, tmp_path, used)

@@ -26,7 +26,7 @@ def test_counts_are_pistols(sample1, sample2):
 
 
 def test_items_come_by_edge_and_then_in_the_papers_order(sample1):
-    assert [i.edge for i in sample1.items] == [e for e in sample1.graph.edge_ids() for _ in range(20)]
+    assert [i.edge for i in sample1.items] == [e for e in list(sample1.graph.edges) for _ in range(20)]
     for number, contract in enumerate(sample1.contracts):
         asked = [i.attribute for i in sample1.items[20 * number : 20 * number + 20]]
         assert asked == list(sample1.types[contract.type].spec.attributes)
@@ -212,7 +212,7 @@ def temporal():
 
 
 def test_with_temporal_every_contract_of_a_simple_graph_is_superseded_once(temporal):
-    assert temporal.graph.n_edges == 40
+    assert len(temporal.graph.edges) == 40
     assert len(temporal.items) == 800
     for first, second in zip(temporal.contracts[:20], temporal.contracts[20:], strict=True):
         assert (first.supersedes, second.supersedes) == (None, first.edge)

@@ -114,7 +114,7 @@ def test_ids_of_a_persons_own_come_back(tmp_path):
     dataset = compile_dataset(build_graph("g", [Edge("A", "B", id="deal"), Edge("A", "C")]), seed=0)
     write_dataset(dataset, tmp_path / "d")
     again = read_dataset(tmp_path / "d")
-    assert again.graph.edge_ids() == ["deal", "A_C"]
+    assert list(again.graph.edges) == ["deal", "A_C"]
     assert again.digest == dataset.digest
 
 

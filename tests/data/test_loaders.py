@@ -279,7 +279,7 @@ def test_text_is_taken_as_it_stands(tmp_path):
             "x.jsonl, line 1: not JSON that can be used (the key 'a' is given twice",
         ),
         ("x.jsonl", '{"a": ' + "9" * 5000 + "}", "x.jsonl, line 1: not JSON that can be used"),
-        ("x.json", "[" * 100_000, "x.json: nested too deeply"),
+        ("x.json", "[" * 100_000, "x.json: not JSON that can be used (nested too deeply)"),
         ("x.jsonl", b'{"question": "q", "answer": "a"}\n"\xff"', "x.jsonl, line 2: not UTF-8 text"),
         ("x.csv", b"question,answer\nq,\xe9\n", "x.csv, line 2: not UTF-8 text"),
         ("x.csv", "question,answer,answer\nq,a,b\n", "x.csv: more than one column is called 'answer'"),

@@ -12,7 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.dataset import compile_dataset
 from vestige.data.loaders import load_items
-from vestige.data.mcq import Choice, Drawing, Unasked, choices_of, reversed_choices
+from vestige.data.mcq import Choice, OptionDrawing, Unasked, choices_of, reversed_choices
 from vestige.metrics.answers import normalised
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -24,7 +24,7 @@ ITEMS = tuple(
 
 
 def made(items, **drawing) -> list[Choice]:
-    return [c for c in choices_of(items, Drawing(**drawing)).values() if isinstance(c, Choice)]
+    return [c for c in choices_of(items, OptionDrawing(**drawing)).values() if isinstance(c, Choice)]
 
 
 def test_wrong_options_are_what_the_attribute_is_elsewhere():
@@ -33,7 +33,7 @@ def test_wrong_options_are_what_the_attribute_is_elsewhere():
         Item("Where does one work?", "Madrid.", edge="e9", group="employment", attribute="place"),
         Item("Where else?", "Prague."),
     )
-    drawn = choices_of((*ITEMS, *strangers), Drawing(too_few="leave_out"))
+    drawn = choices_of((*ITEMS, *strangers), OptionDrawing(too_few="leave_out"))
     for item in ITEMS:
         choice = drawn[item.id]
         assert choice.options[choice.answer] == item.answer
@@ -50,7 +50,7 @@ def test_without_attributes_wrong_options_are_answers_to_questions_of_the_same_f
     items = [Item(f"In which year did the mayor of {p} resign?", f"{1990 + n}") for n, p in enumerate(places)]
     items += [Item("Who is Ann?", "A poet."), Item("Who is Bob?", "A baker.")]  # Too few words to say what is asked.
     items += [Item("why do rivers meander so much there", "Sand."), Item("WHO?", "Me.")]
-    made = choices_of(items, Drawing(too_few="leave_out"))
+    made = choices_of(items, OptionDrawing(too_few="leave_out"))
     asked = [made[i.id] for i in items]
     assert [type(c) for c in asked] == [Choice] * 4 + [Unasked] * 4
     assert {c.source for c in asked[:4]} == {"form"}
@@ -61,7 +61,7 @@ def test_an_option_of_the_same_form_is_about_the_questions_own_names():
     people = {"Ann Lee": "Bern", "Bo": "Oslo", "Cy Oz": "Rome", "Di Ann": "Bonn"}
     items = [Item(f"Says Ann in which town {n} was born?", f"{n} was born in {t}.") for n, t in people.items()]
     for item, name in zip(items, people, strict=True):
-        (options,) = (c.options for key, c in choices_of(items, Drawing()).items() if key == item.id)
+        (options,) = (c.options for key, c in choices_of(items, OptionDrawing()).items() if key == item.id)
         assert sorted(options) == [f"{name} was born in {t}." for t in sorted(people.values())]
 
 
@@ -87,7 +87,7 @@ def test_wrong_answers_in_the_words_of_a_paraphrase_stand_beside_the_paraphrase(
 )
 def test_no_option_is_another_one_after_normalisation(wrong):
     item = Item("Where?", "Berlin.", perturbed=tuple(wrong))
-    drawn = choices_of([item], Drawing(n=3, source="perturbed", too_few="leave_out"))[item.id]
+    drawn = choices_of([item], OptionDrawing(n=3, source="perturbed", too_few="leave_out"))[item.id]
     plain = {normalised(w) for w in wrong} - {"berlin", ""}
     if isinstance(drawn, Unasked):
         assert len(plain) < 2
@@ -99,11 +99,11 @@ def test_no_option_is_another_one_after_normalisation(wrong):
 def test_too_few_wrong_options_are_refused_or_fewer_as_asked():
     item = Item("Where?", "Berlin.", perturbed=("Rome.", "rome"))
     with pytest.raises(InputError, match=r"'Where\?' has 1 wrong options .* where 3 are needed; .*fewer or leave_out"):
-        choices_of([item], Drawing())
+        choices_of([item], OptionDrawing())
     (choice,) = made([item], too_few="fewer")
     assert {*choice.options} == {"Berlin.", "Rome."}
     with pytest.raises(InputError, match="has 0 wrong options"):
-        choices_of([Item("Where?", "Berlin.")], Drawing(too_few="fewer"))
+        choices_of([Item("Where?", "Berlin.")], OptionDrawing(too_few="fewer"))
 
 
 def test_what_is_drawn_depends_on_the_seed_and_the_item_and_not_on_order():
@@ -140,7 +140,7 @@ def test_given_options_are_all_shown_and_keep_their_order_if_asked():
 
 def test_an_option_of_nothing_is_refused():
     with pytest.raises(InputError, match="an option of nothing but full stops"):
-        choices_of([Item("Which?", "a", options=Options(("a", " . "), 0))], Drawing())
+        choices_of([Item("Which?", "a", options=Options(("a", " . "), 0))], OptionDrawing())
 
 
 def test_the_id_is_the_question_with_its_options_in_their_order():
@@ -153,7 +153,7 @@ def test_the_id_is_the_question_with_its_options_in_their_order():
 
 def test_reversed_the_options_are_questions_that_have_other_answers():
     answers = {i.question: i.answer for i in ITEMS}
-    for item, choice in zip(ITEMS, reversed_choices(ITEMS, Drawing()).values(), strict=True):
+    for item, choice in zip(ITEMS, reversed_choices(ITEMS, OptionDrawing()).values(), strict=True):
         assert choice.question == f'Which of these questions has the answer "{item.answer}"?'
         assert choice.options[choice.answer] == item.question
         assert [answers[q] for q in choice.options].count(item.answer) == 1
@@ -165,7 +165,7 @@ def test_pistols_sample_is_a_set_of_four_options_each():
     assert {len(c.options) for c in made(items)} == {4}
     assert len(made(items)) == 400
     # Ten sales contracts name two shippers and two payers, ten employments three pay cycles: too few for three wrong.
-    drawn = choices_of(items, Drawing(source="attribute", too_few="leave_out"))
+    drawn = choices_of(items, OptionDrawing(source="attribute", too_few="leave_out"))
     missing = Counter(i.attribute for i in items if isinstance(drawn[i.id], Unasked))
     assert missing == {"shipping_decider": 10, "shipping_payer": 10, "pay_frequency": 10}
 
@@ -184,4 +184,4 @@ def test_tofu_gives_a_question_for_every_row_that_has_wrong_answers(name, n):
 @pytest.mark.parametrize("n", [1, 27])
 def test_a_number_of_options_without_letters_is_refused(n):
     with pytest.raises(InputError, match=f"options = {n}: choose a number from 2 to 26"):
-        Drawing(n)
+        OptionDrawing(n)

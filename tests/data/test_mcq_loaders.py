@@ -90,7 +90,7 @@ def test_truthfulqas_hub_form_reads_as_its_csv(tmp_path):
         ({**CHOICES, "choices": ["a"] * 27, "answer": 0}, "gives 27 options"),
         ({**CHOICES, "choices": ["blue", "red", "blue"], "answer": 0}, "right option 'blue' among the wrong ones"),
         ({**CHOICES, "choices": ["blue", 3], "answer": 0}, "column 'choices': is no list of texts"),
-        ({**CHOICES, "choices": "[broken", "answer": 0}, "is no list in JSON"),
+        ({**CHOICES, "choices": "[broken", "answer": 0}, "is no list of texts; write it as"),
     ],
 )
 def test_mistakes_are_refused_with_their_place(tmp_path, row, complaint):

@@ -1,6 +1,7 @@
 """Names by number: unique, in PISTOL's forms, spread evenly, and the same for ever."""
 
 import re
+from datetime import date
 
 import numpy as np
 import pytest
@@ -9,42 +10,43 @@ from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
-from vestige.data.drawing import STREETS, SUFFIXES, KeyedPermutation, Names, day_number, day_texts
+from vestige.data import drawing
+from vestige.data.drawing import STREETS, SUFFIXES, day_text, drawn_name
+
+FORMS = {
+    "company": rf"[A-Z][a-z]{{5}} ({'|'.join(SUFFIXES)})",
+    "person": r"[A-Z][a-z]{3} [A-Z][a-z]{3}",
+    "address": rf"\d{{3}} [A-Z][a-z]{{5}} ({'|'.join(STREETS)})",
+}
 
 
-def test_names_have_pistols_forms():
-    names = Names(0)
-    numbers = np.arange(500)
+@pytest.mark.parametrize("kind", FORMS)
+def test_names_have_pistols_forms_and_no_two_share_what_is_unique(kind):
     assert len(SUFFIXES) == len(STREETS) == 15
-    assert all(re.fullmatch(rf"[A-Z][a-z]{{5}} ({'|'.join(SUFFIXES)})", n) for n in names.companies(numbers))
-    assert all(re.fullmatch(r"[A-Z][a-z]{3} [A-Z][a-z]{3}", n) for n in names.persons(numbers))
-    assert all(re.fullmatch(rf"\d{{3}} [A-Z][a-z]{{5}} ({'|'.join(STREETS)})", a) for a in names.addresses(numbers))
+    names = [drawn_name(3, kind, number) for number in range(20_000)]
+    assert all(re.fullmatch(FORMS[kind], name) for name in names)
+    unique = {"company": lambda n: n.split()[0], "person": str, "address": lambda n: n.split()[1]}[kind]
+    assert len({unique(name) for name in names}) == 20_000
+    assert drawn_name(4, kind, 7) != names[7]
 
 
-def test_a_permutation_of_a_whole_small_space_misses_nothing():
-    left, right = KeyedPermutation.keyed(0, "test", 31).halves(np.arange(31 * 31))
-    assert sorted((left * 31 + right).tolist()) == list(range(961))
+def test_a_permutation_of_a_whole_small_space_misses_nothing(monkeypatch):
+    monkeypatch.setitem(drawing._ROOTS, "small", 31)
+    letters = {drawn_name(0, "small", number)[4:10] for number in range(31 * 31)}
+    assert len(letters) == 961
+    with pytest.raises(InputError, match="more than 961 names"):
+        drawn_name(0, "small", 961)
 
 
-def test_no_two_companies_share_their_letters_and_no_two_addresses_their_street():
-    names = Names(3)
-    numbers = np.arange(200_000)
-    assert len({n.split()[0] for n in names.companies(numbers)}) == 200_000
-    assert len(set(names.persons(numbers))) == 200_000
-    assert len({a.split()[1] for a in names.addresses(numbers)}) == 200_000
-
-
-def test_names_depend_on_the_seed_and_the_number_alone():
-    assert Names(1).companies(np.array([7])) == [Names(1).companies(np.arange(10))[7]]
-    assert Names(1).companies(np.arange(10)) != Names(2).companies(np.arange(10))
+def test_names_are_those_that_were_written_down_once():
+    assert [drawn_name(0, kind, 5) for kind in FORMS] == ["Jjvfio BVBA", "Zqss Xmxc", "083 Tutkeq Way"]
 
 
 def test_letters_suffixes_and_house_numbers_are_spread_evenly():
-    names = Names(0)
-    companies = names.companies(np.arange(26_000))
+    companies = [drawn_name(0, "company", n) for n in range(26_000)]
     first = np.bincount([ord(n[0]) - ord("A") for n in companies], minlength=26)
     suffix = np.bincount([SUFFIXES.index(n.split()[1]) for n in companies], minlength=15)
-    house = np.bincount([int(a[0]) for a in names.addresses(np.arange(26_000))], minlength=10)
+    house = np.bincount([int(drawn_name(0, "address", n)[0]) for n in range(26_000)], minlength=10)
     for counts in (first, suffix, house):
         expected = 26_000 / len(counts)
         # chi-squared with k - 1 degrees of freedom: the 99.9 % point is below k + 5 sqrt(2k) for these k
@@ -52,15 +54,9 @@ def test_letters_suffixes_and_house_numbers_are_spread_evenly():
         assert chi_squared < len(counts) + 5 * np.sqrt(2 * len(counts))
 
 
-def test_numbers_beyond_the_space_are_refused():
-    with pytest.raises(InputError, match="308,915,776 names"):
-        Names(0).companies(np.array([26**6]))
-
-
 def test_days_by_hand():
-    assert day_texts(np.array([0, 59, 789, -1])) == ["01-01-1970", "01-03-1970", "29-02-1972", "31-12-1969"]
-    assert day_number(2019, 12, 31) - day_number(1980, 1, 1) + 1 == 14_610
-    assert day_texts(np.zeros(0, np.int64)) == []
+    days = [date(1970, 1, 1), date(1972, 2, 29), date(1969, 12, 31)]
+    assert [day_text(day.toordinal()) for day in days] == ["01-01-1970", "29-02-1972", "31-12-1969"]
 
 
 def test_uniform_integers_by_hand():

@@ -86,7 +86,7 @@ def test_on_the_hub_the_revision_and_the_configuration_are_those_of_the_recipe(m
 
     def table(source, *, split, config, columns):
         asked.append((source, config, split))
-        return loaders.Table(source, ("text",), (loaders.Row("row 1", {"text": f"{config} {split}"}),))
+        return loaders.SourceTable(source, ("text",), (loaders.TableRow("row 1", {"text": f"{config} {split}"}),))
 
     monkeypatch.setattr(loaders, "hub_table", table)
     found = open_corpus(SourceSettings(data="pack:muse"))

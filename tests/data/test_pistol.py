@@ -29,15 +29,15 @@ def test_what_is_written_comes_back_with_types_parties_and_scopes(tmp_path, name
     write_pistol(path, dataset.items)
     again = read_pistol(path)
     assert again.unknown == ()
-    assert again.graph.edge_ids() == dataset.graph.edge_ids()
-    assert again.graph.connectivity.tolist() == dataset.graph.connectivity.tolist()
-    assert again.graph.components.tolist() == dataset.graph.components.tolist()
+    assert list(again.graph.edges) == list(dataset.graph.edges)
+    assert again.graph.connectivity == dataset.graph.connectivity
+    assert again.graph.components == dataset.graph.components
     plain = [Item(i.question, i.answer, i.edge, i.group, i.attribute) for i in dataset.items]
     assert list(again.items) == plain
     for one, two in zip(again.contracts, dataset.contracts, strict=True):
         assert (one.edge, one.type, one.values, one.parties) == (two.edge, two.type, two.values, two.parties)
     assert n_entailed_of_contracts(again) == n_entailed_of_contracts(dataset)
-    edge = dataset.graph.edge_ids()[0]
+    edge = next(iter(dataset.graph.edges))
     assert split(again, [edge]).scope_of == split(dataset, [edge]).scope_of
     write_pistol(tmp_path / "again.json", again.items)
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
@@ -64,7 +64,7 @@ def test_rows_without_an_edge_are_factual_and_belong_to_no_split(tmp_path, rows)
     assert len(dataset.items) == 400
     assert all(len(part) <= 400 for part in split_by(dataset, "edge:A_B", seed=0).named().values())
     facts_alone = read_pistol(written(tmp_path, [fact], "factual_data.json"))
-    assert (facts_alone.graph.n_edges, len(facts_alone.factual)) == (0, 1)
+    assert (len(facts_alone.graph.edges), len(facts_alone.factual)) == (0, 1)
 
 
 def test_part_of_an_edges_questions_is_enough(tmp_path, rows):
@@ -91,8 +91,8 @@ def test_an_edge_that_asks_otherwise_is_said_to_be_unknown_and_the_rest_still_wo
     dataset = read_pistol(written(tmp_path, [*rows, *odd]))
     assert len(dataset.unknown) == 1
     assert "edge 'A_Z': its questions are not those of one known contract type" in dataset.unknown[0]
-    assert dataset.graph.edge_type(20) == UNKNOWN
-    assert int(dataset.graph.connectivity[20]) == 9  # A signs nine now, Z one
+    assert list(dataset.graph.edges.values())[20].type == UNKNOWN
+    assert list(dataset.graph.connectivity.values())[20] == 9  # A signs nine now, Z one
     splits = split(dataset, ["A_Z"])
     assert len(splits.forget) == 3
     assert splits.scope_of == {}
@@ -118,9 +118,9 @@ def test_ids_that_name_no_parties_use_their_names_as_nodes(tmp_path, rows):
     renamed = [{**r, "edge": r["edge"].replace("_", "")} for r in rows]
     dataset = read_pistol(written(tmp_path, renamed))
     whole = compile_dataset("sample1", seed=0)
-    assert dataset.graph.edge_ids() == [e.replace("_", "") for e in whole.graph.edge_ids()]
-    assert dataset.graph.connectivity.tolist() == whole.graph.connectivity.tolist()
-    assert dataset.graph.components.tolist() == whole.graph.components.tolist()
+    assert list(dataset.graph.edges) == [e.replace("_", "") for e in list(whole.graph.edges)]
+    assert list(dataset.graph.connectivity.values()) == list(whole.graph.connectivity.values())
+    assert list(dataset.graph.components.values()) == list(whole.graph.components.values())
 
 
 def test_edge_ids_that_lump_entities_together_are_noted(tmp_path, rows):
@@ -132,14 +132,12 @@ def test_edge_ids_that_lump_entities_together_are_noted(tmp_path, rows):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({}, "a list of rows"),
-        ([], "not empty"),
-        ([3], "row 1: not an object"),
-        ([{"question": "q", "edge": "A_B"}], "row 1: answer is missing"),
-        ([{"question": " ", "answer": "a"}], "row 1: question is missing or no text"),
-        ([{"question": "q", "answer": "a", "edge": 3}], "row 1: edge is missing or no text"),
-        ([{"question": "q", "answer": "a\ud800"}], "row 1: answer holds half a character"),
-        ([{"question": "q", "answer": "a"}, {"question": "q", "answer": "b"}], "rows 1 and 2 ask the same"),
+        ([], "holds no rows"),
+        ([3], "row 1: holds a number, not an object"),
+        ([{"question": "q", "edge": "A_B"}], "row 1: no column 'answer'"),
+        ([{"question": " ", "answer": "a"}], "row 1, column 'question': is empty"),
+        ([{"question": "q", "answer": "a", "edge": True}], "row 1, column 'edge': is a value of type bool"),
+        ([{"question": "q", "answer": "a"}, {"question": "q", "answer": "b"}], "row 2: an earlier row asks the same"),
         ([{"question": "q", "answer": "a", "edge": "AB"}], "not called X_Y after its parties"),
         ([{"question": "q", "answer": "a", "edge": "A_\x07"}], "printable"),
     ],
@@ -147,15 +145,3 @@ def test_edge_ids_that_lump_entities_together_are_noted(tmp_path, rows):
 def test_a_file_that_is_not_of_the_form_is_refused_with_its_row(tmp_path, value, words):
     with pytest.raises(InputError, match=words):
         read_pistol(written(tmp_path, value))
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "[" + "1" * 5000 + "]"])
-def test_json_that_python_cannot_hold_is_refused(tmp_path, text):
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(InputError, match="JSON that cannot be read"):
-        read_pistol(tmp_path / "p.json")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot read"):
-        read_pistol(tmp_path / "none.json")

@@ -10,9 +10,9 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_corpus
 from vestige.data.dataset import compile_dataset
-from vestige.data.findings import SoundnessSettings, decide, near_duplicates
+from vestige.data.findings import SoundnessSettings, decide
 from vestige.data.folder import write_dataset
-from vestige.data.soundness import material, without_model
+from vestige.data.soundness import material, near_duplicates, without_model
 
 ROOT = Path(__file__).parents[2]
 TOFU = ROOT.parent / "shared" / "data" / "tofu"
@@ -54,7 +54,7 @@ def test_the_planted_items_are_those_that_are_named():
     checks, _ = without_model(material(splits, SETTINGS, seed=0), SETTINGS, seed=0)
     copied = next(c for c in checks if c.name == "copied questions")
     assert {i.question.casefold() for i in splits.splits["forget"] if i.id in copied.leaking} == copies
-    assert copied.surplus == 10
+    assert len(copied.leaking) == 10
 
 
 def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path):
@@ -69,11 +69,11 @@ def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path)
 def test_no_question_of_a_b_counts_as_one_about_other_parties(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
     splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B").splits
-    assert near_duplicates(splits["forget"], splits["retain"], SETTINGS).leaking == {}
+    assert near_duplicates(splits["forget"], splits["retain"], SETTINGS).leaking == ()
     # The same template with its own names behind a prefix is one.
     told = Item(f"Tell me: {splits['forget'][3].question}", splits["forget"][3].answer, "elsewhere")
     found = near_duplicates(splits["forget"], (*splits["retain"], told), SETTINGS)
-    assert list(found.leaking) == [splits["forget"][3].id]
+    assert found.leaking == (splits["forget"][3].id,)
 
 
 @pytest.mark.slow

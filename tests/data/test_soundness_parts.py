@@ -23,7 +23,6 @@ from vestige.data.findings import (
     plain,
     same_names,
     subject_words,
-    undecided,
 )
 from vestige.data.mcq import Choice
 
@@ -42,7 +41,7 @@ def test_the_weighted_jaccard_index_by_hand():
     # 9 texts; a stands in 9, b in 4, c in none: weights ln(10/9.5), ln(10/4.5), ln(10/0.5).
     rare = Rarity(9, {"a": 9, "b": 4})
     a, b, c = math.log(10 / 9.5), math.log(10 / 4.5), math.log(20)
-    (row,) = Alike(["a b", "c", "a b c"], rare).rows(["b a c"])
+    row = Alike(["a b", "c", "a b c"], rare).overlap("b a c").jaccard
     np.testing.assert_allclose(row, [(a + b) / (a + b + c), c / (a + b + c), 1.0])
 
 
@@ -50,9 +49,9 @@ def test_a_text_is_held_by_another_to_the_share_of_its_weight_that_stands_there(
     # As above: of "a b" all stands in "c a b" and b of "b c"; of "z", which neither has, nothing.
     rare = Rarity(9, {"a": 9, "b": 4})
     a, b = math.log(10 / 9.5), math.log(10 / 4.5)
-    both, none = Alike(["c a b", "b c"], rare).overlaps(["a b", "z"])
-    np.testing.assert_allclose(both.held, [1.0, b / (a + b)])
-    np.testing.assert_array_equal(none.held, [0, 0])
+    both, none = map(Alike(["c a b", "b c"], rare).overlap, ("a b", "z"))
+    np.testing.assert_allclose(both.contained, [1.0, b / (a + b)])
+    np.testing.assert_array_equal(none.contained, [0, 0])
 
 
 def test_texts_that_name_different_things_are_not_about_the_same():
@@ -116,7 +115,7 @@ def test_a_check_fails_passes_or_cannot_tell():
         return by_guesser(name, name, questions, outcome)
 
     checks = [one("leaks", 60, 45), one("clean", 400, 90), one("small", 20, 5)]
-    checks += [undecided("none", "no options"), counted("copies", "said", {"i1": 1.0}, 5)]
+    checks += [Check("none", undecided="no options"), counted("copies", "said", ["i1"], 5)]
     lines = decide(checks, SETTINGS)
     assert [line.sound for line in lines] == [False, True, None, None, False]
     # Three were tested, so the least p-value counts three times: 3 x 1/2001.
@@ -124,8 +123,7 @@ def test_a_check_fails_passes_or_cannot_tell():
     assert margin_needs(checks, lines, SETTINGS) == "the margin 0.1 needs about 73 items where chance is 0.25"
     assert "items" not in lines[2].reason
     assert margin_needs(checks[:2], lines[:2], SETTINGS) == ""
-    # 45 of 60 are right where 15 are by chance: (0.75 - 0.25) x 60 / 0.75 = 40 are to go, which leaves 5 of 20.
-    assert (checks[0].surplus, len(checks[0].leaking)) == (40, 45)
+    assert checks[0].leaking == tuple(sorted(f"i{n}" for n in range(45)))
 
 
 def test_the_guesser_by_looks_learns_an_ending_and_says_nothing_without_one():

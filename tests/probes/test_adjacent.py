@@ -343,7 +343,7 @@ def test_neighbours_follow_the_seed_and_never_the_forgotten(sample1):
 
 def test_a_graph_without_neighbours_is_counted_short_and_nothing_to_forget_is_refused():
     lonely = compile_dataset("star:2", seed=0)
-    edges = lonely.graph.edge_ids()
+    edges = list(lonely.graph.edges)
     made = neighbour_questions(lonely, edges, NeighbourSettings(k=1), seed=0)
     assert (made.questions, made.dropped) == ((), {questions.SHORT: len(lonely.items)})
     with pytest.raises(InputError, match="no forgotten edge"):

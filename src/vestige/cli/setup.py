@@ -140,10 +140,10 @@ def _asked(option: str, question: str) -> str:
 def _columns(splits: "NamedSplits") -> list[str]:
     """What the columns of the forget set make possible, and what further ones would."""
     from vestige.data.corpus import everything
-    from vestige.data.mcq import Choice, Drawing, choices_of
+    from vestige.data.mcq import Choice, OptionDrawing, choices_of
 
     items = splits.splits["forget"]
-    offered = choices_of(everything([splits]), Drawing(too_few="leave_out"))
+    offered = choices_of(everything([splits]), OptionDrawing(too_few="leave_out"))
     counts = [("multiple choice", "perturbed_answer", sum(isinstance(offered[i.id], Choice) for i in items))]
     counts += [(what, column, sum(map(has, items))) for what, column, has in _FORMS]
     lines = []

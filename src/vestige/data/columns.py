@@ -8,8 +8,8 @@ it is the shortest that Python has for the number (1.1 for 1.10), in Excel witho
 import json
 import math
 import unicodedata
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vestige.core.errors import InputError
@@ -27,61 +27,25 @@ CHATS = ("messages", "conversations")
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant"}
 CONTEXT = "input"
 """Beside `instruction`: text that belongs to the question and follows it after a blank line."""
-EDGES = ("edge", "contract", "person")
-GROUPS = ("group", "type")
-PARAPHRASES = ("paraphrase", "paraphrased_question")
-PERTURBED = ("perturbed_answer", "perturbed")
-PARAPHRASED_ANSWER = "paraphrased_answer"
-FACT = "fact"
-ACCEPTED = "accepted"
-"""What gives the answer away, and other ways to say it: a text, or a list of them."""
 ALTERNATIVES = "alternatives"
 """Answers that whoever never knew the true one cannot tell from it: a list of texts."""
+OPTIONAL = {
+    "edge": ("edge", "contract", "person"),
+    "group": ("group", "type"),
+    "paraphrase": ("paraphrase", "paraphrased_question"),
+    "perturbed": ("perturbed_answer", "perturbed"),
+    "paraphrased_answer": ("paraphrased_answer",),
+    # What gives the answer away, and other ways to say it: a text, or a list of them.
+    "fact": ("fact",),
+    "accepted": ("accepted",),
+    ALTERNATIVES: (ALTERNATIVES,),
+}
+"""Further parts of an item, and the columns that they are recognised by; the first that is there is taken."""
 
-RECOGNISED = frozenset(
-    (
-        *(name for pair in PAIRS for name in pair),
-        *CHATS,
-        CONTEXT,
-        *EDGES,
-        *GROUPS,
-        *PARAPHRASES,
-        *PERTURBED,
-        PARAPHRASED_ANSWER,
-        FACT,
-        ACCEPTED,
-        ALTERNATIVES,
-    )
-)
+RECOGNISED = frozenset((*(name for names in (*PAIRS, *OPTIONAL.values()) for name in names), *CHATS, CONTEXT))
 
-
-@dataclass(frozen=True)
-class Keys:
-    """The columns that a person named; None where one is to be recognised."""
-
-    question: str | None = None
-    answer: str | None = None
-    edge: str | None = None
-    group: str | None = None
-
-    @property
-    def named(self) -> frozenset[str]:
-        """The names given."""
-        return frozenset(k for k in (self.question, self.answer, self.edge, self.group) if k is not None)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where an item's parts lie: in the chat `messages`, or where that is empty in `question` and `answer`."""
-
-    question: str = ""
-    answer: str = ""
-    messages: str = ""
-    context: str | None = None
-    edge: str | None = None
-    group: str | None = None
-    paraphrase: str | None = None
-    perturbed: str | None = None
+Keys = Mapping[str, str]
+"""The columns that a person named, by part: question, answer, edge or group."""
 
 
 def known_name(name: str) -> str:
@@ -91,7 +55,7 @@ def known_name(name: str) -> str:
 
 
 def with_known_names(source: SourceTable, unchanged: Collection[str] = ()) -> SourceTable:
-    """The table with recognised columns under their own names; those `kept`, or there already, stay as they are."""
+    """The table with recognised columns under their own names, but for those `unchanged` or there already."""
     names: dict[str, str] = {}
     for name in source.names:
         standard = known_name(name)
@@ -101,37 +65,35 @@ def with_known_names(source: SourceTable, unchanged: Collection[str] = ()) -> So
     return SourceTable(source.source, tuple(names.values()), tuple(rows))
 
 
-def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
-    """The columns to use of `names`. One that was named, or is needed, and is not there is refused."""
-    requested = (("question", keys.question), ("answer", keys.answer), ("edge", keys.edge), ("group", keys.group))
-    for option, key in requested:
-        if key is not None and key not in names:
-            raise InputError(f"{source}: no column {shown([key])}; set --{option}-key to one of {shown(names)}")
-    optional = Columns(
-        edge=keys.edge or _first(EDGES, names),
-        group=keys.group or _first(GROUPS, names),
-        paraphrase=_first(PARAPHRASES, names),
-        perturbed=_first(PERTURBED, names),
-    )
-    if keys.question is None and keys.answer is None:
+def choose_columns(source: str, names: Collection[str], keys: Keys) -> dict[str, str]:
+    """The columns to use of `names`, by part. One that was named, or is needed, and is not there is refused.
+
+    A chat is the part `messages` in place of question and answer.
+    """
+    for part, key in keys.items():
+        if key not in names:
+            raise InputError(f"{source}: no column {shown([key])}; set --{part}-key to one of {shown(names)}")
+    columns = {part: next((n for n in candidates if n in names), "") for part, candidates in OPTIONAL.items()}
+    columns = {part: column for part, column in columns.items() if column} | dict(keys)
+    if not keys.keys() & {"question", "answer"}:
         for question, answer in PAIRS:
             if question in names and answer in names:
-                context = CONTEXT if question == "instruction" and CONTEXT in names else None
-                return replace(optional, question=question, answer=answer, context=context)
-        if (chat := _first(CHATS, names)) is not None:
-            return replace(optional, messages=chat)
-    found_question = keys.question or _first([question for question, _ in PAIRS], names)
-    found_answer = keys.answer or _first([answer for _, answer in PAIRS], names)
-    if found_question is None or found_answer is None:
-        missing = [o for o, key in (("question", found_question), ("answer", found_answer)) if key is None]
+                context = {"context": CONTEXT} if question == "instruction" and CONTEXT in names else {}
+                return {**columns, "question": question, "answer": answer, **context}
+        if chat := next((name for name in CHATS if name in names), None):
+            return {**columns, "messages": chat}
+    for part, candidates in (("question", [q for q, _ in PAIRS]), ("answer", [a for _, a in PAIRS])):
+        if part not in columns and (column := next((name for name in candidates if name in names), None)):
+            columns[part] = column
+    if missing := [part for part in ("question", "answer") if part not in columns]:
         raise InputError(
             f"{source}: no column is known for the {' and the '.join(missing)}; "
-            f"set {' and '.join(f'--{option}-key' for option in missing)} to one of {shown(names)}"
+            f"set {' and '.join(f'--{part}-key' for part in missing)} to one of {shown(names)}"
         )
-    return replace(optional, question=found_question, answer=found_answer)
+    return columns
 
 
-def items_of(source: SourceTable, columns: Columns, *, keep_duplicates: bool) -> tuple[Item, ...]:
+def items_of(source: SourceTable, columns: Mapping[str, str], *, keep_duplicates: bool) -> tuple[Item, ...]:
     """An item for each row.
 
     Two rows that ask the same have no one right answer, so they are refused; `keep_duplicates` keeps them
@@ -143,12 +105,10 @@ def items_of(source: SourceTable, columns: Columns, *, keep_duplicates: bool) ->
         item = _item(Cells(source.source, row), columns)
         key = item.id if keep_duplicates else item.question
         if key in first:
-            way_out = "remove one of them"
-            if not keep_duplicates:
-                way_out += ", or set keep_duplicates where their answers differ on purpose"
+            way_out = "" if keep_duplicates else ", or set keep_duplicates where their answers differ on purpose"
             raise InputError(
                 f"{source.source}: {first[key]} and {row.place} ask the same question "
-                f"({one_line(repr(item.question), width=80)}); {way_out}"
+                f"({one_line(repr(item.question), width=80)}); remove one of them{way_out}"
             )
         first[key] = row.place
         items.append(item)
@@ -211,18 +171,11 @@ class Cells:
         value = self.value(column)
         return None if column is None or value is None else self.checked(column, value)
 
-    def label(self, column: str | None) -> str | None:
-        """An optional name: a text or a whole number."""
-        value = self.value(column)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        return self.optional_text(column)
-
-    def sought(self, column: str, text: str | None) -> str | None:
-        """A text to be found in replies, which must hold more than punctuation."""
-        if text is not None and all(unicodedata.category(c)[0] in "CPZ" for c in text):
+    def findable(self, column: str | None, texts: Sequence[str]) -> tuple[str, ...]:
+        """Texts that are looked for in replies, and so must hold more than punctuation."""
+        if column is not None and any(map(_is_punctuation, texts)):
             raise self.wrong(column, "holds a text of nothing but punctuation, which no reply could meet")
-        return text
+        return tuple(texts)
 
     def texts(self, column: str | None) -> tuple[str, ...]:
         """A list of texts; also one text alone, or a list written as JSON (CSV has no lists)."""
@@ -234,39 +187,43 @@ class Cells:
                 value = json.loads(value)
             except (ValueError, RecursionError) as error:
                 raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
-        if isinstance(value, str):
-            value = [value]
-        if not isinstance(value, list):
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list):
             raise self.wrong(column, f"is {_kind(value)} where a list of texts belongs")
-        return tuple(self.checked(column, v) for v in value)
+        return tuple(self.checked(column, v) for v in values)
 
 
-def _item(cells: Cells, columns: Columns) -> Item:
-    if columns.messages:
-        question, answer = _turns(cells, columns.messages)
+def _is_punctuation(text: str) -> bool:
+    return all(unicodedata.category(c)[0] in "CPZ" for c in text)
+
+
+def _item(cells: Cells, columns: Mapping[str, str]) -> Item:
+    column = columns.get
+    if chat := column("messages"):
+        question, answer = _turns(cells, chat)
     else:
-        question, answer = cells.text(columns.question), cells.text(columns.answer)
-        context = cells.optional_text(columns.context)
-        question = f"{question}\n\n{context}" if context else question
-    if all(unicodedata.category(c)[0] in "CPZ" for c in answer):
-        raise cells.wrong(
-            columns.messages or columns.answer, "has an answer of nothing but punctuation, which no reply could meet"
-        )
-    perturbed = cells.texts(columns.perturbed)
-    if columns.perturbed and answer in perturbed:
-        raise cells.wrong(columns.perturbed, "holds the answer among the wrong answers; remove it")
-    options = cells.row.values.get("options")
+        question, answer = cells.text(columns["question"]), cells.text(columns["answer"])
+        if context := cells.optional_text(column("context")):
+            question = f"{question}\n\n{context}"
+    if _is_punctuation(answer):
+        problem = "has an answer of nothing but punctuation, which no reply could meet"
+        raise cells.wrong(chat or columns["answer"], problem)
+    perturbed = cells.texts(column("perturbed"))
+    if answer in perturbed:
+        raise cells.wrong(columns["perturbed"], "holds the answer among the wrong answers; remove it")
+    fact, options = cells.optional_text(column("fact")), cells.row.values.get("options")
+    cells.findable(column("fact"), [fact or "x"])
     return Item(
         question=question,
         answer=answer,
-        edge=cells.label(columns.edge),
-        group=cells.label(columns.group),
-        paraphrase=cells.optional_text(columns.paraphrase),
+        edge=cells.optional_text(column("edge")),
+        group=cells.optional_text(column("group")),
+        paraphrase=cells.optional_text(column("paraphrase")),
         perturbed=perturbed,
-        paraphrased_answer=cells.optional_text(PARAPHRASED_ANSWER),
-        fact=cells.sought(FACT, cells.optional_text(FACT)),
-        accepted=tuple(str(cells.sought(ACCEPTED, text)) for text in cells.texts(ACCEPTED)),
-        alternatives=tuple(dict.fromkeys(cells.texts(ALTERNATIVES))),
+        paraphrased_answer=cells.optional_text(column("paraphrased_answer")),
+        fact=fact,
+        accepted=cells.findable(column("accepted"), cells.texts(column("accepted"))),
+        alternatives=tuple(dict.fromkeys(cells.texts(column(ALTERNATIVES)))),
         # Text of a person's own column of this name is no `Options`.
         options=options if isinstance(options, Options) else None,
     )
@@ -295,10 +252,6 @@ def _turns(cells: Cells, column: str) -> tuple[str, str]:
         spoken = zip(roles[first:], before[first:], strict=False)
         before[first:] = [f"{role.capitalize()}: {text}" for role, text in spoken]
     return "\n\n".join(before), answer
-
-
-def _first(candidates: Iterable[str], names: Collection[str]) -> str | None:
-    return next((name for name in candidates if name in names), None)
 
 
 def _kind(value: Any) -> str:

@@ -153,7 +153,7 @@ N_WRONG = 5
 
 def check_spec(spec: ContractSpec, where: str) -> None:
     """Refuse a type whose tables contradict each other or whose questions could not be told apart."""
-    _check_parties(spec, where)
+    _check_names(spec, where)
     questions: set[str] = set()
     for name, attribute in spec.attributes.items():
         there = f"{where}: attributes.{name}"
@@ -165,6 +165,12 @@ def check_spec(spec: ContractSpec, where: str) -> None:
             if text in questions:
                 raise InputError(f"{where}: {text!r} is asked twice; every question and paraphrase needs its own words")
             questions.add(text)
+    rules = [attribute.generator for attribute in spec.attributes.values()]
+    for role in spec.parties:
+        if sum(isinstance(rule, PartyName) and rule.party == role for rule in rules) != 1:
+            raise InputError(f"{where}: parties.{role}: needs exactly one attribute of kind 'party_name'")
+        if sum(isinstance(rule, PartyAddress) and rule.party == role for rule in rules) > 1:
+            raise InputError(f"{where}: parties.{role}: has more than one attribute of kind 'party_address'")
 
 
 def fields_of(template: str) -> list[str]:
@@ -176,7 +182,7 @@ def fields_of(template: str) -> list[str]:
     return [str(n) if IDENTIFIER.fullmatch(str(n)) and not (spec or turned) else "?" for _, n, spec, turned in parts]
 
 
-def _check_parties(spec: ContractSpec, where: str) -> None:
+def _check_names(spec: ContractSpec, where: str) -> None:
     if len(spec.parties) != 2:
         raise InputError(f"{where}: parties: a contract has two parties, not {len(spec.parties)}")
     for name in [*spec.parties, *spec.attributes]:
@@ -190,12 +196,6 @@ def _check_parties(spec: ContractSpec, where: str) -> None:
     if dated is None or not isinstance(dated.generator, Date):
         raise InputError(f"{where}: date = {spec.date!r}: not an attribute with generator kind 'date'")
     _check_texts([spec.title], f"{where}: title")
-    rules = [attribute.generator for attribute in spec.attributes.values()]
-    for role in spec.parties:
-        if sum(isinstance(rule, PartyName) and rule.party == role for rule in rules) != 1:
-            raise InputError(f"{where}: parties.{role}: needs exactly one attribute of kind 'party_name'")
-        if sum(isinstance(rule, PartyAddress) and rule.party == role for rule in rules) > 1:
-            raise InputError(f"{where}: parties.{role}: has more than one attribute of kind 'party_address'")
 
 
 def _check_generator(spec: ContractSpec, attribute: Attribute, there: str) -> None:

@@ -1,15 +1,14 @@
 """What a command works on: items with their graph, general knowledge, and items held apart for validation.
 
-What a command works on: items, and the graph they come from where there is one. A source is a compiled folder, a file
-in PISTOL's published form, or items of one's own. A forget or retain set is named by a selector over the graph
-(`edge:A_B`) or over items that carry edges, or by a file of items. A question is the same question however it is spaced
-and capitalised (`normalised`).
+A source is a compiled folder, a file in PISTOL's published form, a pack, or items of one's own. A forget or retain set
+is named by a selector over the graph (`edge:A_B`) or over items that carry edges, or by a file of items. A question is
+the same question however it is spaced and capitalised (`normalised`).
 
 General knowledge, and ways to say that one has none: questions with short answers, and 100 refusals. The facts are a
 split that no forget set touches (PISTOL's "factual" questions), in our own words. Numbers up to twelve are in words,
 larger ones in digits; answers have no full stop at the end.
 
-Items to choose on and items to report on: drawn apart, each a fair picture of the whole. Everything is trained on as
+Items to choose on and items to report on are drawn apart, each a fair picture of the whole. Everything is trained on as
 before; only scores are kept apart, so that a rate that was chosen for its luck on some items is not praised for it.
 """
 
@@ -17,10 +16,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
@@ -31,10 +30,10 @@ from vestige.core.text import one_line
 from vestige.data.dataset import Dataset, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
-from vestige.data.loaders import Pack, load_items, n_first, pack_named, parse_limit
+from vestige.data.loaders import load_items, n_first, pack_named, parse_limit
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
-from vestige.data.tables import FORMS
+from vestige.data.tables import FORMS, text_lines
 from vestige.data.texts import items_in
 from vestige.metrics.answers import normalised
 
@@ -44,7 +43,7 @@ GROUP = "factual"
 @lru_cache(maxsize=1)
 def factual_items() -> tuple[Item, ...]:
     """The factual questions, in a fixed order; `attribute` is the topic."""
-    rows = [json.loads(line) for line in _lines("factual.jsonl")]
+    rows = map(json.loads, _lines("factual.jsonl"))
     return tuple(Item(r["question"], r["answer"], group=GROUP, attribute=r["topic"]) for r in rows)
 
 
@@ -56,19 +55,7 @@ def idk_answers() -> tuple[str, ...]:
 
 def read_idk(path: Path) -> tuple[str, ...]:
     """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl; blank ones are skipped."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); give a text file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from error
-    lines = tuple(line.strip() for line in text.split("\n") if line.strip())
-    if not lines:
-        raise InputError(f"{path}: holds no line; give one answer a line that declines to know")
-    for number, line in enumerate(text.split("\n"), 1):
-        if "\0" in line:
-            raise InputError(f"{path}, line {number}: holds a NUL character; remove it")
-    return lines
+    return tuple(text_lines(path))
 
 
 def _lines(name: str) -> list[str]:
@@ -94,16 +81,18 @@ class Splits:
 
     def named(self) -> dict[str, tuple[Item, ...]]:
         """The splits that have items, by name: forget, retain, independent, independent_<type>."""
-        typed = {f"independent_{name}": items for name, items in self.independent_by_type.items()}
-        splits = {"forget": self.forget, "retain": self.retain, "independent": self.independent, **typed}
-        return {name: items for name, items in splits.items() if items}
+        by_type = {f"independent_{name}": items for name, items in self.independent_by_type.items()}
+        return _filled({"forget": self.forget, "retain": self.retain, "independent": self.independent, **by_type})
+
+
+def _filled(splits: Mapping[str, tuple[Item, ...]]) -> dict[str, tuple[Item, ...]]:
+    return {name: items for name, items in splits.items() if items}
 
 
 def split(dataset: Dataset, forget: Iterable[str]) -> Splits:
     """The splits when these edges are forgotten. Nothing to forget, or nothing left to keep, is refused."""
-    forget = set(forget)
-    check_edges(dataset.graph, sorted(forget))
-    graph = dataset.graph
+    forget, graph = set(forget), dataset.graph
+    check_edges(graph, sorted(forget))
     edges = tuple(edge for edge in graph.edges if edge in forget)
     if not edges:
         raise InputError(f"{graph.name}: the forget set has no edges; select at least one")
@@ -154,15 +143,16 @@ class SourceSettings(Settings):
     split_seed: int = 0
     """Seed of the selector `random`; independent of the training's seed."""
 
+    def limited(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        """The first of the items, as far as the limit goes."""
+        return items if self.limit is None else items[: n_first(parse_limit(self.limit), len(items))]
+
 
 ALL = "all"
 """The one split of data of which nothing is forgotten, and its name in the place of a forget set's."""
 
 BUILTIN = "builtin"
 """The name of the factual questions that come with Vestige."""
-
-_SHOWN = 5
-"""The edges of a selector that are told by name."""
 
 BEFORE = "forgotten_before"
 """The split of what a model had forgotten before it was made to forget the forget set."""
@@ -177,6 +167,19 @@ class Corpus:
     items: tuple[Item, ...]
     factual: tuple[Item, ...]
     dataset: Dataset | None
+
+    @property
+    def untouched(self) -> dict[str, tuple[Item, ...]]:
+        """The splits that no forget set touches."""
+        return _filled({"factual": self.factual, "holdout": () if self.dataset is None else self.dataset.holdout})
+
+    def asking_alike(self, item: Item) -> Sequence[Item]:
+        """The items of the data that ask the same question."""
+        return self._by_question.get(normalised(item.question), ())
+
+    @cached_property
+    def _by_question(self) -> Mapping[str, Sequence[Item]]:
+        return _by_question(self.items)
 
 
 @dataclass(frozen=True)
@@ -203,60 +206,57 @@ class NamedSplits:
 
 def open_corpus(settings: SourceSettings) -> Corpus:
     """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
+    factual, dataset = _factual(settings.factual), None
     if (pack := pack_named(settings.data)) is not None:
-        return _open_pack(pack, settings)
-    factual = _factual(settings.factual)
-    path = Path(settings.data).expanduser()
-    dataset, limit = None, None if settings.limit is None else parse_limit(settings.limit)
-    if (path / MANIFEST).is_file():
-        dataset = read_dataset(path)
-    elif settings.question_key is None and _is_pistol(path):
-        dataset = read_pistol(path)
-    if dataset is not None:
-        items = dataset.items
-        if limit is not None:
-            items = items[: n_first(limit, len(items))]
-        return Corpus(settings.data, settings, items, tuple(dict.fromkeys((*dataset.factual, *factual))), dataset)
-    if (texts := _other_form(settings.data, settings)) is not None:
-        items = texts if limit is None else texts[: n_first(limit, len(texts))]
-        return Corpus(settings.data, settings, items, factual, None)
-    items = _loaded(settings.data, settings, split=settings.split, config=settings.config, limit=limit)
-    return Corpus(settings.data, settings, items, factual, None)
+        _refuse_columns(settings)
+        items = settings.limited(pack.items(pack.data))
+        factual = factual or _general(pack.items(pack.factual))
+    else:
+        path = Path(settings.data).expanduser()
+        if (path / MANIFEST).is_file():
+            dataset = read_dataset(path)
+        elif settings.question_key is None and _is_pistol(path):
+            dataset = read_pistol(path)
+        if dataset is not None:
+            items = settings.limited(dataset.items)
+            factual = tuple(dict.fromkeys((*dataset.factual, *factual)))
+        else:
+            items = _read(settings.data, settings, here=True)
+    return Corpus(settings.data, settings, items, factual, dataset)
 
 
-def _loaded(name: str, settings: SourceSettings, **options: Any) -> tuple[Item, ...]:
-    """The items of a source, by the columns that the settings name."""
+def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[Item, ...]:
+    """The items of a source by the columns that the settings name, or of texts and harmful answers as they are.
+
+    Split, configuration and limit are those of the data `here`, and of no other file.
+    """
+    if settings.question_key is None and settings.answer_key is None and (texts := items_in(name)) is not None:
+        return settings.limited(texts) if here else texts
     keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
-    return load_items(name, **keys, **options)
+    if here:
+        limit = None if settings.limit is None else parse_limit(settings.limit)
+        keys |= {"split": settings.split, "config": settings.config, "limit": limit}
+    return load_items(name, **keys)
 
 
-def _open_pack(pack: Pack, settings: SourceSettings) -> Corpus:
-    """The items of a pack, which says itself where they lie and which columns they have."""
-    fixed = {*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}
-    if changed := [
-        name for name in sorted(fixed) if getattr(settings, name) != SourceSettings.model_fields[name].default
-    ]:
-        raise InputError(f"{one_line(settings.data)} says itself what {changed[0]} is; leave --{changed[0]} out")
-    items = pack.items(pack.data)
-    if settings.limit is not None:
-        items = items[: n_first(parse_limit(settings.limit), len(items))]
-    factual = tuple(replace(i, edge=None, group=GROUP) for i in pack.items(pack.factual))
-    return Corpus(settings.data, settings, items, _factual(settings.factual) or factual, None)
+def _refuse_columns(settings: SourceSettings) -> None:
+    """Refuse what a pack says itself."""
+    for name in sorted({*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}):
+        if getattr(settings, name) != SourceSettings.model_fields[name].default:
+            raise InputError(f"{one_line(settings.data)} says itself what {name} is; leave --{name} out")
 
 
-def _other_form(name: str, settings: SourceSettings) -> tuple[Item, ...] | None:
-    """The items of a file of harmful answers or of texts, which have columns of their own; None of one of questions."""
-    if settings.question_key is not None or settings.answer_key is not None:
-        return None
-    return items_in(name)
+def _general(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Items as general questions, which belong to no edge."""
+    return tuple(replace(item, edge=None, group=GROUP) for item in items)
 
 
 def _factual(name: str | None) -> tuple[Item, ...]:
-    """The general questions of a file, or the built-in ones; they belong to no edge."""
+    """The general questions of a file, or the built-in ones."""
     if name is None:
         return ()
     if Path(name).exists():
-        return tuple(replace(i, edge=None, group=GROUP) for i in load_items(name))
+        return _general(load_items(name))
     if name == BUILTIN:
         return factual_items()
     raise InputError(f"--factual {one_line(name, width=60)}: no such file; name a file of questions, or {BUILTIN}")
@@ -290,14 +290,16 @@ def named_splits(
     """
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
+    splits: dict[str, tuple[Item, ...]] = {}
+    scopes: Mapping[str, Scope] = {}
     if corpus.dataset is not None and not Path(forget).is_file():
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
-        ids = {i.id for i in corpus.items}
-        splits = {n: tuple(i for i in items if i.id in ids) for n, items in by_edges.named().items()}
-        whole = retain is None and len(ids) == len(corpus.dataset.items)
-        scopes = by_edges.scope_of if whole else {}
+        used = {i.id for i in corpus.items}
+        splits = {name: tuple(i for i in items if i.id in used) for name, items in by_edges.named().items()}
+        if retain is None and len(used) == len(corpus.dataset.items):
+            scopes = by_edges.scope_of
     else:
-        splits, scopes = {"forget": items_of(corpus, forget)}, {}
+        splits["forget"] = items_of(corpus, forget)
     notes = [f"forget: {_counted(corpus, forget, splits['forget'])}"]
     splits["forget"] = as_in(corpus, splits["forget"])
     if retain is not None:
@@ -308,26 +310,30 @@ def named_splits(
         splits["retain"] = without(corpus.items, splits["forget"])
         if pack_named(corpus.settings.data) is not None:
             splits["retain"] = _on_other_edges(splits["retain"], splits["forget"], notes)
-    if gone := _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None):
-        splits, scopes = gone, _scopes_without(corpus.dataset, gone) if scopes else {}
+    forgotten = _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None)
+    if forgotten:
+        splits = {n: items if n == "forget" else without(items, forgotten) for n, items in splits.items()}
+        splits[BEFORE] = forgotten
+        scopes = _scopes_without(corpus.dataset, splits) if scopes else {}
     if facts := said_of_facts(splits["forget"]):
         notes[0] += f"; {facts}"
     if retain is None:
         notes[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:
         raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
-    both = _asked(splits["forget"]).keys() & _asked(splits.get("retain", ())).keys()
-    shared = next((i.question for i in splits["forget"] if normalised(i.question) in both), None)
-    if shared is not None:
-        raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
-    if doubled := _said_of_doubled(corpus.items):
-        notes.append(f"warning: {doubled}")
-    if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
-        notes.append(f"warning: {reworded}")
+    retained_questions = _by_question(splits.get("retain", ()))
+    if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
+        raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
+    for warning in (_doubled(corpus.items), said_of_rewordings(splits["forget"], splits.get("retain", ()))):
+        notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
-    named_items = {n: items for n, items in splits.items() if items}
-    rest = without(corpus.items, splits["forget"])
-    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(notes), taught_without=_taught(corpus, rest))
+    taught = _taught(corpus, without(corpus.items, splits["forget"]))
+    return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
+
+
+def undivided(corpus: Corpus) -> NamedSplits:
+    """The items of a corpus where nothing is forgotten: one split, and what is in no forget set's way."""
+    return NamedSplits(ALL, {ALL: corpus.items} | corpus.untouched, {})
 
 
 def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
@@ -349,88 +355,13 @@ def refuse_nothing_found(corpus: Corpus, splits: NamedSplits, retain: str | None
 
     All of the data would be kept, and with it whatever is to be forgotten in other words.
     """
-    questions, items = _asked(corpus.items), splits.splits["forget"]
-    if retain is None and not any(normalised(i.question) in questions for i in items):
+    items = splits.splits["forget"]
+    if retain is None and not any(corpus.asking_alike(i) for i in items):
         raise InputError(
             f"none of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} is in "
             f"{one_line(corpus.source, width=200)}, so nothing of it would be left out of what is kept; look at how "
             "they are spelt, or name what is kept with --retain"
         )
-
-
-def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
-    """The digests of a training on the items: with and without general questions, and a tokeniser made of the data."""
-    whole = (*corpus.items, *corpus.factual)
-    orders = {tuple(items), (*items, *corpus.factual)}
-    return frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
-
-
-def _on_other_edges(retained: Sequence[Item], forgotten: Sequence[Item], notes: list[str]) -> tuple[Item, ...]:
-    """What is kept beside a pack's split: no more about what it forgets, as another level of RWKU asks; it is told."""
-    edges = {i.edge for i in forgotten if i.edge is not None}
-    others_retained = tuple(i for i in retained if i.edge not in edges)
-    if n := len(retained) - len(others_retained):
-        notes.append(
-            f"not kept: {n} more question{'s' * (n > 1)} about what is to be forgotten, which --forget leaves out"
-        )
-    return others_retained
-
-
-def undivided(corpus: Corpus) -> NamedSplits:
-    """The items of a corpus where nothing is forgotten: one split, and what is in no forget set's way."""
-    return NamedSplits(ALL, {ALL: corpus.items} | _besides(corpus), {})
-
-
-def _besides(corpus: Corpus) -> dict[str, tuple[Item, ...]]:
-    """The splits that no forget set touches."""
-    holdout = () if corpus.dataset is None else corpus.dataset.holdout
-    splits = {"factual": corpus.factual, "holdout": holdout}
-    return {name: items for name, items in splits.items() if items}
-
-
-def _forgotten_before(
-    corpus: Corpus,
-    splits: Mapping[str, tuple[Item, ...]],
-    before: Sequence[ForgetSet],
-    notes: list[str],
-    *,
-    retain_named: bool,
-) -> dict[str, tuple[Item, ...]]:
-    """The splits without what was forgotten before, which is told; nothing where none of it is left to leave out.
-
-    With `named` the retain set was named, and stays as it is.
-    """
-    ids = {i for forget_set in before for i in forget_set.items} - {i.id for i in splits["forget"]}
-    if not ids:
-        return {}
-    names = one_line(
-        " and ".join(dict.fromkeys(forget_set.name for forget_set in before if ids & {*forget_set.items})), width=120
-    )
-    forgotten = without([i for i in corpus.items if i.id in ids], splits["forget"])
-    if len(forgotten) < len(ids):
-        notes.append(
-            f"{len(ids) - len(forgotten)} of the {len(ids)} items forgotten before ({names}) are not in the data"
-        )
-    if retain_named:
-        n = len(ids & {i.id for i in splits["retain"]})
-        notes += [f"--retain names {n} questions that were forgotten before ({names})"] if n else []
-        return {}
-    if not forgotten:
-        return {}
-    notes.append(f"not kept: {len(forgotten)} questions that were forgotten before ({names})")
-    return {n: items if n == "forget" else without(items, forgotten) for n, items in splits.items()} | {
-        BEFORE: forgotten
-    }
-
-
-def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
-    """Scopes when what was forgotten before gives nothing away; none where that was a part of a contract."""
-    gone = {i.id for i in splits[BEFORE]}
-    edges = {str(i.edge) for i in splits[BEFORE]}
-    if dataset is None or any(i.id not in gone for edge in edges for i in dataset.items_of_edge[edge]):
-        return {}
-    scopes = scope_of_items(dataset, edges | {str(i.edge) for i in splits["forget"]})
-    return {i.id: scopes[i.id] for i in splits["forget"] if i.id in scopes}
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
@@ -447,34 +378,89 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
     """
-    by_question = _asked(corpus.items)
-    strange = next((i for i in splits.splits["forget"] if normalised(i.question) not in by_question), None)
-    if strange is not None:
-        raise InputError(
-            f"the question {one_line(strange.question, width=60)!r} of the forget set is not in {corpus.source}, so it "
-            "cannot be left out; give the data that the target was taught"
-        )
+    for item in splits.splits["forget"]:
+        if not corpus.asking_alike(item):
+            raise InputError(
+                f"the question {one_line(item.question, width=60)!r} of the forget set is not in {corpus.source}, so "
+                "it cannot be left out; give the data that the target was taught"
+            )
     return without(corpus.items, splits.splits["forget"])
 
 
-def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
+def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
+    """The digests of a training on the items: with and without general questions, and a tokeniser made of the data."""
+    whole = (*corpus.items, *corpus.factual)
+    orders = {tuple(items), (*items, *corpus.factual)}
+    return frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
+
+
+def _on_other_edges(retained: Sequence[Item], forgotten: Sequence[Item], notes: list[str]) -> tuple[Item, ...]:
+    """What is kept beside a pack's split: no more about what it forgets, as another level of RWKU asks; it is told."""
+    edges = {i.edge for i in forgotten if i.edge is not None}
+    on_others = tuple(i for i in retained if i.edge not in edges)
+    if n := len(retained) - len(on_others):
+        notes.append(
+            f"not kept: {n} more question{'s' * (n > 1)} about what is to be forgotten, which --forget leaves out"
+        )
+    return on_others
+
+
+def _forgotten_before(
+    corpus: Corpus,
+    splits: Mapping[str, tuple[Item, ...]],
+    before: Sequence[ForgetSet],
+    notes: list[str],
+    *,
+    retain_named: bool,
+) -> tuple[Item, ...]:
+    """What was forgotten before and is now left out of the other splits, which is told; none of a named retain set."""
+    ids = {i for forget_set in before for i in forget_set.items} - {i.id for i in splits["forget"]}
+    if not ids:
+        return ()
+    names = dict.fromkeys(forget_set.name for forget_set in before if ids & {*forget_set.items})
+    past = f"forgotten before ({one_line(' and '.join(names), width=120)})"
+    forgotten = without([i for i in corpus.items if i.id in ids], splits["forget"])
+    if len(forgotten) < len(ids):
+        notes.append(f"{len(ids) - len(forgotten)} of the {len(ids)} items {past} are not in the data")
+    if retain_named:
+        n = len(ids & {i.id for i in splits["retain"]})
+        notes += [f"--retain names {n} questions that were {past}"] if n else []
+        return ()
+    notes += [f"not kept: {len(forgotten)} questions that were {past}"] if forgotten else []
+    return forgotten
+
+
+def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
+    """Scopes when what was forgotten before gives nothing away; none where that was a part of a contract."""
+    forgotten = {*splits[BEFORE]}
+    edges = {str(i.edge) for i in forgotten}
+    if dataset is None or not all(forgotten.issuperset(dataset.items_of_edge[edge]) for edge in edges):
+        return {}
+    scopes = scope_of_items(dataset, edges | {str(i.edge) for i in splits["forget"]})
+    return {i.id: scopes[i.id] for i in splits["forget"] if i.id in scopes}
+
+
+def _by_question(items: Iterable[Item]) -> Mapping[str, Sequence[Item]]:
     """The items by their question, spaced and capitalised alike."""
-    by_question: dict[str, list[Item]] = {}
+    items_of: dict[str, list[Item]] = {}
     for item in items:
-        by_question.setdefault(normalised(item.question), []).append(item)
-    return by_question
+        items_of.setdefault(normalised(item.question), []).append(item)
+    return items_of
 
 
-def _said_of_doubled(items: Sequence[Item]) -> str:
+def _doubled(items: tuple[Item, ...]) -> str:
     """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
-    doubled = [group for group in _asked(items).values() if len({i.question for i in group}) > 1]
-    other = [group for group in doubled if any(not _same_answer(group[0], i) for i in group)]
-    if not other:
+    groups = [
+        group
+        for group in _by_question(items).values()
+        if len({i.question for i in group}) > 1 and len({normalised(i.answer) for i in group}) > 1
+    ]
+    if not groups:
         return ""
     return (
-        f"{len(other)} question{'s stand' if len(other) > 1 else ' stands'} more than once in the data with other "
+        f"{len(groups)} question{'s stand' if len(groups) > 1 else ' stands'} more than once in the data with other "
         "answers, apart but for white space, case or forms of Unicode "
-        f"({one_line(other[0][0].question, width=60)!r}); to forget one is to forget all of them"
+        f"({one_line(groups[0][0].question, width=60)!r}); to forget one is to forget all of them"
     )
 
 
@@ -483,24 +469,22 @@ def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
 
     An answer that is another than the data's stays what it is.
     """
-    by_question = _asked(corpus.items)
-    matches = [_in_its_words(item, by_question.get(normalised(item.question), ())) for item in items]
-    return tuple({i.id: i for i in matches}.values())
+    return tuple({i.id: i for i in (_in_words_of(item, corpus.asking_alike(item)) for item in items)}.values())
 
 
-def _in_its_words(item: Item, same: Sequence[Item]) -> Item:
-    if not same:
+def _in_words_of(item: Item, alike: Sequence[Item]) -> Item:
+    if not alike:
         return item
-    match = _nearest(item, same)
+    match = _nearest(item, alike)
     if not _same_answer(item, match):
         return replace(item, question=match.question, edge=item.edge or match.edge)
     optional = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives")
     return replace(match, **{name: value for name in optional if (value := getattr(item, name))})
 
 
-def _nearest(item: Item, same: Sequence[Item]) -> Item:
+def _nearest(item: Item, alike: Sequence[Item]) -> Item:
     """Of items that ask the same the one with the same answer, and spelled alike."""
-    return max(same, key=lambda i: (_same_answer(item, i), i.question == item.question, i.edge == item.edge))
+    return max(alike, key=lambda i: (_same_answer(item, i), i.question == item.question, i.edge == item.edge))
 
 
 def _same_answer(first: Item, second: Item) -> bool:
@@ -511,12 +495,11 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     """What a name means in the data: the edges of a selector, or how the questions of a file or split are found."""
     n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
     if not (_split_names(corpus.settings, name) or Path(name).exists()):
-        edges = tuple(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
-        first_edges = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")
+        edges = list(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
+        first_edges = ", ".join(edges[:5]) + (", ..." if len(edges) > 5 else "")
         is_listed = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
         return f"{one_line(name, width=120)}{'' if is_listed else f' ({first_edges})'}, {n}"
-    by_question = _asked(corpus.items)
-    pairs = [(i, _nearest(i, by_question[key])) for i in items if (key := normalised(i.question)) in by_question]
+    pairs = [(i, _nearest(i, alike)) for i in items if (alike := corpus.asking_alike(i))]
     letter = sum(item.question == match.question for item, match in pairs)
     otherwise = sum(not _same_answer(item, match) for item, match in pairs)
     text = f"{n}, {len(pairs)} found in {one_line(Path(corpus.source).name, width=60)}"
@@ -529,8 +512,8 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
 
 def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
     """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
-    gone = _asked(forgotten).keys()
-    return tuple(i for i in items if normalised(i.question) not in gone)
+    questions = {normalised(i.question) for i in forgotten}
+    return tuple(i for i in items if normalised(i.question) not in questions)
 
 
 def _refuse_missing(option: str, name: str | None) -> None:
@@ -552,9 +535,7 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
     if (pack := pack_named(settings.data)) is not None and (names := _split_names(settings, name)):
         return pack.items(names)
     if Path(name).exists():
-        if (items := _other_form(name, settings)) is not None:
-            return items
-        return _loaded(name, settings)
+        return _read(name, settings)
     if corpus.dataset is not None:
         edges = {*select_edges(corpus.dataset.graph, name, seed=settings.split_seed)}
         return tuple(i for i in corpus.items if i.edge in edges)
@@ -569,22 +550,21 @@ def _split_names(settings: SourceSettings, name: str) -> list[str]:
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
     """All items of all splits, each once, in the order in which they first appear."""
-    items_by_id = {i.id: i for s in splits for items in s.splits.values() for i in items}
-    return tuple(items_by_id.values())
+    return tuple({i.id: i for s in splits for items in s.splits.values() for i in items}.values())
 
 
 CHOSEN_ON = ("forget", "retain")
 """The splits that validation needs."""
 
 
-class Apart(NamedTuple):
+class HeldOutSplits(NamedTuple):
     """One forget set's splits, once for choosing (forget and retain) and once for reporting (all of them)."""
 
     validation: NamedSplits
     test: NamedSplits
 
 
-def held_apart(splits: NamedSplits, *, most: int, seed: int) -> Apart:
+def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
     """At most `most` items, and at most half, of the forget and of the retain set to choose on; the rest to report on.
 
     Drawn in equal shares from every edge, from its entailed, guessable and free items, and from every attribute, as
@@ -602,9 +582,8 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> Apart:
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
     used = {i.id for items in parts.values() for i in items}
     rest = {name: tuple(i for i in items if i.id not in used) for name, items in splits.splits.items()}
-    return Apart(
-        NamedSplits(splits.forget, parts, splits.scopes),
-        NamedSplits(splits.forget, {name: items for name, items in rest.items() if items}, splits.scopes),
+    return HeldOutSplits(
+        NamedSplits(splits.forget, parts, splits.scopes), NamedSplits(splits.forget, _filled(rest), splits.scopes)
     )
 
 
@@ -617,22 +596,21 @@ def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *
     strata: dict[tuple[str, str], list[Item]] = {}
     for item in sorted(items, key=lambda i: i.id):
         strata.setdefault((item.edge or item.group or "", scope(item)), []).append(item)
-    places = sorted({stratum for stratum, _ in strata})
-    rank = dict(zip(places, shuffled(generator(seed, "validation places"), len(places)).tolist(), strict=True))
-    taken: set[str] = set()
+    edges = sorted({edge for edge, _ in strata})
+    rank = dict(zip(edges, shuffled(generator(seed, "validation places"), len(edges)).tolist(), strict=True))
+    chosen: set[str] = set()
     passed = 0
     owed: dict[tuple[str, str], float] = {}
     for key in sorted(strata, key=lambda k: (rank[k[0]], k[1])):
-        members = strata[key]
-        order = shuffled(generator(seed, "validation items", *key), len(members)).tolist()
-        members = sorted((members[k] for k in order), key=lambda i: -owed.get(_attribute(i), 0.0))
+        order = shuffled(generator(seed, "validation items", *key), len(strata[key])).tolist()
+        members = sorted((strata[key][k] for k in order), key=lambda i: -owed.get(_attribute(i), 0.0))
         passed += len(members)
         # Rounded over all that has passed, so that the shares of the strata add up to n.
-        due = (2 * n * passed + len(items)) // (2 * len(items)) - len(taken)
-        taken |= {i.id for i in members[:due]}
+        due = (2 * n * passed + len(items)) // (2 * len(items)) - len(chosen)
+        chosen |= {i.id for i in members[:due]}
         for item in members:
-            owed[_attribute(item)] = owed.get(_attribute(item), 0.0) + n / len(items) - (item.id in taken)
-    return tuple(i for i in items if i.id in taken)
+            owed[_attribute(item)] = owed.get(_attribute(item), 0.0) + n / len(items) - (item.id in chosen)
+    return tuple(i for i in items if i.id in chosen)
 
 
 def _attribute(item: Item) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Luck
 from vestige.core.text import one_line
-from vestige.data.findings import Rarity, named_words, rarity, subject_words, words
+from vestige.data.findings import Rarity, named_words, subject_words, words
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.diversity import THRESHOLD
 from vestige.metrics.leaks import leak_score
@@ -103,7 +103,7 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     with the chance (n + 1) / (N + 1). A fact of which too few questions of its kind are kept has none, unless it is an
     answer of many words that no kept question has.
     """
-    rare = rarity([i.question for i in (*forget, *kept)])
+    rare = Rarity.of([i.question for i in (*forget, *kept)])
     families: dict[Hashable, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for item in kept:
         families[_kind(item, rare)][_told(item)] += 1

@@ -27,7 +27,7 @@ import numpy as np
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
 from vestige.core.text import closest, one_line
-from vestige.data.tables import decoded, parsed, separated
+from vestige.data.tables import decoded, file_bytes, parsed, separated
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -357,11 +357,7 @@ def read_graph(path: Path) -> Graph:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: a graph file ends in {', '.join(_READERS)}")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the graph {path}: {error.strerror}") from error
-    edges = (_edge(row, f"{path}, {place}") for place, row in reader(str(path), content))
+    edges = (_edge(row, f"{path}, {place}") for place, row in reader(str(path), file_bytes(path)))
     return build_graph(one_line(path.name, width=60), edges)
 
 

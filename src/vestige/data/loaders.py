@@ -26,11 +26,14 @@ each split lies, which columns it has, and what was published of models before t
 TruthfulQA's best answer stands against the wrong ones (its MC1); its other right answers are kept beside it (MC2).
 """
 
-import hashlib
+import contextlib
 import json
 import re
+import string
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -157,107 +160,96 @@ def as_questions(table: SourceTable) -> SourceTable:
     read = next((reader for needed, reader in _FORMS if needed <= set(table.names)), None)
     if read is None:
         return table
-    rows = tuple(TableRow(row.place, {**row.values, **read(_Place(table.source, row))}) for row in table.rows)
+    rows = tuple(TableRow(row.place, {**row.values, **read(_OptionCells(table.source, row))}) for row in table.rows)
     return SourceTable(table.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *table.names))), rows)
 
 
-class _Place(Cells):
+class _OptionCells(Cells):
     """One row of a multiple-choice form."""
 
-    def filled(self, columns: Iterable[str]) -> list[str]:
-        """The texts of numbered columns up to the first that is empty."""
-        texts: list[str] = []
-        for column in columns:
-            value = self.row.values.get(column)
-            # CSV pads shorter rows with empty cells, Parquet with nulls.
-            if value is None or value == "":
-                break
-            texts.append(str(value) if isinstance(value, int | float) else self.text(column))
-        return texts
+    def numbered(self, columns: Iterable[str]) -> list[str]:
+        """The texts of numbered columns up to the first that is empty: CSV pads shorter rows, Parquet with nulls."""
+        filled = takewhile(lambda column: self.row.values.get(column) not in (None, ""), columns)
+        return [self.text(column) for column in filled]
 
     def listed(self, column: str, value: Any) -> list[str]:
         """A list of texts; also one written as JSON, since CSV has no lists."""
         if isinstance(value, str):
-            try:
+            with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
         if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-            raise self.wrong(column, "is no list of texts")
+            raise self.wrong(column, 'is no list of texts; write it as ["...", "..."]')
         return value
 
     def options(self, column: str, texts: list[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
         """What the row says, checked: two options and more, each once, no wrong one among the right."""
-        wrong_texts = [t for n, t in enumerate(texts) if n != right]
+        wrong = {text for n, text in enumerate(texts) if n != right}
         also = tuple(dict.fromkeys(t for t in also if t != texts[right]))
         if not 2 <= len(texts) <= MOST_OPTIONS:
             raise self.wrong(column, f"gives {len(texts)} options; a question has 2 to {MOST_OPTIONS}")
-        if texts[right] in wrong_texts or set(also) & set(wrong_texts):
+        if wrong & {texts[right], *also}:
             raise self.wrong(column, f"has the right option {one_line(texts[right], width=60)!r} among the wrong ones")
         return {ANSWER: texts[right], OPTIONS: Options(tuple(texts), right, also)}
 
-    def place(self, column: str, texts: list[str]) -> int:
+    def right(self, column: str, texts: list[str]) -> int:
         """The right option's number: a number from 0, or a letter."""
-        value = self.row.values.get(column)
+        value = stated = self.row.values.get(column)
         if isinstance(value, str):
-            plain = value.strip()
-            letter = len(plain) == 1 and plain.isascii() and plain.isalpha()
-            value = ord(plain.upper()) - ord("A") if letter else int(plain) if plain.isdecimal() else None
+            plain = value.strip().upper()
+            letter = string.ascii_uppercase.find(plain) if len(plain) == 1 else -1
+            value = letter if letter >= 0 else int(plain) if plain.isdecimal() else None
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(texts):
             raise self.wrong(
                 column,
-                f"is {one_line(repr(self.row.values.get(column)), width=40)} and names none of {len(texts)} options; "
+                f"is {one_line(repr(stated), width=40)} and names none of {len(texts)} options; "
                 "give a number from 0 or a letter",
             )
         return value
 
+    def labelled(self, column: str) -> tuple[list[str], list[str]]:
+        """The right and the wrong choices of a column of targets."""
+        value = self.row.values.get(column)
+        if not isinstance(value, Mapping):
+            raise self.wrong(column, 'is no object like {"choices": [...], "labels": [...]}')
+        texts, labels = self.listed(column, value.get("choices")), value.get("labels")
+        if not isinstance(labels, list) or len(labels) != len(texts) or not set(labels) <= {0, 1}:
+            raise self.wrong(column, "has labels that are not one 0 or 1 for each of its choices")
+        right, wrong = ([t for t, label in zip(texts, labels, strict=True) if label == which] for which in (1, 0))
+        return right, wrong
 
-def _listed_choices(row: _Place) -> dict[str, Any]:
+
+def _listed_choices(row: _OptionCells) -> dict[str, Any]:
     texts = row.listed("choices", row.row.values.get("choices"))
     key = "answer" if row.row.values.get("answer") is not None else "label"
-    return row.options("choices", texts, row.place(key, texts))
+    return row.options("choices", texts, row.right(key, texts))
 
 
-def _numbered(row: _Place) -> dict[str, Any]:
-    texts = row.filled(_NUMBERED)
-    return row.options("choice0", texts, row.place("answer", texts))
+def _numbered(row: _OptionCells) -> dict[str, Any]:
+    texts = row.numbered(_NUMBERED)
+    return row.options("choice0", texts, row.right("answer", texts))
 
 
-def _textual(row: _Place) -> dict[str, Any]:
-    texts, answer = row.filled(_TEXTUAL), row.text("answer")
+def _textual(row: _OptionCells) -> dict[str, Any]:
+    texts, answer = row.numbered(_TEXTUAL), row.text("answer")
     if answer not in texts:
         raise row.wrong("answer", f"is {one_line(answer, width=60)!r}, which is none of the options")
     return row.options("option1", texts, texts.index(answer))
 
 
-def _truthful(row: _Place) -> dict[str, Any]:
+def _truthful(row: _OptionCells) -> dict[str, Any]:
     best = row.text("Best Answer").strip()
     columns = (row.text(column).split(";") for column in ("Correct Answers", "Incorrect Answers"))
     right, wrong = (list(dict.fromkeys(part.strip() for part in parts if part.strip())) for parts in columns)
-    also = [t for t in right if t not in wrong]
-    options = row.options("Incorrect Answers", [best, *(t for t in wrong if t != best)], 0, also)
-    return {QUESTION: row.text("Question"), **options}
+    texts, also = [best, *(t for t in wrong if t != best)], (t for t in right if t not in wrong)
+    return {QUESTION: row.text("Question"), **row.options("Incorrect Answers", texts, 0, also)}
 
 
-def _targets(row: _Place) -> dict[str, Any]:
-    right, wrong = _labelled(row, "mc1_targets")
+def _targets(row: _OptionCells) -> dict[str, Any]:
+    right, wrong = row.labelled("mc1_targets")
     if len(right) != 1:
         raise row.wrong("mc1_targets", f"has {len(right)} right options where one belongs")
-    also = _labelled(row, "mc2_targets")[0] if row.row.values.get("mc2_targets") is not None else []
-    return row.options("mc1_targets", [*right, *wrong], 0, [t for t in also if t not in wrong])
-
-
-def _labelled(row: _Place, column: str) -> tuple[list[str], list[str]]:
-    value = row.row.values.get(column)
-    if not isinstance(value, Mapping):
-        raise row.wrong(column, 'is no object like {"choices": [...], "labels": [...]}')
-    texts, labels = row.listed(column, value.get("choices")), value.get("labels")
-    if not isinstance(labels, list) or len(labels) != len(texts) or not set(labels) <= {0, 1}:
-        raise row.wrong(column, "has labels that are not one 0 or 1 for each of its choices")
-    return (
-        [t for t, label in zip(texts, labels, strict=True) if label],
-        [t for t, label in zip(texts, labels, strict=True) if not label],
-    )
+    also = row.labelled("mc2_targets")[0] if row.row.values.get("mc2_targets") is not None else []
+    return row.options("mc1_targets", [*right, *wrong], 0, (t for t in also if t not in wrong))
 
 
 _FORMS = (
@@ -336,45 +328,51 @@ class Pack(Settings):
 
     def _read(self, split: PackSplit) -> tuple[Item, ...]:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
-        keys = Keys(split.question_key, split.answer_key, split.edge_key, split.group_key)
-        columns = RECOGNISED | OPTION_COLUMNS | keys.named | {"text"}
+        keys = {
+            part: key
+            for part in ("question", "answer", "edge", "group")
+            if (key := getattr(split, f"{part}_key")) is not None
+        }
+        columns = RECOGNISED | OPTION_COLUMNS | {*keys.values(), "text"}
         table = source_table(source, split=split.split, config=split.config, columns=columns)
         if split.form == "text":
             texts = [Cells(table.source, row).text("text") for row in table.rows]
             return tuple(Item(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts)
         # Published files repeat some rows.
-        cells = [k for k in (keys.question, keys.answer) if k] or table.names
+        cells = [keys[part] for part in ("question", "answer") if part in keys] or table.names
         once: dict[str, TableRow] = {}
         for row in table.rows:
             once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
-        return items_in_table(SourceTable(table.source, table.names, tuple(once.values())), keys, keep_duplicates=True)
+        return items_in_table(replace(table, rows=tuple(once.values())), keys, keep_duplicates=True)
 
     def content(self) -> dict[str, Any]:
         """What can change its items: the recipe, and by split the digests of the files that a folder has."""
-        recipe = self.model_dump(mode="json", exclude={"about", "published", "folder"})
         splits = self.splits.items() if self.folder else ()
         return {
-            "recipe": recipe,
-            "files": {name: [file_digest(p) for p in self._there(split)] for name, split in splits},
+            "recipe": self.model_dump(mode="json", exclude={"about", "published", "folder"}),
+            "files": {name: [file_digest(path) for path in self._files(split)] for name, split in splits},
         }
 
-    def _there(self, split: PackSplit) -> list[Path]:
+    def _files(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""
-        stem = Path(self.folder).expanduser() / split.file
+        stem = self._stem(split)
         candidates = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
         return [path for path in candidates if path.is_file()]
 
+    def _stem(self, split: PackSplit) -> Path:
+        return Path(self.folder).expanduser() / split.file
+
     def _file(self, split: PackSplit) -> Path:
-        there = self._there(split)
-        if len(there) != 1:
-            stem = Path(self.folder).expanduser() / split.file
-            raise InputError(f"{stem}: {len(there)} files of this name, with endings {', '.join(FORMS)}; give one")
-        if split.sha256 and hashlib.sha256(there[0].read_bytes()).hexdigest() != split.sha256:
+        files = self._files(split)
+        if len(files) != 1:
+            endings = ", ".join(FORMS)
+            raise InputError(f"{self._stem(split)}: {len(files)} files of this name, with endings {endings}; give one")
+        if split.sha256 and file_digest(files[0]) != split.sha256:
             raise InputError(
-                f"{there[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}; for data of "
+                f"{files[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}; for data of "
                 "your own name the file itself"
             )
-        return there[0]
+        return files[0]
 
 
 @lru_cache(maxsize=1)
@@ -435,18 +433,20 @@ def load_items(
     and the hub. `limit` takes the first rows; those after them are parsed and not checked. `keep_duplicates`
     admits a question twice where the answers differ (TOFU's full set has one).
     """
-    keys = Keys(question_key, answer_key, edge_key, group_key)
-    table = source_table(source, split=split, config=config, columns=RECOGNISED | OPTION_COLUMNS | keys.named)
-    rows = table.rows if limit is None else table.rows[: n_first(limit, len(table.rows))]
-    return items_in_table(SourceTable(table.source, table.names, rows), keys, keep_duplicates=keep_duplicates)
+    named = {"question": question_key, "answer": answer_key, "edge": edge_key, "group": group_key}
+    keys = {part: key for part, key in named.items() if key is not None}
+    columns = RECOGNISED | OPTION_COLUMNS | {*keys.values()}
+    table = source_table(source, split=split, config=config, columns=columns)
+    if limit is not None:
+        table = replace(table, rows=table.rows[: n_first(limit, len(table.rows))])
+    return items_in_table(table, keys, keep_duplicates=keep_duplicates)
 
 
 def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
     """The items of a table whose columns are named or recognised."""
-    as_asked = as_questions(table) if keys.question is None and keys.answer is None else table
-    table = with_known_names(table, keys.named) if as_asked is table else as_asked
-    columns = choose_columns(table.source, table.names, keys)
-    return items_of(table, columns, keep_duplicates=keep_duplicates)
+    questions = table if keys.keys() & {"question", "answer"} else as_questions(table)
+    table = with_known_names(table, keys.values()) if questions is table else questions
+    return items_of(table, choose_columns(table.source, table.names, keys), keep_duplicates=keep_duplicates)
 
 
 def parse_limit(text: str) -> Limit:

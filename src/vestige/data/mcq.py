@@ -77,7 +77,7 @@ class Unasked:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class OptionDrawing:
     """How options are drawn.
 
     `n` options where they are drawn; options that the data gives are all shown. `too_few` says what becomes of an item
@@ -97,24 +97,24 @@ class Drawing:
             raise InputError(f"options = {self.n}: choose a number from 2 to {MOST_OPTIONS}")
 
 
-_Wrong = tuple[Source, tuple[str, ...]]
+_Pools = Mapping[tuple[str | None, str | None], Sequence[Item]]
+_Wrong = tuple[Source, Sequence[str]]
 """Wrong options, and where they come from."""
 
 
-def choices_of(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
+def choices_of(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
     """What is asked about each item, by the item's id and in the items' order."""
     pools = _by_attribute(items)
-    choice_of = {i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}
-    placed = _placed(choice_of, drawing)
+    placed = _placed({i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}, drawing)
     if drawing.place == "given" and drawing.source == "auto":
         for item in items:
-            choice = choice_of[item.id]
+            choice = placed[item.id]
             if item.options is not None and isinstance(choice, Choice):
                 placed[item.id] = replace(choice, options=item.options.texts, answer=item.options.right)
     return placed
 
 
-def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
+def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
     """Each item asked the other way round: which of these questions has this answer?
 
     The options are the item's question and those of the same attribute elsewhere that have other answers.
@@ -123,10 +123,9 @@ def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choic
     choice_of: dict[str, Choice | Unasked] = {}
     for item in items:
         answer = normalised(item.answer)
-        questions = [o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != answer]
+        questions = {o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != answer}
         turned = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
-        choice = _drawn(turned, ("question", tuple(sorted(set(questions)))), drawing, key=item.id)
-        choice_of[item.id] = choice
+        choice_of[item.id] = _drawn(turned, ("question", sorted(questions)), drawing, key=item.id)
     return _placed(choice_of, drawing)
 
 
@@ -162,15 +161,12 @@ def _gaps(question: str) -> list[str]:
 
 def _as_of(item: Item, source: Item) -> str:
     """The other item's answer with the names of its own question replaced by those of the item's, form by form."""
-    days = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
-    return re.sub(
-        rf"\b({'|'.join(map(re.escape, sorted(days, key=len, reverse=True)))})\b",
-        lambda name: days[name[0]],
-        source.answer,
-    )
+    names = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
+    longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"\b({longest_first})\b", lambda name: names[name[0]], source.answer)
 
 
-def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None], list[Item]]:
+def _by_attribute(items: Iterable[Item]) -> _Pools:
     pools: dict[tuple[str | None, str | None], list[Item]] = {}
     for item in items:
         if (kind := _kind(item))[1] is not None:
@@ -178,43 +174,40 @@ def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None
     return pools
 
 
-def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]], source: Wanted) -> _Wrong:
+def _wrong(item: Item, pools: _Pools, source: Wanted) -> _Wrong:
     if item.options is not None and source == "auto":
-        right = item.options.right
-        return "given", tuple(t for n, t in enumerate(item.options.texts) if n != right)
+        return "given", [text for n, text in enumerate(item.options.texts) if n != item.options.right]
     if source == "perturbed" or (source == "auto" and item.perturbed):
         return "perturbed", item.perturbed
     pool = pools.get(_kind(item), ())
     # Sorted, so that what is drawn does not depend on the order of the items.
     if item.attribute is None and _form(item.question) is not None:
-        return "form", tuple(sorted({_as_of(item, o) for o in pool}))
-    return "attribute", tuple(sorted({o.answer for o in pool}))
+        return "form", sorted({_as_of(item, o) for o in pool})
+    return "attribute", sorted({o.answer for o in pool})
 
 
-def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Choice | Unasked:
+def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") -> Choice | Unasked:
     """The right option first and then the wrong ones, each where it was drawn; `_placed` moves the right one."""
-    key = key or item.id
-    source, offered = wrong
+    key, about = key or item.id, f"the question {one_line(item.question, width=60)!r}"
+    source, texts = wrong
+    also: tuple[str, ...] = ()
     if source == "given" and item.options is not None:
-        right, also, texts = item.options.texts[item.options.right], item.options.also_right, offered
-        needed = len(texts)
+        right, also, needed = item.options.texts[item.options.right], item.options.also_right, len(texts)
     else:
         # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
         right = item.paraphrased_answer or item.answer if source == "perturbed" else item.answer
-        also, texts = (), _distinct(offered, [right, item.answer])
-        needed = drawing.n - 1
-    if not all(normalised(text) for text in (right, *texts, *also)):
+        texts, needed = _distinct(texts, [right, item.answer]), drawing.n - 1
+    if not all(map(normalised, (right, *texts, *also))):
         raise InputError(
-            f"the question {one_line(item.question, width=60)!r} has an option of nothing but full stops and white "
-            "space, which no reply can match; remove it"
+            f"{about} has an option of nothing but full stops and white space, which no reply can match; remove it"
         )
     if not texts or (len(texts) < needed and drawing.too_few != "fewer"):
         reason = f"has {len(texts)} wrong options of the source {source!r} where {max(needed, 1)} are needed"
         if drawing.too_few == "leave_out":
             return Unasked(key, reason, item.edge)
         raise InputError(
-            f"the question {one_line(item.question, width=60)!r} {reason}; give it wrong answers (perturbed_answer), "
-            "take another source, or set too_few to fewer or leave_out"
+            f"{about} {reason}; give it wrong answers (perturbed_answer), take another source, or set too_few to fewer "
+            "or leave_out"
         )
     order = generator(drawing.seed, "options", key).permutation(len(texts)).tolist()
     return Choice(
@@ -231,34 +224,25 @@ def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Cho
     )
 
 
-def _distinct(texts: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
+def _distinct(texts: Iterable[str], right: Iterable[str]) -> list[str]:
     """Those that are neither right nor one another, nor nothing, after `normalised`; the first of equals stays."""
-    forms, distinct = {"", *(normalised(r) for r in right)}, []
+    by_form = {"": "", **{normalised(text): text for text in right}}
+    left_out = len(by_form)
     for text in texts:
-        plain = normalised(text)
-        if plain not in forms:
-            forms.add(plain)
-            distinct.append(text)
-    return tuple(distinct)
+        by_form.setdefault(normalised(text), text)
+    return list(by_form.values())[left_out:]
 
 
-def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: Drawing) -> dict[str, Choice | Unasked]:
+def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
     """The same with the right option, which stands first, at its place."""
-    by_size: dict[int, list[Choice]] = {}
-    for choice in choice_of.values():
-        if isinstance(choice, Choice):
-            by_size.setdefault(len(choice.options), []).append(choice)
-    places: dict[str, int] = {}
-    for size, choices in by_size.items():
-        # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
-        ordered = sorted(choices, key=lambda c: (c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
+    placed = dict(choice_of)
+    choices = [choice for choice in choice_of.values() if isinstance(choice, Choice)]
+    # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
+    choices.sort(key=lambda c: (len(c.options), c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
+    for size, alike in groupby(choices, key=lambda c: len(c.options)):
         first = derive_seed(drawing.seed, "first place", size)
-        places |= {c.item: (first + rank) % size for rank, c in enumerate(ordered)}
-    return {
-        key: _moved(choice, places[key]) if isinstance(choice, Choice) else choice for key, choice in choice_of.items()
-    }
-
-
-def _moved(choice: Choice, position: int) -> Choice:
-    right, *wrong = choice.options
-    return replace(choice, options=(*wrong[:position], right, *wrong[position:]), answer=position)
+        for rank, choice in enumerate(alike):
+            (right, *options), place = choice.options, (first + rank) % size
+            options.insert(place, right)
+            placed[choice.item] = replace(choice, options=tuple(options), answer=place)
+    return placed

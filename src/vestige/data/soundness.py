@@ -1,18 +1,20 @@
-"""All checks of a data set that need no model, from two splits to their findings.
+"""All checks of a data set that need no model, from two splits to what each check found.
 
-Guessers see options, or questions and what the retain set says, and never a forget item's answer. Each gives every
-option of every question a score; the greatest is its pick. They learn from retain items alone.
-Axes: N questions, K options, D features.
+Forget items that the retain set has too are counted: two questions are compared by all their wordings, and one that
+stands whole in a longer one is a near-duplicate of it, however rare the words around it. What cannot be seen so is left
+to guessers: they see options, or questions and what the retain set says, and never a forget item's answer. Each gives
+every option of every question a score; the greatest is its pick. They learn from retain items alone.
+Axes: N questions, K options, D features, M options of all questions.
 """
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.optimize import minimize
 
 from vestige.core.errors import InputError
@@ -20,25 +22,21 @@ from vestige.core.estimates import Estimate
 from vestige.core.items import Item, Scope, digest_of
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
-from vestige.data import findings
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
-    ABOVE_CHANCE,
-    LEAST_ITEMS,
-    LEAST_TAUGHT,
     Alike,
     Check,
-    ConstantGuess,
-    Outcome,
+    GuessOutcome,
     Rarity,
     SoundnessSettings,
     above_own_options,
     best_constant,
     by_guesser,
-    edges_of,
+    counted,
     picks,
-    rarity,
-    undecided,
+    plain,
+    same_names,
+    subject_words,
     words,
 )
 from vestige.data.mcq import Choice, Unasked, choices_of
@@ -46,6 +44,12 @@ from vestige.metrics.answers import normalised
 from vestige.metrics.information import need_rate_distortion
 from vestige.metrics.intervals import wilson
 
+LEAST_ITEMS = 5
+"""With fewer forget items no number of options lets chance be told from a leak."""
+LEAST_TAUGHT = 20
+"""Retain items with options below which nothing is learned from them."""
+LONG = 5
+"""Words from which on an answer that stands twice is no coincidence."""
 BUCKETS = 512
 """Character trigrams are counted by hash: few enough to learn from some hundred options."""
 RIDGE = 1.0
@@ -55,20 +59,78 @@ Scores = Float[np.ndarray, " K"]
 Guesser = Callable[[Choice], Scores]
 
 
+def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
+    """Forget items whose question, in any of its wordings, a retain item asks word by word."""
+    retained = {plain(text) for item in retain for text in _wordings(item)}
+    ids = [i.id for i in forget if any(plain(text) in retained for text in _wordings(i))]
+    sentence = f"{len(ids)} of {len(forget)} forget questions stand in the retain set, punctuation and case aside"
+    return counted("copied questions", sentence, ids, len(forget))
+
+
+def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
+    """Forget items whose question is nearly that of a retain item, without being its copy."""
+    copies = {*copied(forget, retain).leaking}
+    questions = [(i.id, text) for i in forget if i.id not in copies for text in _wordings(i)]
+    rare = Rarity.of([i.question for i in (*forget, *retain)])
+    texts = [text for item in retain for text in _wordings(item)]
+    ids = _near(questions, texts, rare, settings.near, contained=settings.held)
+    sentence = (
+        f"{len(ids)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more "
+        f"with a retain question, or {settings.held} of their own weight in it"
+    )
+    return counted("near-duplicate questions", sentence, ids, len(forget))
+
+
+def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
+    """Forget items whose answer, of five words or more, is that of a retain item or nearly so."""
+    retained = [i.answer for i in retain if len(words(i.answer)) >= LONG]
+    answers = [(i.id, i.answer) for i in forget if len(words(i.answer)) >= LONG]
+    ids = _near(answers, retained, Rarity.of([i.answer for i in (*forget, *retain)]), settings.near)
+    sentence = (
+        f"{len(ids)} of {len(answers)} forget answers of {LONG} words or more have a weighted Jaccard index of "
+        f"{settings.near} or more with a retain answer"
+    )
+    return counted("copied answers", sentence, ids, len(forget))
+
+
+def _wordings(item: Item) -> tuple[str, ...]:
+    """The question, and what asks the same."""
+    return (item.question,) if item.paraphrase is None else (item.question, item.paraphrase)
+
+
+def _near(
+    texts_of: Iterable[tuple[str, str]], texts: Sequence[str], rare: Rarity, least: float, *, contained: float = 2.0
+) -> list[str]:
+    """The ids of the items with a text alike to one of these, or of which one holds the share `contained`."""
+    alike, ids = Alike(texts, rare), dict[str, None]()
+    for id_, text in texts_of:
+        overlap = alike.overlap(text)
+        near = np.flatnonzero((overlap.jaccard >= least) | (overlap.contained >= contained)).tolist()
+        if any(same_names(text, texts[n]) for n in near):
+            ids[id_] = None
+    return list(ids)
+
+
+def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
+    """Forget items whose answer a retained contract states; those that can be guessed are told beside."""
+    ids = [i.id for i in forget if scopes.get(i.id) == "entailed"]
+    guessable = sum(scopes.get(i.id) == "guessable" for i in forget)
+    sentence = (
+        f"{len(ids)} of {len(forget)} forget answers are stated by retained contracts, and {guessable} more "
+        "are names that the retain set has"
+    )
+    return counted("entailed answers", sentence, ids, len(forget))
+
+
 def longest(choice: Choice) -> Scores:
     """The option with the most characters."""
     return np.array([float(len(o)) for o in choice.options])
 
 
-def shortest(choice: Choice) -> Scores:
-    """The option with the fewest characters."""
-    return -longest(choice)
-
-
 def like_the_question(choice: Choice) -> Scores:
     """The option that shares most with its question: the share of its character tetragrams that stand there."""
-    question_grams = _grams(choice.question, 4)
-    return np.array([_share(_grams(o, 4), question_grams) for o in choice.options])
+    question = _grams(choice.question, 4)
+    return np.array([_share(_grams(o, 4), question) for o in choice.options])
 
 
 def _share(grams: Counter[str], reference: Counter[str]) -> float:
@@ -80,17 +142,27 @@ def _grams(text: str, n: int) -> Counter[str]:
     return Counter(padded[k : k + n] for k in range(max(1, len(padded) - n + 1)))
 
 
-def frequent_answer(retain: Sequence[Item]) -> Guesser:
-    """The option that is the answer of most retain items of the same kind (group and attribute)."""
-    kinds: dict[tuple[str | None, str | None], Counter[str]] = {}
-    for item in retain:
-        kinds.setdefault((item.group, item.attribute), Counter())[normalised(item.answer)] += 1
+def given_away(retain: Sequence[Item], rare: Rarity) -> Guesser:
+    """The options that stand in retain items about the same subject."""
+    texts = [f" {plain(f'{i.question} {i.answer}')} " for i in retain]
+    about: dict[str, list[int]] = {}
+    for number, text in enumerate(texts):
+        for word in dict.fromkeys(text.split()):
+            about.setdefault(word, []).append(number)
 
     def guess(choice: Choice) -> Scores:
-        counts = kinds.get((choice.group, choice.attribute), Counter())
-        return np.array([float(counts[normalised(o)]) for o in choice.options])
+        near = {n for word in subject_words(choice.question, rare) for n in about.get(word, ())}
+        return np.array([float(any(f" {plain(o)} " in texts[n] for n in near)) for o in choice.options])
 
     return guess
+
+
+def frequent_answer(retain: Sequence[Item]) -> Guesser:
+    """The option that is the answer of most retain items of the same kind (group and attribute)."""
+    counts = Counter((i.group, i.attribute, normalised(i.answer)) for i in retain)
+    return lambda choice: np.array(
+        [float(counts[choice.group, choice.attribute, normalised(o)]) for o in choice.options]
+    )
 
 
 def options_only(choices: Sequence[Choice]) -> Guesser:
@@ -103,30 +175,24 @@ def options_only(choices: Sequence[Choice]) -> Guesser:
     scale = np.maximum(rows.std(axis=0), 1e-6)
     scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
     weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in choices])
-
-    def guess(choice: Choice) -> Scores:
-        scores: Scores = _features(choice.options) / scale @ weights
-        return scores
-
-    return guess
+    return lambda choice: _features(choice.options) / scale @ weights
 
 
 def _features(options: Sequence[str]) -> Float[np.ndarray, "K D"]:
     grams = [_grams(o, 3) for o in options]
     rows = []
-    for n, (text, option_grams) in enumerate(zip(options, grams, strict=True)):
-        shares = [_share(option_grams, g) for k, g in enumerate(grams) if k != n]
+    for n, (text, trigrams) in enumerate(zip(options, grams, strict=True)):
+        shares = [_share(trigrams, g) for k, g in enumerate(grams) if k != n]
         looks = [len(text), len(text.split()), sum(c.isdigit() for c in text), sum(c.isupper() for c in text)]
         looks += [sum(not c.isalnum() and not c.isspace() for c in text)]
         hashed = np.zeros(BUCKETS)
-        for gram, count in option_grams.items():
+        for gram, count in trigrams.items():
             hashed[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += count
         rows.append([*np.log1p(looks), max(shares), min(shares), *hashed / np.linalg.norm(hashed)])
     table = np.array(rows)
+    rank = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
     # Only what differs between the options of one question says which is right.
-    centred = table - table.mean(axis=0)
-    first = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
-    return np.column_stack([first, centred])
+    return np.column_stack([rank, table - table.mean(axis=0)])
 
 
 def _conditional_logit(
@@ -150,68 +216,43 @@ def _conditional_logit(
 
 def nearest_question(retain: Sequence[Item], rare: Rarity) -> Guesser:
     """The option that is most like the answers of the retain questions most like its own (5 of them, by likeness)."""
-    alike, answers = Alike([i.question for i in retain], rare), [frozenset(words(i.answer)) for i in retain]
+    alike, answers = Alike([i.question for i in retain], rare), [{*words(i.answer)} for i in retain]
 
     def guess(choice: Choice) -> Scores:
-        row = next(alike.rows([choice.question]))
-        nearest = np.argsort(-row, kind="stable")[:NEIGHBOURS]
-        return np.array(
-            [
-                sum(float(row[n]) ** 3 * _jaccard(frozenset(words(o)), answers[n]) for n in nearest)
-                for o in choice.options
-            ]
-        )
+        row = alike.overlap(choice.question).jaccard
+        nearest = np.argsort(-row, kind="stable")[:NEIGHBOURS].tolist()
+        options = [{*words(o)} for o in choice.options]
+        return np.array([sum(float(row[n]) ** 3 * _jaccard(o, answers[n]) for n in nearest) for o in options])
 
     return guess
 
 
-def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+def _jaccard(first: set[str], second: set[str]) -> float:
     return len(first & second) / max(1, len(first | second))
 
 
-@dataclass(frozen=True)
-class _Together:
-    """How often words of questions and words of answers stand in one retain item."""
-
-    pairs: Counter[tuple[str, str]]
-    questions: Rarity
-    answers: Rarity
-
-    def lift(self, question_word: str, answer_word: str) -> float:
-        """Log of how often the two stand together over how often they would if one had nothing to do with the other.
-
-        One of either is added, so that rare words say little.
-        """
-        expected = (
-            self.questions.counts.get(question_word, 0) * self.answers.counts.get(answer_word, 0) / self.questions.n
-        )
-        return float(np.log((self.pairs[question_word, answer_word] + 1) / (expected + 1)))
-
-
 def question_words(retain: Sequence[Item]) -> Guesser:
-    """The option whose words go with those of the question in retain items: what a shared template gives away."""
+    """The option whose words go with those of the question in retain items: what a shared template gives away.
+
+    Two words go together by the log of how often they do so over how often they would if one had nothing to do with the
+    other; one of either is added, so that rare words say little.
+    """
     pairs: Counter[tuple[str, str]] = Counter()
     for item in retain:
-        answered = set(words(item.answer))
-        pairs.update((a, b) for a in set(words(item.question)) for b in answered)
-    pairs_seen = _Together(pairs, rarity([i.question for i in retain]), rarity([i.answer for i in retain]))
+        answered = {*words(item.answer)}
+        pairs.update((a, b) for a in {*words(item.question)} for b in answered)
+    asked, answers = (Rarity.of(texts).counts for texts in zip(*((i.question, i.answer) for i in retain), strict=True))
+
+    def lift(a: str, b: str) -> float:
+        expected = asked.get(a, 0) * answers.get(b, 0) / len(retain)
+        return float(np.log((pairs[a, b] + 1) / (expected + 1)))
 
     def guess(choice: Choice) -> Scores:
-        question_terms = sorted(set(words(choice.question)))
-        scores = [
-            sum(pairs_seen.lift(a, b) for a in question_terms for b in sorted(set(words(o))))
-            / max(1, len(set(words(o))))
-            for o in choice.options
-        ]
-        return np.array(scores)
+        terms = sorted({*words(choice.question)})
+        options = [sorted({*words(o)}) for o in choice.options]
+        return np.array([sum(lift(a, b) for a in terms for b in o) / max(1, len(o)) for o in options])
 
     return guess
-
-
-def places(choices: Sequence[Choice]) -> list[Int[np.ndarray, " K"]]:
-    """How often each place is right, for each number of options."""
-    sizes = sorted({len(c.options) for c in choices})
-    return [np.bincount([c.answer for c in choices if len(c.options) == k], minlength=k) for k in sizes]
 
 
 @dataclass(frozen=True)
@@ -253,30 +294,33 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         )
     drawing = settings.drawing(seed)
     choice_of = choices_of((*forget, *retain), drawing)
-    forget_choices = tuple(c for i in forget if isinstance(c := choice_of[i.id], Choice))
-    unasked = next((c.reason for i in forget if isinstance(c := choice_of[i.id], Unasked)), "")
-    some = list(retain)
-    if len(some) > settings.most_taught:
-        sample = generator(seed, "taught").choice(len(some), settings.most_taught, replace=False)
-        some = [some[n] for n in sorted(sample.tolist())]
-    retained_choices = tuple(c for c in choices_of(some, drawing).values() if isinstance(c, Choice))
-    beside_alternatives = tuple(
-        _beside(item, settings, seed) for item in forget if item.alternatives and item.id not in splits.drawn
+    forget_choices = [choice_of[i.id] for i in forget]
+    teaching = retain
+    if len(retain) > settings.most_taught:
+        sample = generator(seed, "taught").choice(len(retain), settings.most_taught, replace=False)
+        teaching = tuple(retain[n] for n in sorted(sample.tolist()))
+    return Material(
+        forget,
+        retain,
+        splits.scopes,
+        asked=tuple(c for c in forget_choices if isinstance(c, Choice)),
+        taught=tuple(c for c in choices_of(teaching, drawing).values() if isinstance(c, Choice)),
+        unasked=next((c.reason for c in forget_choices if isinstance(c, Unasked)), "has none"),
+        beside=tuple(_beside(i, settings, seed) for i in forget if i.alternatives and i.id not in splits.drawn),
     )
-    return Material(forget, retain, splits.scopes, forget_choices, retained_choices, unasked, beside_alternatives)
 
 
 def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
     """The answer, at a place that is drawn, among alternatives that are drawn."""
     rng = generator(seed, "beside alternatives", item.id)
-    order = rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()
-    wrong, position = [item.alternatives[n] for n in order], int(rng.integers(0, len(order) + 1))
-    options = (*wrong[:position], item.answer, *wrong[position:])
+    options = [item.alternatives[n] for n in rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()]
+    place = int(rng.integers(0, len(options) + 1))
+    options.insert(place, item.answer)
     return Choice(
         item.id,
         item.question,
-        options,
-        position,
+        tuple(options),
+        place,
         source="perturbed",
         edge=item.edge,
         group=item.group,
@@ -284,38 +328,97 @@ def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
     )
 
 
+class _Test(NamedTuple):
+    """A guesser with its check's name, and what it does in words; `either` tries its opposite too."""
+
+    name: str
+    sentence: str
+    guess: Guesser
+    either: bool = False
+
+    def check(self, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+        """What it gets; of a guesser and its opposite the better, whose p-value counts twice."""
+        outcome, sentence = _outcome(self.guess, choices, settings, seed), self.sentence
+        if self.either:
+            opposite = _outcome(lambda choice: -self.guess(choice), choices, settings, seed)
+            if opposite.p < outcome.p:
+                outcome, sentence = opposite, f"the opposite of {sentence}"
+            outcome = outcome._replace(p=min(1.0, 2 * outcome.p))
+        return by_guesser(self.name, sentence, choices, outcome)
+
+
+def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> GuessOutcome:
+    edges = [c.edge for c in choices if c.edge is not None]
+    return above_own_options(
+        [picks(guess(c)) for c in choices],
+        [c.answer for c in choices],
+        edges if len(edges) == len(choices) else None,
+        seed=seed,
+        draws=settings.permutations,
+    )
+
+
+_LENGTH = _Test("length of options", "picking the longest option", longest, either=True)
+
+
+def _tests(retain: Sequence[Item], rare: Rarity) -> list[_Test]:
+    """Those that know the retain set, and nothing of options."""
+    return [
+        _Test("answer in the question", "picking what is most like the question", like_the_question),
+        _Test("frequent answers", "picking what like items answer most", frequent_answer(retain)),
+        _Test("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
+        _Test("question words", "picking words that go with the question's", question_words(retain)),
+    ]
+
+
 def without_model(
     checked: Material, settings: SoundnessSettings, *, seed: int
 ) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """All checks that apply, and in sentences which do not."""
-    forget, retain = checked.forget, checked.retain
-    rare = rarity([i.question for i in (*forget, *retain)])
-    checks = [findings.copied(forget, retain), findings.near_duplicates(forget, retain, settings)]
-    left_out = []
-    if any(len(words(i.answer)) >= findings.LONG for i in forget):
-        checks.append(findings.copied_answers(forget, retain, settings))
+    forget, retain, asked = checked.forget, checked.retain, checked.asked
+    checks, left_out = [copied(forget, retain), near_duplicates(forget, retain, settings)], []
+    if any(len(words(i.answer)) >= LONG for i in forget):
+        checks.append(copied_answers(forget, retain, settings))
     else:
-        left_out.append(f"copied answers: no answer has {findings.LONG} words, and shorter ones coincide by chance")
+        left_out.append(f"copied answers: no answer has {LONG} words, and shorter ones coincide by chance")
     if checked.scopes:
-        checks.append(findings.entailed(forget, checked.scopes))
+        checks.append(_entailed(forget, checked.scopes))
     else:
         left_out.append("entailed answers: the data has no graph, or only a part of it is used")
-    if len(checked.asked) < LEAST_ITEMS:
-        why = f"{len(checked.asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
-        checks.append(undecided("options and questions", f"{why}{checked.unasked or 'has none'}"))
-        return tuple(checks), tuple(left_out)
-    checks.append(findings.given_away(checked.asked, retain, rare, settings, seed))
-    given_choices = [c for c in checked.asked if c.source == "given"]
-    if len(given_choices) >= LEAST_ITEMS:
-        checks.append(_position(given_choices, len(checked.asked), settings, seed))
+    if len(asked) < LEAST_ITEMS:
+        why = f"{len(asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
+        return (*checks, Check("options and questions", undecided=why + checked.unasked)), tuple(left_out)
+    places = [(c, len(c.options), c.answer) for c in asked if c.source == "given"]
+    if len(places) >= LEAST_ITEMS:
+        checks.append(_always_the_same("position of the right option", places, len(asked), settings, seed))
     else:
         left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
-    same = _same_options(checked.asked)
-    if same:
-        checks.append(_labels(same, len(checked.asked), settings, seed))
+    options_of = {c.item: tuple(sorted(map(normalised, c.options))) for c in asked}
+    counts = Counter(options_of.values())
+    labels = [
+        (c, options, options.index(normalised(c.options[c.answer])))
+        for c in asked
+        if counts[options := options_of[c.item]] >= LEAST_ITEMS
+    ]
+    if labels:
+        checks.append(_always_the_same("balance of labels", labels, len(asked), settings, seed))
     else:
         left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
-    return (*checks, *_guessed(checked, rare, settings, seed)), tuple(left_out)
+    rare = Rarity.of([i.question for i in (*forget, *retain)])
+    about = "picking what stands in retain items about the same subject"
+    tests = [_Test("answers given away", about, given_away(retain, rare)), _LENGTH, *_tests(retain, rare)]
+    checks += [test.check(asked, settings, seed) for test in tests]
+    if len(checked.taught) >= LEAST_TAUGHT:
+        looks = _Test("options alone", "picking by looks, without the question", options_only(checked.taught))
+        checks.append(looks.check(asked, settings, seed))
+    else:
+        why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
+        checks.append(Check("options alone", undecided=why))
+    return tuple(checks), tuple(left_out)
+
+
+OF_ALTERNATIVES = "alternatives: "
+"""How the names of checks begin that are about the alternatives to the forget questions."""
 
 
 def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int) -> tuple[Check, ...]:
@@ -328,125 +431,44 @@ def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int
         return ()
     if len(checked.beside) < LEAST_ITEMS:
         why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
-        return (undecided(f"{OF_ALTERNATIVES}looks", why),)
-    rare = rarity([i.question for i in (*checked.forget, *checked.retain)])
-    guessers = [_Guesser("length", "picking the longest", longest), *_guessers(checked.retain, rare)]
+        return (Check(f"{OF_ALTERNATIVES}looks", undecided=why),)
+    rare = Rarity.of([i.question for i in (*checked.forget, *checked.retain)])
+    tests = [_LENGTH._replace(name="length"), *_tests(checked.retain, rare)]
     halves = checked.beside[::2], checked.beside[1::2]
-    if min(map(len, halves)) >= LEAST_TAUGHT // 2:
-        fitted = [options_only(half) for half in halves]
-        learned = {c.item: fitted[1 - n] for n, half in enumerate(halves) for c in half}
-        guessers.append(_Guesser("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
-    return tuple(_either(g, checked.beside, settings, seed) for g in guessers)
+    if len(halves[1]) >= LEAST_TAUGHT // 2:
+        first, second = map(options_only, halves)
+        learned = {c.item: guess for half, guess in zip(halves, (second, first), strict=True) for c in half}
+        tests.append(_Test("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
+    return tuple(
+        test._replace(name=OF_ALTERNATIVES + test.name, either=True).check(checked.beside, settings, seed)
+        for test in tests
+    )
 
 
-def _either(guesser: "_Guesser", choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
-    """A guesser or its opposite, whichever does better."""
-    both = {guesser.said: guesser.guess, f"the opposite of {guesser.said}": lambda choice: -guesser.guess(choice)}
-    return _better(f"{OF_ALTERNATIVES}{guesser.name}", both, choices, settings, seed)
-
-
-def _better(
-    name: str, guessers: Mapping[str, Guesser], choices: Sequence[Choice], settings: SoundnessSettings, seed: int
+def _always_the_same(
+    name: str,
+    labelled: Sequence[tuple[Choice, Hashable, int]],
+    n_asked: int,
+    settings: SoundnessSettings,
+    seed: int,
 ) -> Check:
-    """The better of two guessers, by what they do in words; its p-value counts twice."""
-    outcomes = {sentence: _outcome(guess, choices, settings, seed) for sentence, guess in guessers.items()}
-    sentence, best = min(outcomes.items(), key=lambda pair: pair[1].p)
-    return by_guesser(name, sentence, choices, best._replace(p=min(1.0, 2 * best.p)))
+    """Whether one label (a place, an option that all have) of a group of questions is right more often than others.
 
-
-OF_ALTERNATIVES = "alternatives: "
-"""How the names of checks begin that are about the alternatives to the forget questions."""
-
-
-def _guessed(checked: Material, rare: Rarity, settings: SoundnessSettings, seed: int) -> list[Check]:
-    """The checks by guessers."""
-    guessers = _guessers(checked.retain, rare)
-    if len(checked.taught) >= LEAST_TAUGHT:
-        looks = options_only(checked.taught)
-        guessers.append(_Guesser("options alone", "picking by looks, without the question", looks))
-    lengths = {"picking the longest option": longest, "picking the shortest option": shortest}
-    checks = [
-        _better("length of options", lengths, checked.asked, settings, seed),
-        *(
-            by_guesser(g.name, g.said, checked.asked, _outcome(g.guess, checked.asked, settings, seed))
-            for g in guessers
-        ),
-    ]
-    if len(checked.taught) < LEAST_TAUGHT:
-        why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
-        checks.append(undecided("options alone", why))
-    return checks
-
-
-def _guessers(retain: Sequence[Item], rare: Rarity) -> "list[_Guesser]":
-    """Those that know the retain set, and nothing of options."""
-    return [
-        _Guesser("answer in the question", "picking what is most like the question", like_the_question),
-        _Guesser("frequent answers", "picking what like items answer most", frequent_answer(retain)),
-        _Guesser("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
-        _Guesser("question words", "picking words that go with the question's", question_words(retain)),
-    ]
-
-
-class _Guesser(NamedTuple):
-    """A guesser with its check's name, and what it does in words; retain items are all that it has learned from."""
-
-    name: str
-    said: str
-    guess: Guesser
-
-
-def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Outcome:
-    values = [picks(guess(c)) for c in choices]
-    right = [c.answer for c in choices]
-    return above_own_options(values, right, edges_of(choices), seed=seed, draws=settings.permutations)
-
-
-def _position(choices: Sequence[Choice], n_asked: int, settings: SoundnessSettings, seed: int) -> Check:
-    counts = places(choices)
-    common = {len(c): int(c.argmax()) for c in counts}
-    hits = np.array([c.answer == common[len(c.options)] for c in choices], dtype=float)
-    guess = best_constant([c.tolist() for c in counts], seed=seed, draws=settings.permutations)
-    outcome = _constant(hits, choices, guess, n_asked)
-    sentence = f"always picking place {', '.join(str(position + 1) for position in sorted(set(common.values())))}"
-    return by_guesser("position of the right option", sentence, choices, outcome)
-
-
-def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choice]]:
-    """Questions with the same options, in whatever order, where there are enough of them."""
-    groups: dict[tuple[str, ...], list[Choice]] = {}
-    for choice in choices:
-        groups.setdefault(tuple(sorted(normalised(o) for o in choice.options)), []).append(choice)
-    return {options: same for options, same in groups.items() if len(same) >= LEAST_ITEMS}
-
-
-def _labels(
-    groups: Mapping[tuple[str, ...], Sequence[Choice]], n_asked: int, settings: SoundnessSettings, seed: int
-) -> Check:
-    labelled: list[Choice] = []
-    counts, hits = [], []
-    for options, same in groups.items():
-        labels = [options.index(normalised(c.options[c.answer])) for c in same]
-        label_counts = np.bincount(labels, minlength=len(options))
-        counts.append(label_counts.tolist())
-        hits += [float(label == label_counts.argmax()) for label in labels]
-        labelled += same
-    guess = best_constant(counts, seed=seed, draws=settings.permutations)
-    outcome = _constant(np.array(hits), labelled, guess, n_asked)
-    share = f"the {len(labelled)} of {n_asked} questions that share their options"
-    sentence = f"always picking the option that is right most often, in {share}"
-    return by_guesser("balance of labels", sentence, labelled, outcome)
-
-
-def _constant(hits: Float[np.ndarray, " N"], choices: Sequence[Choice], guess: ConstantGuess, n_asked: int) -> Outcome:
-    """What the best constant guess gets above what it gets by chance, as a share of all questions that are asked.
-
-    A verdict is about all of them: where five of a hundred questions share their options, little hangs on these.
+    What the best constant guess gets stands above what it gets by chance, as a share of all questions that are asked:
+    where five of a hundred share their options, little hangs on these.
     """
-    n, accuracy = len(hits), float(hits.mean())
-    chance, options = guess.hits_by_chance / n, round(float(np.median([len(c.options) for c in choices])))
-    low, high, interval_name = wilson(int(hits.sum()), n)
-    value, low, high = ((share - chance) * n / n_asked for share in (accuracy, low, high))
-    effect = Estimate(ABOVE_CHANCE, "share", value, low, high, n_asked, interval_name)
+    groups: dict[Hashable, list[int]] = {}
+    for choice, group, label in labelled:
+        groups.setdefault(group, [0] * len(choice.options))[label] += 1
+    choices = [choice for choice, _, _ in labelled]
+    hits = np.array([label == int(np.argmax(groups[group])) for _, group, label in labelled], dtype=float)
+    guess = best_constant(groups.values(), seed=seed, draws=settings.permutations)
+    n, accuracy, chance = len(hits), float(hits.mean()), guess.hits_by_chance / len(hits)
+    low, high, interval = wilson(int(hits.sum()), n)
+    shares = ((share - chance) * n / n_asked for share in (accuracy, low, high))
+    effect = Estimate("accuracy above chance", "share", *shares, n_asked, interval)
+    options = round(float(np.median([len(c.options) for c in choices])))
     bits = need_rate_distortion(1, min(1.0, max(0.0, 1 / options + accuracy - chance)), options)
-    return Outcome(guess.p, effect, accuracy, chance, bits, hits - chance)
+    outcome = GuessOutcome(guess.p, effect, accuracy, chance, bits, hits - chance)
+    sentence = f"always picking what is right most often, in {n} of {n_asked} questions of as many or the same options"
+    return by_guesser(name, sentence, choices, outcome)

@@ -23,7 +23,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.data.mcq import MOST_OPTIONS, Choice, Drawing, Place, TooFew, Unasked, Wanted, choices_of
+from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Place, TooFew, Unasked, Wanted, choices_of
 from vestige.evals.base import (
     BITS,
     LETTERS,
@@ -58,7 +58,7 @@ Orders = Literal["one", "cyclic", "all"]
 
 
 class ChoicesSettings(Settings):
-    """How options are drawn (`data.mcq.Drawing`) and how they are asked.
+    """How options are drawn (`data.mcq.OptionDrawing`) and how they are asked.
 
     Of `texts`, `letters` and `replies` one at least is asked: a tokeniser may have no tokens for letters.
     """
@@ -88,9 +88,9 @@ class ChoicesSettings(Settings):
     seed: int = 0
     """Seed of the drawing."""
 
-    def drawing(self) -> Drawing:
+    def drawing(self) -> OptionDrawing:
         """How the options are drawn."""
-        return Drawing(self.options, self.distractors, self.too_few, self.place, self.seed)
+        return OptionDrawing(self.options, self.distractors, self.too_few, self.place, self.seed)
 
 
 SETTINGS = ChoicesSettings

@@ -32,7 +32,7 @@ from vestige.core.ids import content_id
 from vestige.core.settings import Settings
 from vestige.core.store import OR_FRESH, claim, load, save
 from vestige.core.text import closest
-from vestige.data.corpus import CHOSEN_ON, Apart, NamedSplits, everything, held_apart
+from vestige.data.corpus import CHOSEN_ON, HeldOutSplits, NamedSplits, everything, held_apart
 from vestige.evals import qa
 from vestige.evals.qa import QASettings
 from vestige.methods import build_method
@@ -202,7 +202,7 @@ class CalibrateRequest:
         return tuple(GridPoint(rate, strength) for rate in sorted(self.settings.rates) for strength in strengths)
 
     @property
-    def apart(self) -> Apart:
+    def apart(self) -> HeldOutSplits:
         """The items to choose on and those to report on."""
         return held_apart(self.splits, most=self.settings.validation_items, seed=self.unlearning.seed)
 
