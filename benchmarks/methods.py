@@ -24,7 +24,7 @@ from vestige.core.files import locked, read_jsonl, write_text
 from vestige.core.ids import slug
 from vestige.core.seeds import derive_seed
 from vestige.data.corpus import (
-    Apart,
+    HeldOutSplits,
     NamedSplits,
     SourceSettings,
     held_apart,
@@ -84,7 +84,7 @@ def _splits(run: RunFolder, forget: str) -> NamedSplits:
 
 
 @cache
-def _apart(run: RunFolder, forget: str) -> Apart:
+def _apart(run: RunFolder, forget: str) -> HeldOutSplits:
     """Validation and test items; the same for every method and seed."""
     return held_apart(_splits(run, forget), most=SETTINGS.validation_items, seed=0)
 
