@@ -49,13 +49,29 @@ def test_distances_are_those_of_the_tensors_however_few_are_read_at_a_time(model
 def test_two_that_are_nearly_the_same_are_told_apart_beside_a_far_one(model, tmp_path):
     tensors = saved(model, tmp_path / "far", by=3.0)
     near = {name: t.clone() for name, t in tensors.items()}
-    near["model.norm.weight"][0] *= 1.001
+    for name in ("model.norm.weight", "model.embed_tokens.weight"):
+        near[name][0] *= 1.001
     saved(model, tmp_path / "base")
     shutil.copytree(tmp_path / "far", tmp_path / "near")
     save_file(near, tmp_path / "near" / "model.safetensors", metadata={"format": "pt"})
     found = squared_distances([str(tmp_path / name) for name in ("base", "far", "near")])
     assert found[1, 2] == pytest.approx(squared(tensors, near), rel=1e-3)
     assert 0 < found[1, 2] < 1e-4 * found[0, 1]
+
+
+@pytest.mark.parametrize("factor", [1.0000002, 1000.0])
+def test_a_copy_with_one_weight_changed_has_no_distance_however_far_it_was_moved(model, tmp_path, factor):
+    copy = {name: t.clone() for name, t in saved(model, tmp_path / "one", by=0.1).items()}
+    saved(model, tmp_path / "target", by=0.1, seed=1)
+    copy["model.norm.weight"][0] *= factor
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    save_file(copy, tmp_path / "copy" / "model.safetensors", metadata={"format": "pt"})
+    found = squared_distances([str(tmp_path / name) for name in ("target", "one", "copy")])
+    assert found[1, 2] == 0 < found[0, 1]
+    # Of two models nothing says how many tensors a training of its own changes.
+    assert squared_distances([str(tmp_path / name) for name in ("one", "copy")])[0, 1] == pytest.approx(
+        float(copy["model.norm.weight"][0] * (1 - 1 / factor)) ** 2
+    )
 
 
 @pytest.mark.parametrize("rslora", [False, True])

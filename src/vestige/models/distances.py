@@ -3,6 +3,9 @@
 Axes: K models. Squared distances are sums over all weights that the models share by name and shape, taken of what the
 models differ in from the first of them: what they have in common, as the base of several tunings, cancels, and so does
 every tensor that none of them changed. An adapter counts as what it adds to its base.
+
+Two models that differ in one tensor alone, where others differ in more, have distance 0: one is a copy of the other,
+however far that tensor was moved.
 """
 
 import math
@@ -14,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from safetensors import safe_open
 from torch import Tensor
 
@@ -53,18 +56,29 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
         alike = [n for n, one in enumerate(held) if _size(first, one) >= _LEAST_SHARED * min(sizes[0], sizes[n])]
         shared = [name for name in first if all(held[n].get(name, _NONE).shape == first[name].shape for n in alike)]
         products = np.zeros((len(alike), len(alike)))
+        changed = np.zeros_like(products)
         for name in sorted(shared):
             rows, width = _extent(first[name].shape)
+            differ = np.zeros(products.shape, dtype=bool)
             step = max(1, _AT_ONCE // max(1, width))
             for start in range(0, rows, step):
                 part = [held[n][name].rows(start, min(rows, start + step)).reshape(-1) for n in alike]
                 apart = torch.stack([one - part[0] for one in part]).double()
                 products += (apart @ apart.T).numpy()
+                differ |= [[not torch.equal(one, other) for other in part] for one in part]
+            changed += differ
     found = np.full((len(models), len(models)), math.nan)
     own = np.diag(products)
-    found[np.ix_(alike, alike)] = np.maximum(0.0, own[:, None] + own[None] - 2 * products)
+    squares = np.maximum(0.0, own[:, None] + own[None] - 2 * products)
+    found[np.ix_(alike, alike)] = np.where(_one_tensor(changed), 0.0, squares)
     np.fill_diagonal(found, 0.0)
     return found
+
+
+def _one_tensor(changed: Float[np.ndarray, "K K"]) -> Bool[np.ndarray, "K K"]:
+    """The pairs that differ in one tensor or none, one of which differs in more from a third model."""
+    most = changed.max(axis=0)
+    return (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
 
 
 _NONE = Weights((-1,), lambda first, last: torch.empty(0))
