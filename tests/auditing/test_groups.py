@@ -8,7 +8,7 @@ from vestige.auditing.groups import _names
 from vestige.auditing.judge import judge
 
 QUICK = 2000
-FIVE = tuple(f"retrained-{k}" for k in range(5))
+SEVEN = tuple(f"retrained-{k}" for k in range(7))
 TEN = {item: f"edge-{k // 12}" for k, item in enumerate(FORGET)}
 
 
@@ -29,7 +29,7 @@ def test_a_contract_that_is_still_known_fails_the_claim_behind_nine_that_are_not
     plain = together(subject(0.0), less)
     leaks = {i for k, i in enumerate(FORGET) if TEN[i] == "edge-3" and k % 12 < 8}
     leaking = {"ga": shifted(plain, leaks, to=known(1.0))}
-    found = judge(case(leaking, edges=TEN, retrained=FIVE), resamples=QUICK)
+    found = judge(case(leaking, edges=TEN, retrained=SEVEN), resamples=QUICK)
     line = verdict(found, "not expressed")
     whole = [line.evidence[name] for name in ("generate", "forced", "option_text_mean", "forced, bits")]
     assert all(one.high < 0.1 for one in whole)
@@ -45,7 +45,7 @@ def test_a_contract_that_is_still_known_fails_the_claim_behind_nine_that_are_not
     few = judge(case(leaking, edges=TEN), resamples=QUICK)
     assert verdict(few, "not expressed").outcome == "inconclusive"
     assert any(
-        "edge-3 alone looks known, and 5 controls are needed" in one for one in verdict(few, "not expressed").left_out
+        "edge-3 alone looks known, and 7 controls are needed" in one for one in verdict(few, "not expressed").left_out
     )
 
 
@@ -57,16 +57,16 @@ def options_of(table, values):
 def test_a_claim_holds_only_where_each_group_is_shown_to_have_little_left():
     # Each training gives the right option some 0.25; one of ten contracts is four tenths of the way to the target.
     rng = np.random.default_rng(1)
-    never = {name: options_of(subject(0.0), (0.25 + 0.2 * rng.normal(size=120)).clip(0, 1)) for name in (*FIVE, "ga")}
+    never = {name: options_of(subject(0.0), (0.25 + 0.2 * rng.normal(size=120)).clip(0, 1)) for name in (*SEVEN, "ga")}
     values = np.array(list(never["ga"]["option_text_mean/probability"].values()))
     values[36:48] += 0.38
     some = never | {"ga": options_of(subject(0.0), values.clip(0, 1))}
-    line = verdict(judge(case(some, edges=TEN, retrained=FIVE), resamples=QUICK), "not expressed")
+    line = verdict(judge(case(some, edges=TEN, retrained=SEVEN), resamples=QUICK), "not expressed")
     assert line.outcome == "inconclusive"
     assert (
         "but not shown of each group by itself: edge-3 may have more than 0.5 left (of edge-3 leakage in" in line.reason
     )
-    wide = case(some, edges=TEN, retrained=FIVE, settings={"delta": 0.1, "delta_bits": 4.0, "delta_group": 0.9})
+    wide = case(some, edges=TEN, retrained=SEVEN, settings={"delta": 0.1, "delta_bits": 4.0, "delta_group": 0.9})
     assert verdict(judge(wide, resamples=QUICK), "not expressed").outcome == "holds"
 
 
@@ -74,9 +74,9 @@ def test_luck_that_strikes_whole_contracts_accuses_nobody():
     # Every training answers one contract of ten whole, each another.
     lucky = {
         name: shifted(subject(0.0), {i for i in FORGET if TEN[i] == f"edge-{k}"}, to=known(1.0))
-        for k, name in enumerate((*FIVE, "ga"))
+        for k, name in enumerate((*SEVEN, "ga"))
     }
-    found = judge(case(lucky, edges=TEN, retrained=FIVE), resamples=QUICK)
+    found = judge(case(lucky, edges=TEN, retrained=SEVEN), resamples=QUICK)
     assert not any(g.exceeds for g in found.groups)
     assert verdict(found, "not expressed").outcome == "inconclusive"
 
@@ -119,3 +119,16 @@ def test_hostile_names_of_groups_come_out_clean():
     leaks = {i for i, group in TEN.items() if group == "edge-3"}
     found = judge(case({"ga": shifted(subject(0.0), leaks, to=known(1.0))}, edges=named), resamples=QUICK)
     assert "\x1b" not in verdict(found, "not expressed").reason
+
+
+def test_a_mean_that_one_contract_lifts_is_one_event_too():
+    # One training guessed all of one of three contracts, which lifts the mean above its margin.
+    one = {"ga": subject(1 / 3)}
+    few, many = (judge(case(one, retrained=own), resamples=QUICK) for own in (RETRAINED, SEVEN))
+    line = verdict(few, "not expressed")
+    assert line.evidence["generate"].low > 0.2
+    assert line.outcome == "inconclusive"
+    assert "without edge-0 no mean is above its margin, and 7 controls tell one group from luck" in line.reason
+    assert verdict(many, "not expressed").outcome == "fails"
+    # Two contracts are two events.
+    assert verdict(judge(case({"ga": subject(2 / 3)}), resamples=QUICK), "not expressed").outcome == "fails"

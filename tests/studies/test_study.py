@@ -177,6 +177,15 @@ def test_another_version_of_any_code_that_makes_cells_is_refused_by_name(
         patch.setattr(find_attack("in_context"), "version", 9)
         with pytest.raises(InputError, match="another version of attack in_context"):
             hold_versions(audited)
+    # Audits that lie where no judge is named were judged before it had a version.
+    path = ours.folder.state.path / "versions.json"
+    path.write_text(json.dumps({name: number for name, number in read_json(path).items() if name != "judge"}))
+    hold_versions(audited)
+    outcome = ours.folder.audit("edge:0_1").outcome
+    outcome.parent.mkdir(parents=True)
+    outcome.write_text("{}")
+    with pytest.raises(InputError, match="was made by another version of judge, so new cells"):
+        hold_versions(ours)
 
 
 def test_a_rate_is_sought_once_from_the_target_of_the_first_seed() -> None:

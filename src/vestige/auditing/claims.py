@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
 from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import BITS, OF_ALTERNATIVES, FormatRead, TestedFormats
 from vestige.auditing.ground import Ground, shown
-from vestige.auditing.groups import Grouped
+from vestige.auditing.groups import Grouped, in_one_group
 from vestige.auditing.matrix import Expressed, leak_evidence
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
@@ -100,6 +100,10 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     bits = [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
     gaps = _not_asked(about)
     parts = _judged(ground, [*shares, *bits], stays_below)
+    failing = any(part.verdict.outcome == "fails" for part in parts)
+    if failing and (one_group := in_one_group(ground, tested, expressed, about.subject)):
+        parts = tuple(part._replace(verdict=replace(part.verdict, outcome="inconclusive")) for part in parts)
+        gaps = (one_group, *gaps)
     return ClaimEvidence(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 from scipy.special import ndtri
 
 from vestige.artifacts.audits import GroupLine
@@ -29,7 +30,8 @@ from vestige.metrics.planning import (
 )
 from vestige.metrics.verdicts import Evidence, Margins, Verdict
 
-_TAIL = (1 - LEVEL) / 2
+_TAIL = (1 - LEVEL) / 4
+"""Groups and single facts share the 2.5 % that the mean has for itself."""
 _NAMED = 3
 """Groups that a reason names; all of them are in the outcome."""
 
@@ -116,6 +118,35 @@ def by_group(
         )
         return Grouped(None, lines, left_out, (doubt, *_unbounded(ground, rows)))
     return Grouped(_verdict(ground, rows, lines), lines, left_out, _unbounded(ground, rows))
+
+
+def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, subject: str) -> str:
+    """That all that is above the narrow margin in the mean may be one group's luck, "" where it is not.
+
+    So it is where controls are few, and without the group that adds most no quantity is above its margin.
+    """
+    groups, n_controls = groups_of(ground.plan, ground.judged), len(ground.plan.retrained)
+    if not groups or not 0 < n_controls < ALONE_CONTROLS:
+        return ""
+    quantities = [(scale, expressed.leaks.get(scale.name)) for scale in tested.scales]
+    quantities += [(scale, expressed.picks.get(scale.name)) for scale in tested.picks]
+    quantities += [(tested.bits, expressed.bits)] if tested.bits is not None else []
+    most = ""
+    for scale, draws in quantities:
+        margin = ground.thresholds.margins(scale.unit).narrow
+        if draws is None or draws.ends[0] <= margin:
+            continue
+        never = scale.controls.retrained.mean(axis=0)
+        beyond = ground.scores.of(Source(subject), scale.key, scale.items) - never
+        gap = np.ones(len(beyond)) if scale.unit == "bits" else scale.controls.target - never
+        inside = {name: np.isin(scale.items, members) for name, members in groups.items()}
+        most = max(inside, key=lambda name: float(beyond[inside[name]].sum()))
+        others = ~inside[most]
+        if others.any() and beyond[others].sum() > margin * gap[others].sum():
+            return ""
+    if not most:
+        return ""
+    return f"without {shown(most)} no mean is above its margin, and {ALONE_CONTROLS} controls tell one group from luck"
 
 
 def _quantity(ground: Ground, part: Scale, subject: str) -> Evidence:

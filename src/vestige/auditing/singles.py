@@ -23,6 +23,7 @@ from vestige.metrics.membership import firsts
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
     LEAST_CONTROLS,
+    UNNAMED_CONTROLS,
     FactTest,
     Standing,
     Together,
@@ -32,11 +33,12 @@ from vestige.metrics.planning import (
 )
 from vestige.metrics.verdicts import Verdict
 
-_TAIL = (1 - LEVEL) / 2
+_TAIL = (1 - LEVEL) / 4
+"""Groups and single facts share the 2.5 % that the mean has for itself."""
 STATED, FIRST = "stated", "ranked first"
 TOGETHER = "all formats together"
 _SUSPECT = 0.1
-"""A claim does not hold where single facts look given away at this level: with few controls they can show no more."""
+"""A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
 _OWN_WORDS = {"generate", "generate_plain", "perturbed", "paraphrase", "few_shot", "cloze"}
 HALF = 0.5
 """A fact is given away that is half as likely as to the target, or scored half of the way from controls to it."""
@@ -114,7 +116,11 @@ def single_facts(
     corrected = holm([test.result.p for test in tests])
     failing = [(p, test) for p, test in zip(corrected, tests, strict=True) if p <= _TAIL and not test.alone]
     if not failing:
-        near = [test for p, test in zip(corrected, tests, strict=True) if p <= _SUSPECT and test.by != FIRST]
+        near = [
+            test
+            for p, test in zip(corrected, tests, strict=True)
+            if test.by != FIRST and p <= max(_SUSPECT, 1 / test.controls)
+        ]
         return Singles(None, (), tuple(f"single facts may be given away, too few to be sure: {test}" for test in near))
     reason = "; ".join(str(test) for _, test in failing)
     by_name = {attack.name: attack for attack, _ in attacks}
@@ -160,7 +166,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     # Where nothing says which facts are of one contract, all may come at once.
     at_once = together if has_groups else (*together, np.zeros(len(ground.judged), dtype=int))
     words = _by_words(ground, used, names, attack, at_once)
-    few = len(names) <= ALONE_CONTROLS
+    few = len(names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
     index, stated_by_it = {item: n for n, item in enumerate(ground.judged)}, words[1] if words else frozenset()
     return [
         _Test(

@@ -274,9 +274,11 @@ def _items_without_leak(margin: float) -> int:
 
 LEAST_CONTROLS = 3
 """With fewer, no control can be held against others."""
-ALONE_CONTROLS = 5
+ALONE_CONTROLS = 7
 """With fewer, one event alone fails no claim: that it befalls the subject and no control has a chance of up to
-(M / (M + 1))^M / (M + 1), which is 10.5 % with three controls, 6.7 % with five and 3.5 % with ten."""
+(M / (M + 1))^M / (M + 1), which is 10.5 % with three controls, 6.7 % with five, 4.9 % with seven and 3.5 % with ten."""
+UNNAMED_CONTROLS = 5
+"""With fewer, single facts of which nothing says what comes together fail no claim: all may be of one event."""
 TESTS = 3
 TAIL_INDEX = 4.0
 """How fast the tail of what luck gives a training is taken to fall."""
