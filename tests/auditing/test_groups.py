@@ -132,3 +132,10 @@ def test_a_mean_that_one_contract_lifts_is_one_event_too():
     assert verdict(many, "not expressed").outcome == "fails"
     # Two contracts are two events.
     assert verdict(judge(case({"ga": subject(2 / 3)}), resamples=QUICK), "not expressed").outcome == "fails"
+
+
+def test_two_groups_are_judged_against_one_control():
+    halves = {item: f"edge-{k // 60}" for k, item in enumerate(FORGET)}
+    found = judge(case({"ga": subject(1 / 2)}, edges=halves, retrained=RETRAINED[:1]), resamples=QUICK)
+    assert verdict(found, "not expressed").outcome == "inconclusive"
+    assert {g.group for g in found.groups} == {"edge-0", "edge-1"}

@@ -321,7 +321,10 @@ def test_items_that_the_retain_set_gives_away_are_apart():
     given = {i: "entailed" if k < 40 else "free" for k, i in enumerate(FORGET)}
     # Were they named as one contract, three controls could not tell them from luck.
     plain, apart = (
-        judge(case({"ga": subject(40 / 120)}, scopes=s, edges={}, settings={"delta": 0.15, "delta_bits": 4.0}), resamples=QUICK)
+        judge(
+            case({"ga": subject(40 / 120)}, scopes=s, edges={}, settings={"delta": 0.15, "delta_bits": 4.0}),
+            resamples=QUICK,
+        )
         for s in ({}, given)
     )
     assert outcomes(plain)["not expressed"] == "fails"

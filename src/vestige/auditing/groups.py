@@ -173,7 +173,7 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     nulls = [_standing_of_controls(part) for part in parts.values()]
     m = len(scale.controls.retrained)
     # No fewer than the greatest of as many normal draws, since few controls can be alike by chance.
-    least = float(ndtri(1 - 1 / max(2, m * len(parts))))
+    least = float(ndtri(1 - 1 / max(3, m * len(parts))))
     return _ScaleByGroup(parts, max([least, *nulls]))
 
 
