@@ -78,7 +78,8 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
 def _one_tensor(changed: Float[np.ndarray, "K K"]) -> Bool[np.ndarray, "K K"]:
     """The pairs that differ in one tensor or none, one of which differs in more from a third model."""
     most = changed.max(axis=0)
-    return (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
+    found: Bool[np.ndarray, "K K"] = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
+    return found
 
 
 _NONE = Weights((-1,), lambda first, last: torch.empty(0))
