@@ -118,7 +118,7 @@ def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):
 
 
 def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(made, monkeypatch):
-    monkeypatch.setattr(choices, "AUDIT", replace(choices.AUDIT, called=""))
+    monkeypatch.setattr(choices, "AUDIT", replace(choices.AUDIT, label=""))
     request = audited.request(made, SETTINGS)
     with serving(load(ModelSettings(model=request.models[0].model, device="cpu")), "replies") as log:
         models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])

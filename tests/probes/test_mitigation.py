@@ -15,7 +15,7 @@ from vestige.artifacts.holes import (
     LATENT_USED,
     QUALITY,
     ROUGE_L,
-    Sample,
+    PolicySample,
     ScoredAnswer,
 )
 from vestige.core.errors import InputError
@@ -79,20 +79,23 @@ def test_latent_prompts_are_holes_or_all_that_were_tested_and_count_once():
 def test_what_is_held_out_is_never_drawn_from_the_retain_set_either():
     # Where adjacent questions are the data's own, the retain set asks them too, in either wording.
     items = [Item(f"Question {n}?", "a", paraphrase=f"Other words for {n}?") for n in range(10)]
-    held_out = [Sample(ADJACENT_HELD_OUT, "question 3?", "", ""), Sample(LATENT_HELD_OUT, "Other words for 4?", "", "")]
+    held_out = [
+        PolicySample(ADJACENT_HELD_OUT, "question 3?", "", ""),
+        PolicySample(LATENT_HELD_OUT, "Other words for 4?", "", ""),
+    ]
     free = {i.question for i in items} - {"Question 3?", "Question 4?"}
     assert {i.question for i in retained(items, held_out, 10, seed=0)} == free
     # What is used may be drawn, and what another round holds out changes no other draw.
-    assert len(retained(items, [Sample(ADJACENT_USED, "Question 3?", "", "")], 10, seed=0)) == 10
+    assert len(retained(items, [PolicySample(ADJACENT_USED, "Question 3?", "", "")], 10, seed=0)) == 10
     everything = [i.question for i in retained(items, [], 10, seed=0)]
     assert [i.question for i in retained(items, held_out, 4, seed=0)] == [q for q in everything if q in free][:4]
 
 
 def test_nothing_to_mend_and_nothing_to_use_are_refused():
     with pytest.raises(InputError, match="in here confirmed no hole, so there is nothing to repair"):
-        refuse_nothing([candidate("a")], [Sample(ADJACENT_USED, "a", "", "")], "here")
+        refuse_nothing([candidate("a")], [PolicySample(ADJACENT_USED, "a", "", "")], "here")
     with pytest.raises(InputError, match="of the prompts in here none is used"):
-        refuse_nothing([candidate("a", hole=True)], [Sample(ADJACENT_HELD_OUT, "a", "", "")], "here")
+        refuse_nothing([candidate("a", hole=True)], [PolicySample(ADJACENT_HELD_OUT, "a", "", "")], "here")
     with pytest.raises(InputError, match="the forget set has no questions"):
         forget_samples([Item("", "a passage")])
 
@@ -156,10 +159,10 @@ class ByTask:
 
 
 SAMPLES = (
-    Sample(FORGET, "who am i", "x", "i am who"),
-    Sample(ADJACENT_USED, "near", "x", ""),
-    Sample(ADJACENT_USED, "odd", "y", ""),
-    Sample(LATENT_USED, "long", "z", ""),
+    PolicySample(FORGET, "who am i", "x", "i am who"),
+    PolicySample(ADJACENT_USED, "near", "x", ""),
+    PolicySample(ADJACENT_USED, "odd", "y", ""),
+    PolicySample(LATENT_USED, "long", "z", ""),
 )
 
 

@@ -16,7 +16,7 @@ from vestige.artifacts.holes import (
     LATENT_BEFORE,
     LATENT_NEW,
     LATENT_USED,
-    Sample,
+    PolicySample,
     read_mitigation,
     read_samples,
 )
@@ -302,7 +302,7 @@ def test_prompts_nearly_like_those_that_were_trained_on_are_not_new(request_):
         records.Tested(str(n), str(n), "latent", "", "", unlearned_score=float(n % 9 + 1)) for n in (0, 10, 60, 80)
     ]
     # Cosines with 0: 1, 0.98, 0.5, 0.17. The first is used, the second nearly the same.
-    found = new_latent(tested, [Sample(LATENT_USED, "0", "", "")], asked)[LATENT_NEW]
+    found = new_latent(tested, [PolicySample(LATENT_USED, "0", "", "")], asked)[LATENT_NEW]
     assert (found.n, found.quality.value) == (2, (60 % 9 + 1 + 80 % 9 + 1) / 2)
     # A probe that was made before anything was trained has nothing to leave out.
     assert new_latent(tested, [], asked)[LATENT_NEW].n == 4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vestige.artifacts.holes import ADJACENT_USED, Sample
+from vestige.artifacts.holes import ADJACENT_USED, PolicySample
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
@@ -97,7 +97,7 @@ def test_nothing_is_taught_that_was_sampled_of_them(diverged):
     with pytest.raises(NotFinite, match=SAID):
         alternatives(diverged, ITEMS[:1], Alternatives("{question}", 2, 1.0, 4), seed=0)
     with pytest.raises(NotFinite, match=SAID):
-        with_answers(diverged, [Sample(ADJACENT_USED, ITEMS[0].question, "", "")], 4)
+        with_answers(diverged, [PolicySample(ADJACENT_USED, ITEMS[0].question, "", "")], 4)
 
 
 def test_neither_a_probe_nor_a_judge_takes_them_for_an_answer(diverged):

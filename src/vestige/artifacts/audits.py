@@ -170,10 +170,10 @@ def never_knew(level: EvidenceLevel, n: int = 2) -> str:
     return (verified if level in ("verified", "") else ("control", "a control", "the controls"))[min(n, 2)]
 
 
-def by_level(text: str, level: EvidenceLevel, **others: str) -> str:
+def by_level(text: str, level: EvidenceLevel, **placeholders: str) -> str:
     """A text of `STATEMENTS` with what the controls may be called in it."""
-    called = {"control": never_knew(level, 1), "controls": never_knew(level)}
-    return text.format(**(called | others))
+    control = {"control": never_knew(level, 1), "controls": never_knew(level)}
+    return text.format(**(control | placeholders))
 
 
 GIVEN = "given"
@@ -741,17 +741,17 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
     stored = read_sealed(folder.judgements, "answers", "judgements")
     if stored["answers"] != answers:
         return ()
-    again = "delete it, and judge again"
-    return tuple(typed(folder.judgements, Judgement, one, again=again) for one in stored["judgements"])
+    remedy = "delete it, and judge again"
+    return tuple(typed(folder.judgements, Judgement, judgement, remedy=remedy) for judgement in stored["judgements"])
 
 
 def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Judgement]) -> None:
     """Write when these answers were judged."""
-    write_sealed(folder.judgements, {"answers": answers, "judgements": [asdict(one) for one in judgements]})
+    write_sealed(folder.judgements, {"answers": answers, "judgements": [asdict(judgement) for judgement in judgements]})
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    return typed(path, kind, from_json(read_sealed(path)), again="run the audit again")
+    return typed(path, kind, from_json(read_sealed(path)), remedy="run the audit again")
 
 
 @dataclass(frozen=True)
@@ -780,11 +780,11 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     return 4 if not lines or any(line.sound is None for line in lines) else 0
 
 
-def write_soundness(path: Path, found: Soundness) -> None:
+def write_soundness(path: Path, soundness: Soundness) -> None:
     """Write what the checks found."""
-    save(path, found)
+    save(path, soundness)
 
 
 def read_soundness(path: Path) -> Soundness:
     """What the checks found; a file that lacks something is refused by file and field."""
-    return load(path, Soundness, again="run vestige check-data again")
+    return load(path, Soundness, remedy="run vestige check-data again")

@@ -54,8 +54,8 @@ def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
         failing = ("fails", "inconclusive") if fail_open else ("fails",)
         failed = sum(v.outcome in failing for v in lines)
         amounts = {"failures": str(failed), "skipped": str(sum(v.outcome != "holds" for v in lines) - failed)}
-        told = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
-        suite = ElementTree.SubElement(root, "testsuite", told)
+        attributes = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
+        suite = ElementTree.SubElement(root, "testsuite", attributes)
         for line in lines:
             case = ElementTree.SubElement(suite, "testcase", classname=_xml(line.subject), name=_xml(line.claim))
             if line.outcome != "holds":
@@ -75,22 +75,22 @@ def _xml(text: str, *, width: int | None = 500) -> str:
 
 def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> str:
     """Markdown for the model card of a judged model: verdicts, bounds, margins, what was not tested, the digest."""
-    found = ["## Unlearning audit", ""]
+    markdown = ["## Unlearning audit", ""]
     digest = f"`{facts.digest}`" if not facts.served else "unknown, since the model was asked behind an address"
-    found += [f"Audited with Vestige {_plain(facts.version)}. Digest of the audited model: {digest}.", ""]
+    markdown += [f"Audited with Vestige {_plain(facts.version)}. Digest of the audited model: {digest}.", ""]
     if facts.compared:
-        found += ["Compared with:", "", *(f"- {_plain(name)}: `{d}`" for name, d in facts.compared.items()), ""]
+        markdown += ["Compared with:", "", *(f"- {_plain(name)}: `{d}`" for name, d in facts.compared.items()), ""]
     for outcome in (o for o in outcomes if any(v.subject == subject for v in o.verdicts)):
         lines = [v for v in outcome.verdicts if v.subject == subject]
-        found += [f"### Forget set {_plain(outcome.forget)}", "", "| The model | verdict | bound | margins |"]
-        found += ["| --- | --- | --- | --- |"]
+        markdown += [f"### Forget set {_plain(outcome.forget)}", "", "| The model | verdict | bound | margins |"]
+        markdown += ["| --- | --- | --- | --- |"]
         for v in lines:
             margins = f"fails above {sized(v.margin, v.unit)}, passes below {sized(v.wide, v.unit)}"
             cells = (CLAIMS[v.claim], WORDS[v.outcome], bound_said(outcome, v), margins)
-            found.append(f"| {' | '.join(map(_plain, cells))} |")
-        found += ["", *(f"- {_plain(v.claim)}: {_plain(sentence(v.reason))}" for v in lines), ""]
-        found += ["Not tested:", "", *(f"- {_plain(said)}" for said in outcome.untested), ""]
-    return "\n".join(found)
+            markdown.append(f"| {' | '.join(map(_plain, cells))} |")
+        markdown += ["", *(f"- {_plain(v.claim)}: {_plain(sentence(v.reason))}" for v in lines), ""]
+        markdown += ["Not tested:", "", *(f"- {_plain(text)}" for text in outcome.untested), ""]
+    return "\n".join(markdown)
 
 
 def _plain(text: str) -> str:
@@ -103,7 +103,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
     timestamp = str(int(when.timestamp()))
     lines = [v for v in outcome.verdicts if v.subject == subject]
     results = [result for v in lines for result in (_level(outcome, v), *_measured(outcome, v))]
-    named = "externally_managed" if facts.served else "self_deployed"
+    deployment = "externally_managed" if facts.served else "self_deployed"
     name = one_line(subject, width=200)
     return {
         "schema_version": EEE_SCHEMA,
@@ -121,7 +121,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
             "name": name,
             "id": one_line(facts.model, width=200) or name,
             "additional_details": {
-                "deployment_type": named,
+                "deployment_type": deployment,
                 "model_availability": "unknown",
                 "digest": "" if facts.served else facts.digest,
                 "target": one_line(outcome.target, width=200),
@@ -158,7 +158,7 @@ def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
     """The verdict itself."""
     levels: dict[str, Any] = {"score_type": "levels", "level_names": list(_LEVELS), "has_unknown_level": False}
     margins = {"margin": f"{v.margin:g}", "wide": f"{v.wide:g}", "unit": v.unit}
-    told = {"bound": bound_said(outcome, v), "reason": one_line(v.reason, width=500), "against": v.against}
+    details = {"bound": bound_said(outcome, v), "reason": one_line(v.reason, width=500), "against": v.against}
     return {
         **_of(outcome, v, "verdict"),
         "metric_config": {
@@ -168,7 +168,7 @@ def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
             **levels,
             "additional_details": margins,
         },
-        "score_details": {"score": _LEVELS.index(WORDS[v.outcome]), "details": told},
+        "score_details": {"score": _LEVELS.index(WORDS[v.outcome]), "details": details},
     }
 
 
@@ -197,17 +197,17 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
 
 def _uncertainty(estimate: Estimate) -> dict[str, Any]:
     ends = estimate.low, estimate.high
-    known = {"num_samples": estimate.n}
+    size = {"num_samples": estimate.n}
     if not all(map(math.isfinite, ends)):
-        return known
+        return size
     interval = {"lower": ends[0], "upper": ends[1], "confidence_level": 0.95, "method": estimate.interval}
-    return {**known, "confidence_interval": interval}
+    return {**size, "confidence_interval": interval}
 
 
 def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:
     data = {"dataset_name": one_line(outcome.forget, width=200), "source_type": "other"}
-    said = f"{v.claim}: {one_line(name, width=120)}"
-    return {"evaluation_result_id": said, "evaluation_name": said, "source_data": data}
+    title = f"{v.claim}: {one_line(name, width=120)}"
+    return {"evaluation_result_id": title, "evaluation_name": title, "source_data": data}
 
 
 FORMS = ("junit", "card", "eee", "hf")

@@ -135,8 +135,8 @@ class HoleRow:
 
 def estimates_of(row: HoleRow) -> list[Estimate]:
     """Every number of a source's row, those of its placebos after its own."""
-    own = [row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes]
-    return own + [e for p in row.placebos for e in (p.rate, p.excess) if e is not None]
+    answers = [row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes]
+    return answers + [e for p in row.placebos for e in (p.rate, p.excess) if e is not None]
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
 
 def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
     """A table of that kind, with the identity of what it was made from."""
-    return load(path, kind, part="table", again=AGAIN), read_versioned(path, "identity")["identity"]
+    return load(path, kind, part="table", remedy=AGAIN), read_versioned(path, "identity")["identity"]
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
@@ -232,12 +232,12 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[Candidate]:
     Prompts of a policy that learns are drawn from what it had come to by their iteration, and depend on each other by
     it; those of a baseline by the seed that they began with.
     """
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     for a in attempts:
         if a.j == LATENT_J:
             origin = f"{a.source}, iteration {a.iteration}" if a.source == LEARNING else a.seed
-            found.setdefault(a.prompt, Candidate(a.prompt, a.source, origin))
-    return list(found.values())
+            candidates.setdefault(a.prompt, Candidate(a.prompt, a.source, origin))
+    return list(candidates.values())
 
 
 def write_tested(
@@ -278,8 +278,8 @@ def read_map(folder: ProbeFolder) -> HoleMap | None:
     """The picture of what was tested; None in a folder of before there was one."""
     if not folder.map.exists():
         return None
-    again = f"delete it and {folder.summary.name} and run the same command again"
-    return load(folder.map, HoleMap, part="map", again=again)
+    remedy = f"delete it and {folder.summary.name} and run the same command again"
+    return load(folder.map, HoleMap, part="map", remedy=remedy)
 
 
 Way = Literal["gd", "kl", "iterative"]
@@ -298,7 +298,7 @@ HARM, QUALITY, ROUGE_L = "harm", "quality", "rougeL_recall"
 
 
 @dataclass(frozen=True)
-class Sample:
+class PolicySample:
     """A prompt of one set. `taught` is the target's own greedy answer, where it is trained on.
 
     `origin` is what the prompt was made from, `truth` the true answer; each "" where it is not known.
@@ -374,9 +374,9 @@ class MitigationTable:
     notes: tuple[str, ...]
 
 
-def read_samples(folder: MitigationFolder) -> tuple[Sample, ...]:
+def read_samples(folder: MitigationFolder) -> tuple[PolicySample, ...]:
     """The prompts that are trained on and scored."""
-    return tuple(read_rows(folder.used, Sample))
+    return tuple(read_rows(folder.used, PolicySample))
 
 
 def write_mitigation(folder: MitigationFolder, table: MitigationTable, identity: Mapping[str, Any]) -> None:
@@ -406,13 +406,13 @@ def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> boo
     """Whether the part is done; a folder that holds the part with another identity is refused."""
     if not folder.asked(part).exists():
         return False
-    theirs = read_versioned(folder.asked(part), "identity")["identity"]
+    stored = read_versioned(folder.asked(part), "identity")["identity"]
     refuse_another(
-        folder.path, f"part {part!r}", identity, theirs, out="choose another --output-dir or delete this one"
+        folder.path, f"part {part!r}", identity, stored, out="choose another --output-dir or delete this one"
     )
     return True
 
 
-def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], record: Mapping[str, Any]) -> None:
     """Write the identity of a part, and what is told of its making."""
-    write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(found)})
+    write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(record)})

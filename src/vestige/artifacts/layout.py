@@ -50,8 +50,8 @@ class Entry:
 
     def __get__(self, folder: Any, kind: type | None = None) -> Path:
         """The path, of a folder that has a `path`."""
-        found: Path = folder.path.joinpath(*self._parts)
-        return found
+        path: Path = folder.path.joinpath(*self._parts)
+        return path
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ def is_own(path: Path) -> bool:
 
 def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
     """Refuse to delete these entries of an output folder where one is, or holds, a file that Vestige did not write."""
-    held = (p for entry in entries for p in (entry, *entry.rglob("*")) if not p.is_dir())
-    foreign = next((p for p in sorted(held) if not is_own(p.relative_to(folder))), None)
+    names = (p for entry in entries for p in (entry, *entry.rglob("*")) if not p.is_dir())
+    foreign = next((p for p in sorted(names) if not is_own(p.relative_to(folder))), None)
     if foreign is not None:
         raise InputError(
             f"{one_line(str(foreign), width=300)} is not a file that Vestige wrote, and --fresh would delete it; "
@@ -118,21 +118,21 @@ class OtherModelError(InputError):
 
 def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, dict[str, str]]:
     """The digests of the files that a model is read from, where `places` are its folders or files."""
-    home, found = subject.path.resolve(), {}
-    for place in places:
-        whole = place.resolve()
+    home, digests = subject.path.resolve(), {}
+    for path in places:
+        whole = path.resolve()
         name = whole.relative_to(home).as_posix() if whole.is_relative_to(home) else str(whole)
-        found[name] = {file: file_digest(whole / file) for file in _listed(whole)}
-    return found
+        digests[name] = {file: file_digest(whole / file) for file in _listed(whole)}
+    return digests
 
 
-def _listed(place: Path) -> list[str]:
-    if not place.is_dir():
+def _listed(root: Path) -> list[str]:
+    if not root.is_dir():
         return [""]
-    templates = place / "additional_chat_templates"
-    folders = [place, templates] if templates.is_dir() else [place]
+    templates = root / "additional_chat_templates"
+    folders = [root, templates] if templates.is_dir() else [root]
     files = [p for folder in folders for p in folder.iterdir() if p.is_file()]
-    return sorted(str(p.relative_to(place)) for p in files if any(fnmatch(p.name, kind) for kind in _READ))
+    return sorted(str(p.relative_to(root)) for p in files if any(fnmatch(p.name, kind) for kind in _READ))
 
 
 def note_seen(subject: SubjectFolder, files: Files) -> None:
@@ -149,18 +149,18 @@ def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -
 
     Where one has another size, time or inode all are read, and with `verify` in any case.
     """
-    held = _digests(subject, files)
-    listed = {(subject.path / place).resolve() / file for place in files for file in _listed(subject.path / place)}
-    for path in sorted({path for path in listed if path.exists()} ^ held.keys()):
-        how = "is gone" if path in held else "was added"
+    stored = _digests(subject, files)
+    listed = {(subject.path / name).resolve() / file for name in files for file in _listed(subject.path / name)}
+    for path in sorted({path for path in listed if path.exists()} ^ stored.keys()):
+        how = "is gone" if path in stored else "was added"
         raise OtherModelError(f"{path} {how} since the model was recorded{_ADVICE}")
-    seen = read_json(subject.seen) if subject.seen.exists() else {}
+    state = read_json(subject.seen) if subject.seen.exists() else {}
     states = _states(subject, files)
-    unchanged = seen == states and not verify
-    for path, digest in () if unchanged else held.items():
+    unchanged = state == states and not verify
+    for path, digest in () if unchanged else stored.items():
         if file_digest(path) != digest:
             raise OtherModelError(f"{path} was changed since the model was recorded{_ADVICE}")
-    return bool(files) and bool(seen == states)
+    return bool(files) and bool(state == states)
 
 
 def check_there(subject: SubjectFolder, files: Files, *, verify: bool) -> bool:
@@ -174,11 +174,15 @@ def check_there(subject: SubjectFolder, files: Files, *, verify: bool) -> bool:
 def _digests(subject: SubjectFolder, files: Files) -> dict[Path, str]:
     """The digest of each file by its path."""
     return {
-        (subject.path / place).resolve() / file: digest for place, own in files.items() for file, digest in own.items()
+        (subject.path / name).resolve() / file: digest
+        for name, digests in files.items()
+        for file, digest in digests.items()
     }
 
 
 def _states(subject: SubjectFolder, files: Files) -> dict[str, list[int]]:
     """Of each file its size, the times of the last change of its content and of itself, and its inode."""
-    found = {f"{place}/{file}": (subject.path / place / file).stat() for place, own in files.items() for file in own}
-    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
+    states = {
+        f"{name}/{file}": (subject.path / name / file).stat() for name, digests in files.items() for file in digests
+    }
+    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in states.items()}

@@ -45,13 +45,13 @@ class Stopwatch:
 @cache
 def installed_versions() -> dict[str, str]:
     """Versions of the packages that can change a number; a missing one is said."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 @cache
@@ -60,12 +60,14 @@ def source_commit() -> str:
 
     It is read once in a process: what changes later is not what this process runs.
     """
-    here = Path(__file__).parent
+    package = Path(__file__).parent
     try:
-        top = _git("rev-parse", "--show-toplevel", cwd=here)
-        if not here.is_relative_to(Path(top) / "src"):
+        top = _git("rev-parse", "--show-toplevel", cwd=package)
+        if not package.is_relative_to(Path(top) / "src"):
             return ""
-        return _git("rev-parse", "HEAD", cwd=here) + ("+changed" if _git("status", "--porcelain", cwd=here) else "")
+        return _git("rev-parse", "HEAD", cwd=package) + (
+            "+changed" if _git("status", "--porcelain", cwd=package) else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -99,13 +101,13 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
 def odd_tokens_told(path: Path) -> str:
     """How many items of an evaluation its model reads otherwise than they are written, in sentences; "" for none."""
     stored = read_provenance(path) if path.exists() else {}
-    held, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
+    control, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
     sentences = []
-    if isinstance(held, dict) and isinstance(held.get("tokens"), list) and isinstance(held.get("items"), int):
-        marks = one_line(" ".join(map(str, held["tokens"])), width=80)
+    if isinstance(control, dict) and isinstance(control.get("tokens"), list) and isinstance(control.get("items"), int):
+        marks = one_line(" ".join(map(str, control["tokens"])), width=80)
         sentences.append(
-            f"{held['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and not "
-            "as text, so that what it says there may be no answer to what was asked; take them out of the data."
+            f"{control['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and "
+            "not as text, so that what it says there may be no answer to what was asked; take them out of the data."
         )
     if isinstance(unknown, int):
         sentences.append(

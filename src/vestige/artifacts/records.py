@@ -66,8 +66,8 @@ class SubjectSpec:
         forgotten: tuple[ForgetSet, ...] = (),
     ) -> "SubjectSpec":
         """The identity of a subject with these settings, whose content id it takes."""
-        own = content_id(settings)
-        return cls(subject, name, model, method, forget, seed, own, settings, data, parent, version, forgotten)
+        settings_id = content_id(settings)
+        return cls(subject, name, model, method, forget, seed, settings_id, settings, data, parent, version, forgotten)
 
     def having(self, settings: dict[str, Any], **changes: Any) -> "SubjectSpec":
         """The same with other settings, and with what else `changes`."""
@@ -78,7 +78,7 @@ class SubjectSpec:
 
         A model that forgot nothing by its spec, as one from elsewhere, has nothing to be held against: 0.
         """
-        gone = {i for one in self.forgotten for i in one.items}
+        gone = {i for forget_set in self.forgotten for i in forget_set.items}
         return len(set(items) - gone) if self.forgotten else 0
 
     @property
@@ -167,9 +167,9 @@ def read_summary(path: Path) -> Summary:
 
     So is one that is not as it was written.
     """
-    found = load(path, Summary)
+    summary = load(path, Summary)
     check_bytes(EvalFolder(path.parent), path)
-    return found
+    return summary
 
 
 def write_spec(path: Path, spec: SubjectSpec) -> None:
@@ -249,12 +249,12 @@ def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
 def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalFolder]]:
     """The evaluations of the model that is there, and those of another that was there before it."""
     done = read_versioned(subject.done, "digest")["digest"] if subject.done.exists() else None
-    own: list[EvalFolder] = []
-    others: list[EvalFolder] = []
+    current: list[EvalFolder] = []
+    stale: list[EvalFolder] = []
     for folder in subject.evaluations():
-        asked = read_versioned(folder.identity, "model")["model"]
-        (own if done in (None, asked) else others).append(folder)
-    return own, others
+        model = read_versioned(folder.identity, "model")["model"]
+        (current if done in (None, model) else stale).append(folder)
+    return current, stale
 
 
 def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
@@ -379,4 +379,4 @@ def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack; one that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
         raise InputError(f"{folder.path} holds no searched prompt; name the folder of a gcg or prefix attack")
-    return load(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")
+    return load(folder.prompt, KeptPrompt, remedy="delete the attack's folder and run again")

@@ -171,7 +171,7 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
     """By the id of an item as it was asked, that of the forget item it stands for; empty where they are the same."""
     if not folder.asked.exists():
         return {}
-    return typed(folder.asked, dict[str, str], read_json(folder.asked), again="run the audit again with --fresh")
+    return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="run the audit again with --fresh")
 
 
 def _add(

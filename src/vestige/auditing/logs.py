@@ -22,7 +22,7 @@ from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.logs import read_log, reader_of
-from vestige.logs.log import GivenLog, Log, Part
+from vestige.logs.log import GivenLog, Log, LogPart
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _texts(read: Sequence[_ParsedLog]) -> dict[tuple[str, int], tuple[str, ...] 
     return texts
 
 
-def _items(part: Part, texts: Mapping[tuple[str, int], tuple[str, ...] | None]) -> tuple[str, ...]:
+def _items(part: LogPart, texts: Mapping[tuple[str, int], tuple[str, ...] | None]) -> tuple[str, ...]:
     """The ids of a part's questions: of their texts, or of their positions where no text is known."""
     n = len(part.scores)
     return _ids(part.split, n, part.questions or texts.get((part.split, n)) or ())
@@ -230,7 +230,7 @@ def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[Part]:
+def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[LogPart]:
     """The parts of a log that the target's has too; one that lacks some of the target's questions is refused.
 
     It is cut short, or of another forget set. More questions than the target's are no fault in a control.
@@ -256,11 +256,11 @@ def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[Part]:
     return [part for part in parts if part.unit != "order" or part.format not in unlike]
 
 
-def _holds(part: Part, index: _QuestionIndex) -> bool:
+def _holds(part: LogPart, index: _QuestionIndex) -> bool:
     return index.target[part.split, part.format] <= frozenset(_items(part, index.texts))
 
 
-def _scores(entry: GivenLog, part: Part, index: _QuestionIndex) -> Iterator[AnswerScore]:
+def _scores(entry: GivenLog, part: LogPart, index: _QuestionIndex) -> Iterator[AnswerScore]:
     questions = part.questions or index.texts.get((part.split, len(part.scores))) or ()
     target_items = index.target[part.split, part.format]
     for position, (item, score) in enumerate(zip(_items(part, index.texts), part.scores, strict=True)):

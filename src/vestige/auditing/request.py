@@ -419,11 +419,11 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
     gone += [weights for weights in further.values() if weights]
     needed = {name: audit_of(find_eval(name)) for name in settings.evals}
-    gone += [needed[name].called or name for name in _evaluations_needing(needed, "distributions")]
+    gone += [needed[name].label or name for name in _evaluations_needing(needed, "distributions")]
     untested = [_left_out(list(served), "without weights and whole next-token distributions", gone)]
     evals = [name for name in settings.evals if needed[name].needs != "distributions"]
     if mute := [name for name, model in served.items() if not model.engine.scores]:
-        scored = [needed[name].called or name for name in _evaluations_needing(needed, "scores")]
+        scored = [needed[name].label or name for name in _evaluations_needing(needed, "scores")]
         untested.append(_left_out(mute, "whose server scores no answers", scored))
         untested.append(f"{_names(mute)}: forced answers and bits are not read, since the server scores no answers")
         evals = [name for name in evals if needed[name].needs != "scores"]

@@ -93,7 +93,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
                 continue
         audit = audit_of(find_eval(question.eval))
         is_asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
-        if is_asked and (audit.beside or not beside_facts):
+        if is_asked and (audit.with_texts or not beside_facts):
             questions_after.append(question._replace(settings=settings))
     return tuple(questions_after)
 

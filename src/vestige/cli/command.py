@@ -103,7 +103,7 @@ class Given:
         keys = found.keys()
         given = {**(defaults or {}), **self.of(kind, part), **own}
         where = f"settings of {found.name}" if found.name else "settings"
-        return kind.build(given, where=where, shown=lambda name: self.shown.get(keys.get(name, name), name))
+        return kind.build(given, where=where, spelled=lambda name: self.shown.get(keys.get(name, name), name))
 
     def _part(self, kind: "type[Settings]", name: str | None) -> Part:
         place = f"{kind.__module__}:{kind.__qualname__}"

@@ -16,7 +16,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
-    from vestige.logs.folders import Group
+    from vestige.logs.folders import LogGroup
 
 EXAMPLE = "example"
 OUTPUT = Path("runs/judged")
@@ -27,7 +27,7 @@ FORGET = "the forget set"
 class Taken(NamedTuple):
     """What is judged: groups of logs, or one table of scores, and of the logs that are not taken why."""
 
-    groups: "tuple[Group, ...]"
+    groups: "tuple[LogGroup, ...]"
     table: Path | None = None
     left_out: tuple[tuple[Path, str], ...] = ()
     forgiving: bool = False
@@ -37,7 +37,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`."""
     from vestige.auditing.logs import files_of
     from vestige.auditing.scored import ROLES
-    from vestige.logs.folders import Group, recognise
+    from vestige.logs.folders import LogGroup, recognise
     from vestige.logs.log import GivenLog
 
     named: list[GivenLog] = []
@@ -68,7 +68,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
             "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
         )
     if named:
-        return Taken((Group(forget or FORGET, tuple(named)),))
+        return Taken((LogGroup(forget or FORGET, tuple(named)),))
     if tables:
         return Taken((), tables[0])
     found = recognise(folders)

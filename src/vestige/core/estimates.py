@@ -62,11 +62,11 @@ def from_json(stored: Any) -> Any:
         return [from_json(x) for x in stored]
     if not isinstance(stored, Mapping):
         return stored
-    found = {name: from_json(x) for name, x in stored.items()}
-    if "interval" in found:
+    values = {name: from_json(x) for name, x in stored.items()}
+    if "interval" in values:
         infinite = {"low": -math.inf, "high": math.inf}
-        found |= {name: infinite[name] for name in infinite if name in found and found[name] is None}
-    return found
+        values |= {name: infinite[name] for name in infinite if name in values and values[name] is None}
+    return values
 
 
 def _finite_ends(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

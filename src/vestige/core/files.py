@@ -41,11 +41,11 @@ def machine_errors(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
-        told = next((n for n in _MACHINE_ERRNOS if n == number or f"(os error {n})" in str(error)), None)
-        if told is None:
+        message = next((n for n in _MACHINE_ERRNOS if n == number or f"(os error {n})" in str(error)), None)
+        if message is None:
             raise
         raise MachineError(
-            f"cannot write {path}: {os.strerror(told)}; free some space and run the same command again"
+            f"cannot write {path}: {os.strerror(message)}; free some space and run the same command again"
         ) from error
 
 
@@ -222,8 +222,8 @@ def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[Non
     until = None if patience_seconds is None else time.monotonic() + patience_seconds
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
-            held = lock.parent if lock.name == ".lock" else lock.parent / lock.stem.removeprefix(".")
-            raise InputError(f"another command is at work in {held}; wait for it or choose another folder")
+            busy = lock.parent if lock.name == ".lock" else lock.parent / lock.stem.removeprefix(".")
+            raise InputError(f"another command is at work in {busy}; wait for it or choose another folder")
         time.sleep(0.1)
     with handle:
         yield
@@ -247,7 +247,7 @@ def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
     Where an InputError comes while the folder holds no file but the lock and those `announced`, it is removed, with the
     folders above it that were made for it.
     """
-    made = [above for above in lock.parent.parents if not above.exists()]
+    new_folders = [above for above in lock.parent.parents if not above.exists()]
     refused = False
     try:
         with locked(lock):
@@ -259,7 +259,7 @@ def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
                     refused = True
                 raise
     finally:
-        for above in made if refused else ():
+        for above in new_folders if refused else ():
             # Somebody else may have put something there meanwhile.
             with contextlib.suppress(OSError):
                 above.rmdir()

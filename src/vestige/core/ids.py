@@ -29,9 +29,9 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def changed_keys(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """The names, sorted, under which two identities differ."""
-    return sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
+    return sorted(k for k in first.keys() | second.keys() if first.get(k) != second.get(k))
 
 
 def slug(name: str, *, length: int = 48) -> str:

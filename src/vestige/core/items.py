@@ -79,10 +79,10 @@ class ForgetSet:
         edges = {i.edge for i in items if i.edge is not None}
         return cls(name, tuple(sorted({i.id for i in items})), tuple(sorted(edges)))
 
-    def less(self, taught: Sequence[Item]) -> "ForgetSet":
+    def less(self, items: Sequence[Item]) -> "ForgetSet":
         """What is left of it after a model was taught these items."""
-        known = {i.id for i in taught}
-        return ForgetSet(self.name, tuple(i for i in self.items if i not in known), self.edges)
+        ids = {i.id for i in items}
+        return ForgetSet(self.name, tuple(i for i in self.items if i not in ids), self.edges)
 
 
 def called_by_items(name: str, items: Sequence[Item]) -> str:
@@ -111,7 +111,7 @@ def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str
 
     A tokeniser is made of paraphrases too, which are no part of an item's id.
     """
-    taught = items_digest(items)
+    items_id = items_digest(items)
     if not vocabulary:
-        return taught
-    return content_id([taught, [[i.question, i.paraphrase, i.answer] for i in vocabulary]], length=32)
+        return items_id
+    return content_id([items_id, [[i.question, i.paraphrase, i.answer] for i in vocabulary]], length=32)

@@ -23,17 +23,17 @@ def installed(table: str) -> Mapping[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=f"vestige.{table}")}
 
 
-def with_installed(table: str, own: Mapping[str, Kind]) -> dict[str, Kind]:
+def with_installed(table: str, builtin: Mapping[str, Kind]) -> dict[str, Kind]:
     """Vestige's `own` lines of a table, and after them those of other packages; nothing is loaded."""
-    others = {name: home for name, home in installed(table).items() if name not in own}
-    return {**own, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in others.items()}}
+    further = {name: home for name, home in installed(table).items() if name not in builtin}
+    return {**builtin, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in further.items()}}
 
 
-def brought(what: str, name: str, home: str) -> Any:
+def brought(kind: str, name: str, home: str) -> Any:
     """What stands at `module:attribute`, None where there is no such attribute, or the module; loads no other file."""
     module, _, attribute = home.partition(":")
     try:
-        found = import_module(module)
+        loaded = import_module(module)
     except ImportError as error:
-        raise InputError(f"{what} {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
-    return vars(found).get(attribute) if attribute else found
+        raise InputError(f"{kind} {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
+    return vars(loaded).get(attribute) if attribute else loaded

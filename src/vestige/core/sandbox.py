@@ -54,11 +54,11 @@ def work_bounded(most: int = MOST_WORK) -> Iterator[None]:
 
 
 def _spend(amount: int) -> None:
-    left = _left.get(None)
-    if left is None:
+    budget = _left.get(None)
+    if budget is None:
         return
-    left[0] -= amount
-    if left[0] < 0:
+    budget[0] -= amount
+    if budget[0] < 0:
         raise TooMuchWork
 
 
@@ -71,15 +71,15 @@ def _weigh(value: Any) -> int:
         # Its text is that of what it holds.
         return _weigh(dict(value._Namespace__attrs))
     if isinstance(value, dict):
-        for key, one in value.items():
+        for key, element in value.items():
             _spend(_ENTRY)
             _weigh(key)
-            _weigh(one)
+            _weigh(element)
         return len(value)
     if isinstance(value, list | tuple | set | frozenset):
-        for one in value:
+        for element in value:
             _spend(_ENTRY)
-            _weigh(one)
+            _weigh(element)
         return len(value)
     if isinstance(value, range):
         _spend(_ENTRY * len(value))
@@ -111,9 +111,9 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
         if function.__name__ == "do_format":
             _check_widths(args[0])
         _weigh_arguments([*args, *kwargs.values()])
-        found = function(*args, **kwargs)
-        _weigh(found)
-        return found
+        result = function(*args, **kwargs)
+        _weigh(result)
+        return result
 
     return filtered
 
@@ -129,8 +129,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             self.filters.pop(name, None)
         for name in _RANDOM["globals"]:
             self.globals.pop(name, None)
-        self.filters = {name: _bounded(one) for name, one in dict[str, Any](self.filters).items()}
-        self.tests = {name: _bounded(one) for name, one in dict[str, Any](self.tests).items()}
+        self.filters = {name: _bounded(function) for name, function in dict[str, Any](self.filters).items()}
+        self.tests = {name: _bounded(function) for name, function in dict[str, Any](self.tests).items()}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """A filter of one's own, under the same bound."""
@@ -158,19 +158,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         _weigh(value)
         return value
 
-    def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As the sandbox calls, under the bound."""
-        own = getattr(getattr(called, "__wrapped__", called), "__self__", None)
-        if own is self:
-            return called(*args)
+        owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
+        if owner is self:
+            return function(*args)
         _spend(_TURN)
-        if getattr(called, "__name__", "") in ("format", "format_map"):
-            _check_widths(own)
-        given = [value for name, value in kwargs.items() if name not in _JINJAS]
-        _weigh_arguments([*([own] if isinstance(own, str) else []), *args, *given])
-        found = super().call(context, called, *args, **kwargs)
-        _weigh(found)
-        return found
+        if getattr(function, "__name__", "") in ("format", "format_map"):
+            _check_widths(owner)
+        keyword_values = [value for name, value in kwargs.items() if name not in _JINJAS]
+        _weigh_arguments([*([owner] if isinstance(owner, str) else []), *args, *keyword_values])
+        result = super().call(context, function, *args, **kwargs)
+        _weigh(result)
+        return result
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operation, refused before it makes something huge."""
@@ -183,9 +183,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             raise TooMuchWork
         if operator == "%":
             _check_widths(left)
-        found = super().call_binop(context, operator, left, right)
-        _weigh(found)
-        return found
+        result = super().call_binop(context, operator, left, right)
+        _weigh(result)
+        return result
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _counting(super()._parse(source, name, filename))
@@ -203,7 +203,7 @@ def _counting(tree: nodes.Template) -> nodes.Template:
 def _wrap(node: nodes.Node) -> None:
     for field, value in node.iter_fields():
         if isinstance(value, list):
-            setattr(node, field, [_wrapped(one) if isinstance(one, nodes.Node) else one for one in value])
+            setattr(node, field, [_wrapped(child) if isinstance(child, nodes.Node) else child for child in value])
         elif isinstance(value, nodes.Node):
             setattr(node, field, _wrapped(value))
 
@@ -222,6 +222,6 @@ def _wrapped(node: nodes.Node) -> nodes.Node:
 
 
 def _own(name: str, args: list[Any]) -> nodes.Call:
-    called = nodes.Call(nodes.EnvironmentAttribute(name), args, [], None, None)
-    called.set_lineno(1)
-    return called
+    call = nodes.Call(nodes.EnvironmentAttribute(name), args, [], None, None)
+    call.set_lineno(1)
+    return call

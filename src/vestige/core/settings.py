@@ -27,7 +27,7 @@ class Settings(BaseModel):
 
     @classmethod
     def build(
-        cls, values: Mapping[str, Any], *, where: str = "settings", shown: Callable[[str], str] = lambda key: key
+        cls, values: Mapping[str, Any], *, where: str = "settings", spelled: Callable[[str], str] = lambda key: key
     ) -> Self:
         """Settings from names and values; an InputError says where, which key, what is wrong and what was meant.
 
@@ -39,7 +39,7 @@ class Settings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise InputError(f"{where}: {_explain(cls, error, shown)}") from error
+            raise InputError(f"{where}: {_explain(cls, error, spelled)}") from error
 
     def identity(self) -> dict[str, Any]:
         """The settings as JSON values, for ids and for the record of what was asked."""
@@ -78,7 +78,7 @@ def type_in_words(annotation: Any) -> str:
         return "|".join(str(word) for word in arguments if word != "")
     if origin in (Union, types.UnionType):
         # What is written first is taken before a list.
-        words = [type_in_words(one) for one in arguments if one is not type(None)]
+        words = [type_in_words(argument) for argument in arguments if argument is not type(None)]
         return "|".join(sorted(dict.fromkeys(words), key=lambda word: word.endswith(",...")))
     if origin in (tuple, list):
         return f"{type_in_words(arguments[0])},..."
@@ -136,29 +136,31 @@ _MUST = {
 """What a value must be, by pydantic's name of the mistake; others are told in pydantic's own words."""
 
 
-def _explain(cls: type[Settings], error: ValidationError, shown: Callable[[str], str]) -> str:
+def _explain(cls: type[Settings], error: ValidationError, spelled: Callable[[str], str]) -> str:
     """All mistakes in one sentence; where a value may be of several forms, what each of them asks for."""
     problems: dict[str, list[str]] = {}
     for problem in error.errors():
         # A form out of several is in the place too, as in ("lora_targets", "tuple[str, ...]").
         key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
-        given = problem["input"]
+        value = problem["input"]
         if not problem["loc"]:
             # A rule on several settings at once: it names them itself, and its input is all of them.
             problems[_wrong(key, problem)] = []
         elif problem["type"] == "extra_forbidden":
             problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
         elif problem["type"] == "missing":
-            problems[f"{shown(key)} is missing"] = []
+            problems[f"{spelled(key)} is missing"] = []
         else:
-            problems.setdefault(f"{shown(key)} = {one_line(repr(given), width=60)}: ", []).append(_wrong(key, problem))
-    return "; ".join(what + ", or ".join(dict.fromkeys(wrong)) for what, wrong in problems.items())
+            problems.setdefault(f"{spelled(key)} = {one_line(repr(value), width=60)}: ", []).append(
+                _wrong(key, problem)
+            )
+    return "; ".join(heading + ", or ".join(dict.fromkeys(wrong)) for heading, wrong in problems.items())
 
 
 def _wrong(key: str, problem: ErrorDetails) -> str:
     if problem["type"] in {"tuple_type", "list_type"}:
-        given = problem["input"]
-        meant = [part.strip() for part in given.split(",")] if isinstance(given, str) else [given]
+        value = problem["input"]
+        meant = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
         return f"must be a list, written as '{key}={one_line(json.dumps(meant, default=str), width=60)}'"
     words = _MUST.get(problem["type"])
     return words.format(**problem.get("ctx", {})) if words else problem["msg"]

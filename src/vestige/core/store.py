@@ -32,21 +32,21 @@ AGAIN = "delete it and run the same command again"
 """The way out where a command has no --fresh."""
 
 
-def typed(where: Path | str, kind: type[T], stored: Any, *, again: str = OR_DELETE) -> T:
+def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DELETE) -> T:
     """`stored` as the record `kind`, with values of the types that its fields have; the error says which has not.
 
     `where` is the file, with the line if it has several records, and `again` the way out.
     """
     try:
         # As JSON, where a list may stand for a tuple and a text for nothing but a text.
-        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(from_json(stored)), strict=True)
+        record: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(from_json(stored)), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        place = one_line(".".join(map(str, first["loc"]))) or "the record"
+        location = one_line(".".join(map(str, first["loc"]))) or "the record"
         if first["type"] == "missing":
-            raise _lacking(where, place, again) from error
-        raise InputError(f"{where}: {place}: {first['msg']}; {again}") from error
-    return found
+            raise _lacking(where, location, remedy) from error
+        raise InputError(f"{where}: {location}: {first['msg']}; {remedy}") from error
+    return record
 
 
 @cache
@@ -55,14 +55,14 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _lacking(where: Path | str, field: str, again: str) -> InputError:
-    return InputError(f"{where}: no field {field!r}, so another version of Vestige made it; {again}")
+def _lacking(where: Path | str, field: str, remedy: str) -> InputError:
+    return InputError(f"{where}: no field {field!r}, so another version of Vestige made it; {remedy}")
 
 
-def load(path: Path, kind: type[T], *, part: str = "", again: str = OR_DELETE) -> T:
+def load(path: Path, kind: type[T], *, part: str = "", remedy: str = OR_DELETE) -> T:
     """The record in `path`, as `save` put it there, or the one under the name `part`."""
     stored = read_versioned(path, *([part] if part else []))
-    return typed(path, kind, stored[part] if part else stored, again=again)
+    return typed(path, kind, stored[part] if part else stored, remedy=remedy)
 
 
 def save(path: Path, record: "DataclassInstance") -> None:
@@ -72,7 +72,7 @@ def save(path: Path, record: "DataclassInstance") -> None:
 
 def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
     """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
-    return (typed(f"{path}, record {n}", kind, row, again=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
+    return (typed(f"{path}, record {n}", kind, row, remedy=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
 
 
 def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
@@ -111,18 +111,23 @@ def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
 
 
 def refuse_another(
-    where: Path, what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, out: str = "choose another folder"
+    where: Path,
+    label: str,
+    expected: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    *,
+    out: str = "choose another folder",
 ) -> None:
     """Refuse a place that holds `what` with another identity, naming what differs and the way out."""
     # Both as they come from the disk, where a tuple is a list.
-    ours, theirs = (json.loads(canonical_json(dict(one))) for one in (ours, theirs))
-    if changed := changed_keys(ours, theirs):
-        raise InputError(f"{where} holds another {what} (it differs in {', '.join(changed)}); {out}")
+    expected, stored = (json.loads(canonical_json(dict(key))) for key in (expected, stored))
+    if changed := changed_keys(expected, stored):
+        raise InputError(f"{where} holds another {label} (it differs in {', '.join(changed)}); {out}")
 
 
-def claim(path: Path, ours: Mapping[str, Any], what: str, *, out: str = "choose another folder") -> None:
+def claim(path: Path, expected: Mapping[str, Any], label: str, *, out: str = "choose another folder") -> None:
     """Put down what a folder is asked for; refused where it holds `what` that was asked for otherwise."""
-    asked = {"schema": SCHEMA, **ours}
+    identity = {"schema": SCHEMA, **expected}
     if path.exists():
-        refuse_another(path.parent, what, asked, read_versioned(path), out=out)
-    write_json(path, asked)
+        refuse_another(path.parent, label, identity, read_versioned(path), out=out)
+    write_json(path, identity)

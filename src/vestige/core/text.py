@@ -12,8 +12,8 @@ _MOST_NAMED = 100
 
 def one_line(text: str, *, width: int = 100) -> str:
     """`text` on one line of at most `width` characters; what a terminal could act upon becomes '·'."""
-    shown = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text[: width + 1])
-    return shown if len(text) <= width else shown[: width - 1] + "…"
+    visible = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text[: width + 1])
+    return visible if len(text) <= width else visible[: width - 1] + "…"
 
 
 def half_character(text: str) -> bool:
@@ -26,11 +26,11 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def closest(name: str, known: list[str]) -> str:
+def closest(name: str, names: list[str]) -> str:
     """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    if len(known) > _MOST_NAMED:
-        return f"none of the {len(known):,} known names is close to it"
-    return f"known: {', '.join(sorted(known))}"
+    if len(names) > _MOST_NAMED:
+        return f"none of the {len(names):,} known names is close to it"
+    return f"known: {', '.join(sorted(names))}"

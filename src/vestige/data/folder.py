@@ -183,8 +183,8 @@ def read_dataset(folder: Path) -> Dataset:
     """The data set in a compiled folder, once every file has the digest that the manifest gives."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
-    about = typed(folder / MANIFEST, _About, manifest, again=_AGAIN)
-    stored = typed(folder / GRAPH, _NodeLink, read_json(folder / GRAPH), again=_AGAIN)
+    about = typed(folder / MANIFEST, _About, manifest, remedy=_AGAIN)
+    stored = typed(folder / GRAPH, _NodeLink, read_json(folder / GRAPH), remedy=_AGAIN)
     graph = build_graph(
         one_line(stored.graph.name, width=200),
         (Edge(edge.source, edge.target, edge.type, edge.id) for edge in stored.edges),

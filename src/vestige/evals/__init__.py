@@ -27,10 +27,10 @@ EVALS = {
 
 def eval_module(name: str) -> str:
     """The module of the evaluation of that name, which another package may bring; nothing is loaded."""
-    known = {**installed("evals"), **EVALS}
-    if name not in known:
-        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(known))}")
-    return known[name].partition(":")[0]
+    modules = {**installed("evals"), **EVALS}
+    if name not in modules:
+        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(modules))}")
+    return modules[name].partition(":")[0]
 
 
 def find_eval(name: str) -> "Evaluation[Any, Any]":
@@ -38,14 +38,14 @@ def find_eval(name: str) -> "Evaluation[Any, Any]":
     from vestige.evals.base import Evaluation
 
     module = eval_module(name)
-    found = brought("evaluation", name, module)
-    functions = (n for n, own in vars(Evaluation).items() if isfunction(own) and n[0] != "_")
+    loaded = brought("evaluation", name, module)
+    functions = (n for n, member in vars(Evaluation).items() if isfunction(member) and n[0] != "_")
     # A module, whose names a test holds against the protocol's.
-    if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(found, n)]:
+    if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(loaded, n)]:
         raise InputError(f"evaluation {name!r}: {module} has no {lacking[0]}; see docs/extend.md")
-    if name != found.NAME:
+    if name != loaded.NAME:
         raise InputError(
-            f"evaluation {name!r}: the NAME in {module} is {found.NAME!r}, under which its records would be kept; "
+            f"evaluation {name!r}: the NAME in {module} is {loaded.NAME!r}, under which its records would be kept; "
             "give it the entry point's name"
         )
-    return cast("Evaluation[Any, Any]", found)
+    return cast("Evaluation[Any, Any]", loaded)

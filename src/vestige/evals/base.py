@@ -62,13 +62,13 @@ class Evaluation(Protocol[S, T]):
     def asked(self, items: Sequence[Item], views: Sequence[View], settings: S) -> Mapping[str, T]:
         """What is asked, by item id: a record is made of each, whose `item` is that id."""
 
-    def digest(self, asked: Mapping[str, T]) -> str:
+    def digest(self, questions: Mapping[str, T]) -> str:
         """Content id of everything in `asked` that can change a record."""
 
-    def chunks(self, subject: "LoadedModel", asked: Sequence[T], *, size: int) -> list[list[int]]:
+    def chunks(self, subject: "LoadedModel", questions: Sequence[T], *, size: int) -> list[list[int]]:
         """Numbers of what is asked, in the portions that collecting works through; fixed by the plan."""
 
-    def collect(self, subject: "LoadedModel", asked: Sequence[T], settings: S) -> list[dict[str, Any]]:
+    def collect(self, subject: "LoadedModel", questions: Sequence[T], settings: S) -> list[dict[str, Any]]:
         """One record each, in order; but for rounding, a record depends on its item and not on those beside it."""
 
     def score(self, record: Record) -> dict[str, float]:
@@ -86,23 +86,23 @@ class InAudit:
 
     `formats` say by which scores knowledge is told; those of Vestige's own are in `auditing.formats`, since judging
     loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `asked` gives.
-    `needs` is what a model has to give, behind an address too, and `called` names the evaluation where one does not.
+    `needs` is what a model has to give, behind an address too, and `label` names the evaluation where one does not.
     An attacked model is asked too `after` an attack, never, or where no model that never knew was given. One that
-    offers questions as options is not asked where an attack puts a text `beside` the question.
+    offers questions as options is not asked `with_texts` that an attack puts beside the question.
     """
 
     formats: tuple[Format, ...] = ()
     items: Literal["forget", "all", "some", "asked"] = "forget"
     needs: Literal["replies", "scores", "distributions"] = "replies"
-    called: str = ""
+    label: str = ""
     after: Literal["attacks", "uncontrolled", "never"] = "attacks"
-    beside: bool = True
+    with_texts: bool = True
 
 
 def audit_of(evaluation: Evaluation[Any, Any]) -> InAudit:
     """What an audit has to know of it."""
-    found: InAudit = getattr(evaluation, "AUDIT", InAudit())
-    return found
+    audit: InAudit = getattr(evaluation, "AUDIT", InAudit())
+    return audit
 
 
 BITS, SHARE = "bits", "share"
@@ -111,13 +111,13 @@ BITS, SHARE = "bits", "share"
 class Measure(NamedTuple):
     """The name of a value in tables: the format it was asked in, the metric, and its unit (a `share` alone has bounds).
 
-    One that is `known`, such as chance, has no uncertainty.
+    One that is `exact`, such as chance, has no uncertainty.
     """
 
     format: str
     metric: str
     unit: str
-    known: bool = False
+    exact: bool = False
 
 
 def results(
@@ -132,17 +132,19 @@ def results(
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
     groups = _groups(records, view)
-    keys = {place: dict.fromkeys(m for i in ids for m in by_id[i][1]) for place, ids in groups.items()}
-    found: dict[tuple[str, str, str], Result] = {}
+    keys = {
+        split_and_scope: dict.fromkeys(m for i in ids for m in by_id[i][1]) for split_and_scope, ids in groups.items()
+    }
+    estimates: dict[tuple[str, str, str], Result] = {}
     # One metric after the other, since the intervals of one over equally many items share their resamples.
-    for key in dict.fromkeys(key for own in keys.values() for key in own):
-        named, interval_seed = measure(key), derive_seed(seed, "interval", key, view.forget)
+    for key in dict.fromkeys(key for score_keys in keys.values() for key in score_keys):
+        value, interval_seed = measure(key), derive_seed(seed, "interval", key, view.forget)
         for (split, scope), ids in groups.items():
             rows = [(edge, s[key]) for edge, s in (by_id[i] for i in ids) if key in s]
             if rows:
-                estimate = _estimate(named, rows, interval_seed)
-                found[split, scope, key] = Result(split, scope, named.format, "", estimate)
-    return tuple(found[split, scope, key] for (split, scope), own in keys.items() for key in own)
+                estimate = _estimate(value, rows, interval_seed)
+                estimates[split, scope, key] = Result(split, scope, value.format, "", estimate)
+    return tuple(estimates[split, scope, key] for (split, scope), score_keys in keys.items() for key in score_keys)
 
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
@@ -165,12 +167,12 @@ def _groups(records: Sequence[Record], view: View) -> dict[tuple[str, str], list
     for record in records:
         if record["edge"] is not None:
             groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])
-    return {place: ids for place, ids in groups.items() if ids}
+    return {split_and_scope: ids for split_and_scope, ids in groups.items() if ids}
 
 
 def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: int) -> Estimate:
     values = [value for _, value in rows]
-    if measure.known:
+    if measure.exact:
         mean = sum(values) / len(values)
         return Estimate(measure.metric, measure.unit, mean, mean, mean, len(values), "known")
     edges = [edge for edge, _ in rows if edge is not None]
@@ -211,8 +213,8 @@ def plain_question(question: str) -> str:
 
 def few_shot_prompt(question: str, shots: Sequence[Item]) -> str:
     """Other questions with their answers, and then the question."""
-    shown = "".join(f"{plain_question(shot.question)} {shot.answer.strip()}\n\n" for shot in shots)
-    return shown + plain_question(question)
+    examples = "".join(f"{plain_question(shot.question)} {shot.answer.strip()}\n\n" for shot in shots)
+    return examples + plain_question(question)
 
 
 def cloze_prompt(question: str, statement: str) -> str:
@@ -229,7 +231,7 @@ TIn = TypeVar("TIn", contravariant=True)
 class ToRead:
     """What is to be read, and how records are made of the readings, which come in that order."""
 
-    wanted: "list[Prompted]"
+    prompts: "list[Prompted]"
     records: "Callable[[Sequence[Reading]], list[dict[str, Any]]]"
 
 
@@ -237,7 +239,7 @@ class ToRead:
 class Reads(Protocol[SIn, TIn]):
     """An evaluation whose records are made of readings, so that several can be collected from the same."""
 
-    def to_read(self, subject: "LoadedModel", asked: Sequence[TIn], settings: SIn) -> ToRead:
+    def to_read(self, subject: "LoadedModel", questions: Sequence[TIn], settings: SIn) -> ToRead:
         """What is to be read of these, and their records, in order."""
 
 
@@ -251,15 +253,15 @@ class Replies(Protocol[SIn]):
         """The replies by prompt and most tokens."""
 
 
-def readings(subject: "LoadedModel", wanted: "Sequence[Prompted]") -> "list[Reading]":
+def readings(subject: "LoadedModel", prompts: "Sequence[Prompted]") -> "list[Reading]":
     """What is wanted of the subject, in order."""
     from vestige.models.reading import Asking  # Which imports torch.
 
     asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
-    return subject.engine.read(wanted, asking)
+    return subject.engine.read(prompts, asking)
 
 
 def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:
     """The records of each part, from one reading of all of them."""
-    found = iter(readings(subject, [w for part in parts for w in part.wanted]))
-    return [part.records([next(found) for _ in part.wanted]) for part in parts]
+    all_readings = iter(readings(subject, [w for part in parts for w in part.prompts]))
+    return [part.records([next(all_readings) for _ in part.prompts]) for part in parts]

@@ -94,7 +94,7 @@ class ChoicesSettings(Settings):
 
 
 SETTINGS = ChoicesSettings
-AUDIT = InAudit(needs="scores", called="options (choices)")
+AUDIT = InAudit(needs="scores", label="options (choices)")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: ChoicesSettings) -> dict[str, Choice | Unasked]:
@@ -104,58 +104,60 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: ChoicesSetting
     return choices_of(items, settings.drawing())
 
 
-def digest(asked: Mapping[str, Choice | Unasked]) -> str:
+def digest(questions: Mapping[str, Choice | Unasked]) -> str:
     """Content id of the questions, in their order, and of the labels that records carry."""
     return content_id(
         [
             [i, c.id, c.edge, *([c.group, c.attribute, c.source, c.accepted] if isinstance(c, Choice) else [])]
-            for i, c in asked.items()
+            for i, c in questions.items()
         ],
         length=32,
     )
 
 
-def chunks(subject: LoadedModel, asked: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
+def chunks(subject: LoadedModel, questions: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
     """Numbers of the questions in portions, those of like length together."""
-    lengths = [len(subject.prompter.prompt(c.question)) if isinstance(c, Choice) else 0 for c in asked]
-    order = sorted(range(len(asked)), key=lambda i: (lengths[i], i))
+    lengths = [len(subject.prompter.prompt(c.question)) if isinstance(c, Choice) else 0 for c in questions]
+    order = sorted(range(len(questions)), key=lambda i: (lengths[i], i))
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
-def collect(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> list[dict[str, Any]]:
+def collect(
+    subject: LoadedModel, questions: Sequence[Choice | Unasked], settings: ChoicesSettings
+) -> list[dict[str, Any]]:
     """One record a question; of an item that could not be asked, why."""
-    return collected(subject, [to_read(subject, asked, settings)])[0]
+    return collected(subject, [to_read(subject, questions, settings)])[0]
 
 
-def to_read(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> ToRead:
+def to_read(subject: LoadedModel, questions: Sequence[Choice | Unasked], settings: ChoicesSettings) -> ToRead:
     """Of each question its options' texts and a greedy reply; letters have prompts of their own."""
-    choices = [c for c in asked if isinstance(c, Choice)]
+    choices = [c for c in questions if isinstance(c, Choice)]
     encoded = [_texts(subject, c, settings) for c in choices] if settings.texts else []
     most = settings.max_new_tokens if settings.replies else 0
-    wanted = [Prompted(one_prompt(codes), tuple(following(e) for e in codes), most) for codes in encoded]
+    prompts = [Prompted(one_prompt(codes), tuple(following(e) for e in codes), most) for codes in encoded]
     if settings.replies and not settings.texts:
-        wanted = [Prompted(_prompt(subject, c, settings), (), most) for c in choices]
+        prompts = [Prompted(_prompt(subject, c, settings), (), most) for c in choices]
 
     def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-        found = [_named(c) for c in choices]
-        for record, codes, reading in zip(found, encoded, readings, strict=False):
+        answered = [_named(c) for c in choices]
+        for record, codes, reading in zip(answered, encoded, readings, strict=False):
             record["texts"] = [
                 {"ids": list(e.answer_ids), **_lists(asdict(text.answer(e)))}
                 for e, text in zip(codes, reading.texts, strict=True)
             ]
         if settings.letters:
-            for record, letters in zip(found, _letters(subject, choices, settings), strict=True):
+            for record, letters in zip(answered, _letters(subject, choices, settings), strict=True):
                 record["letters"] = letters
         if settings.replies:
-            for record, reading in zip(found, readings, strict=True):
+            for record, reading in zip(answered, readings, strict=True):
                 record |= _reply(subject, reading)
-        by_item = {record["item"]: record for record in found}
+        by_item = {record["item"]: record for record in answered}
         return [
             by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
-            for c in asked
+            for c in questions
         ]
 
-    return ToRead(wanted, records)
+    return ToRead(prompts, records)
 
 
 def _named(choice: Choice) -> dict[str, Any]:
@@ -188,26 +190,26 @@ def _texts(subject: LoadedModel, choice: Choice, settings: ChoicesSettings) -> l
 
 def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[list[dict[str, Any]]]:
     """What follows the lettered options of each question, for each order in which they are shown."""
-    shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), settings.orders)]
+    orders_shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), settings.orders)]
     prompts = []
-    for n, order in shown:
+    for n, order in orders_shown:
         text = choose_prompt(choices[n].question, [choices[n].options[k] for k in order], topic=settings.topic)
         names = LETTERS[: len(order)]
         encoded = [_encode(subject, settings, text, letter) for letter in names]
         prompts.append(letter_prompt(subject.prompter, encoded, names))
-    found: list[list[dict[str, Any]]] = [[] for _ in choices]
-    for (n, order), prompt, score in zip(shown, prompts, subject.engine.score_letters(prompts), strict=True):
-        found[n].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
-    return found
+    by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
+    for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
+        by_question[n].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
+    return by_question
 
 
 def _reply(subject: LoadedModel, reading: Reading) -> dict[str, Any]:
-    said = reading.replied
+    reply = reading.replied
     return {
-        "reply": subject.prompter.decode(said.ids),
-        "finish": said.finish,
-        "reply_ids": list(said.ids),
-        "margin": said.margin,
+        "reply": subject.prompter.decode(reply.ids),
+        "finish": reply.finish,
+        "reply_ids": list(reply.ids),
+        "margin": reply.margin,
     }
 
 
@@ -217,14 +219,14 @@ def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
     """Orders of n options, each the numbers of the options from A on."""
-    own = tuple(range(n))
+    original = tuple(range(n))
     if orders == "one":
-        return [own]
+        return [original]
     if orders == "cyclic":
-        return [own[start:] + own[:start] for start in own]
+        return [original[start:] + original[:start] for start in original]
     if n > MOST_PERMUTED:
         raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders; take cyclic")
-    return list(itertools.permutations(own))
+    return list(itertools.permutations(original))
 
 
 def score(record: Record) -> dict[str, float]:
@@ -262,19 +264,21 @@ def _letter_values(record: Record) -> dict[str, float]:
     """Means over the orders that were asked."""
     right, n, orders = record["answer"], len(record["options"]), record["letters"]
     values = {"choose/chance": 1 / n} | {f"choose/picked_{letter}": 0.0 for letter in LETTERS[:n]}
-    for shown in orders:
-        letters = LetterScore(tuple(shown["logp"]), shown["top"], shown["top_logp"], shown["n_top"])
-        place = shown["order"].index(right)
+    for letters_record in orders:
+        letters = LetterScore(
+            tuple(letters_record["logp"]), letters_record["top"], letters_record["top_logp"], letters_record["n_top"]
+        )
+        position = letters_record["order"].index(right)
         chosen, first = readings.choose(letters), readings.option_vocab(letters)
-        found = {
-            "choose/accuracy": chosen[place],
-            **_among("choose", letters.logp[place] - _log_sum(letters.logp)),
-            "option_vocab/accuracy": first[place],
-            **_among("option_vocab", letters.logp[place]),
+        values_of_order = {
+            "choose/accuracy": chosen[position],
+            **_among("choose", letters.logp[position] - _log_sum(letters.logp)),
+            "option_vocab/accuracy": first[position],
+            **_among("option_vocab", letters.logp[position]),
             "option_vocab/share_unparsable": max(0.0, 1 - sum(first)),
             **{f"choose/picked_{letter}": share for letter, share in zip(LETTERS, chosen, strict=False)},
         }
-        for name, value in found.items():
+        for name, value in values_of_order.items():
             values[name] = values.get(name, 0.0) + value / len(orders)
     return {name: min(1.0, value) if not name.endswith(BITS_METRIC) else value for name, value in values.items()}
 
@@ -297,17 +301,17 @@ def _reply_values(record: Record) -> dict[str, float]:
     reply, accepted = record["reply"], record["accepted"]
     wrong = [o for n, o in enumerate(record["options"]) if n != record["answer"]]
     right = any(exact_match(reply, text) for text in accepted)
-    other = any(exact_match(reply, text) for text in wrong)
+    picked_wrong = any(exact_match(reply, text) for text in wrong)
     empty, refused = is_empty(reply), is_refusal(reply)
     values = {
         "accuracy": right,
         "prefix_match": any(prefix(reply, text) for text in accepted),
         "contains_match": any(contains(reply, text) for text in accepted),
-        "share_wrong_option": other,
+        "share_wrong_option": picked_wrong,
         "share_empty": empty,
         "share_refused": refused,
         "share_truncated": record["finish"] == "length",
-        "share_unparsable": not (right or other or empty or refused),
+        "share_unparsable": not (right or picked_wrong or empty or refused),
     }
     return {f"generate_option/{name}": float(value) for name, value in values.items()}
 
@@ -315,7 +319,7 @@ def _reply_values(record: Record) -> dict[str, float]:
 def measure(key: str) -> Measure:
     """What a score's key means; `chance` is known and not estimated."""
     form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric == BITS_METRIC else SHARE, known=metric == "chance")
+    return Measure(form, metric, BITS if metric == BITS_METRIC else SHARE, exact=metric == "chance")
 
 
 def summarize(

@@ -51,14 +51,14 @@ from vestige.models.load import LoadedModel
 from vestige.models.variants import Around, Ids, Variants
 
 
-class Attempt(Protocol):
+class PromptSearch(Protocol):
     """Searches for a prompt of `n_tokens` tokens in at most `steps` steps, and says whether one was found."""
 
     def __call__(self, n_tokens: int, steps: int) -> bool:
         """Whether one was found."""
 
 
-class Tried(NamedTuple):
+class LengthSearch(NamedTuple):
     """One search: the length, the steps it was granted, and whether it found a prompt."""
 
     n_tokens: int
@@ -70,19 +70,19 @@ class Tried(NamedTuple):
 class Minimal:
     """The searches that were made, in their order."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[LengthSearch, ...]
 
     @property
     def n_tokens(self) -> int | None:
         """The least length that succeeded; None where none did."""
-        return min((one.n_tokens for one in self.tried if one.success), default=None)
+        return min((search.n_tokens for search in self.tried if search.success), default=None)
 
 
 FIRST, STRIDE, GROWTH = 5, 5, 1.2
 """The reference's first length, by how much it goes up after a failure, and by what factor its steps grow then."""
 
 
-def stepwise(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
+def stepwise(attempt: PromptSearch, *, bound: int, steps: int) -> Minimal:
     """MiniPrompt (A. Schwarzschild and others, Rethinking LLM Memorization, 2404.15146), as its released code runs it.
 
     5 tokens at first. After a success one fewer, after a failure five more and steps x 1.2, until the next length is no
@@ -90,12 +90,12 @@ def stepwise(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
     Where `bound` is at most five above the last failure, the lengths between are never tried: after a failure at 5 with
     a bound of 10, nothing from 6 on is. The released code reports `bound` then; here nothing was found.
     """
-    tried: list[Tried] = []
+    tried: list[LengthSearch] = []
     low, high, length = 0, bound, FIRST
     while True:
-        found = attempt(length, steps)
-        tried.append(Tried(length, steps, found))
-        if found:
+        success = attempt(length, steps)
+        tried.append(LengthSearch(length, steps, success))
+        if success:
             high, following = length, length - 1
         else:
             low, following, steps = length, length + STRIDE, int(steps * GROWTH)
@@ -104,7 +104,7 @@ def stepwise(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
         length = following
 
 
-def bisection(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
+def bisection(attempt: PromptSearch, *, bound: int, steps: int) -> Minimal:
     """The middle of the lengths below `bound`, then of those below it where it succeeds or above it where it fails.
 
     At most log2(bound) searches, rounded up, each of the same steps, so that what a length comes to does not depend on
@@ -112,13 +112,13 @@ def bisection(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
     `bound` being left out. Where success is not so ordered, what is found is a length that succeeded, the one below it
     having failed; shorter ones that would have succeeded may be missed, and any length where the middle ones failed.
     """
-    tried: list[Tried] = []
+    tried: list[LengthSearch] = []
     low, high = 0, bound
     while high - low > 1:
         length = (low + high) // 2
-        found = attempt(length, steps)
-        tried.append(Tried(length, steps, found))
-        low, high = (low, length) if found else (length, high)
+        success = attempt(length, steps)
+        tried.append(LengthSearch(length, steps, success))
+        low, high = (low, length) if success else (length, high)
     return Minimal(tuple(tried))
 
 
@@ -179,12 +179,12 @@ def _shortened(
     variants = Variants(loaded.model, [text])
     while len(prompt) > n_tokens:
         without = without_repeats([prompt[:i] + prompt[i + 1 :] for i in range(len(prompt))])
-        kept = kept_in(loaded.tokenizer, without, places)
-        if not kept:
+        stable = kept_in(loaded.tokenizer, without, places)
+        if not stable:
             return None
-        spent["candidates"] += len(kept)
-        spent["tokens_read"] += tokens_read([text], kept)
-        prompt = kept[variants.leaders(kept, 1)[0].index]
+        spent["candidates"] += len(stable)
+        spent["tokens_read"] += tokens_read([text], stable)
+        prompt = stable[variants.leaders(stable, 1)[0].index]
     return prompt
 
 
@@ -197,11 +197,11 @@ def _lengthened(
     rng: np.random.Generator,
 ) -> Ids | None:
     while len(prompt) < n_tokens:
-        drawn = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), 4 * DRAWS)]
-        kept = kept_in(loaded.tokenizer, drawn, places)
-        if not kept:
+        longer = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), 4 * DRAWS)]
+        stable = kept_in(loaded.tokenizer, longer, places)
+        if not stable:
             return None
-        prompt = kept[0]
+        prompt = stable[0]
     return prompt
 
 
@@ -252,7 +252,7 @@ class AcrSettings(Settings):
 
 
 SETTINGS = AcrSettings
-AUDIT = InAudit(items="asked", needs="distributions", called="compression (acr)", after="never")
+AUDIT = InAudit(items="asked", needs="distributions", label="compression (acr)", after="never")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: AcrSettings) -> dict[str, Item]:
@@ -267,19 +267,19 @@ def drawn(ids: Sequence[str], n: int, *, seed: int) -> list[str]:
     return sorted(set(ids), key=lambda i: (derive_seed(seed, "acr items", i), i))[:n]
 
 
-def digest(asked: Mapping[str, Item]) -> str:
+def digest(questions: Mapping[str, Item]) -> str:
     """Content id of the items and of the labels that records carry."""
-    return content_id([[i.id, i.group, i.attribute] for i in asked.values()], length=32)
+    return content_id([[i.id, i.group, i.attribute] for i in questions.values()], length=32)
 
 
-def chunks(subject: LoadedModel, asked: Sequence[Item], *, size: int) -> list[list[int]]:
+def chunks(subject: LoadedModel, questions: Sequence[Item], *, size: int) -> list[list[int]]:
     """Each item by itself: a search takes long, and a kill should cost no more than one."""
-    return [[n] for n in range(len(asked))]
+    return [[n] for n in range(len(questions))]
 
 
-def collect(subject: LoadedModel, asked: Sequence[Item], settings: AcrSettings) -> list[dict[str, Any]]:
+def collect(subject: LoadedModel, questions: Sequence[Item], settings: AcrSettings) -> list[dict[str, Any]]:
     """One record an item."""
-    return [_record(subject, item, settings) for item in asked]
+    return [_record(subject, item, settings) for item in questions]
 
 
 class Text(NamedTuple):
@@ -296,21 +296,21 @@ class Text(NamedTuple):
 
 def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
     """The item's text in one form. Refused: a text of one token, and one that the tokeniser says otherwise."""
-    prompter, said = subject.prompter, f"{item.question.strip()} {item.answer.strip()}"
+    prompter, plain_text = subject.prompter, f"{item.question.strip()} {item.answer.strip()}"
     if form == "raw":
-        target = tuple(subject.tokenizer(said, add_special_tokens=False, verbose=False)["input_ids"])
-        _refuse_unsaid(subject, said, target)
+        target = tuple(subject.tokenizer(plain_text, add_special_tokens=False, verbose=False)["input_ids"])
+        _refuse_unsaid(subject, plain_text, target)
         begin = subject.tokenizer.bos_token_id
-        return _checked(Text(Around(() if begin is None else (begin,), (), target), len(target), ()), said)
+        return _checked(Text(Around(() if begin is None else (begin,), (), target), len(target), ()), plain_text)
     if form == "row":
         encoded = prompter.encode(item.question, item.answer)
         first, last = prompter.question_span(item.question)
         _refuse_unsaid(subject, item.question, encoded.ids[first:last])
         _refuse_unsaid(subject, item.answer, encoded.answer_ids)
         turn = around(prompter, "", encoded.ids[first : encoded.stop], "prefix")
-        own = last - first + len(encoded.answer_ids)
-        return _checked(Text(replace(turn, after=()), own, turn.after), said)
-    reply = item.answer if form == "answer" else said
+        n_own = last - first + len(encoded.answer_ids)
+        return _checked(Text(replace(turn, after=()), n_own, turn.after), plain_text)
+    reply = item.answer if form == "answer" else plain_text
     # The question is not read: the reply's tokens are the same behind any.
     target = prompter.encode(item.question, reply).answer_ids
     _refuse_unsaid(subject, reply, target)
@@ -319,19 +319,19 @@ def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
 
 
 def _refuse_unsaid(subject: LoadedModel, text: str, ids: Sequence[int]) -> None:
-    (said,) = as_texts(subject.tokenizer, [tuple(ids)])
-    if said.strip() != text.strip():
+    (decoded,) = as_texts(subject.tokenizer, [tuple(ids)])
+    if decoded.strip() != text.strip():
         raise InputError(
-            f"the tokeniser says the text {one_line(text, width=60)!r} as {one_line(said, width=60)!r}, so that a "
+            f"the tokeniser says the text {one_line(text, width=60)!r} as {one_line(decoded, width=60)!r}, so that a "
             "prompt which brings its tokens would not make the model say it; leave the item out"
         )
 
 
-def _checked(text: Text, said: str) -> Text:
+def _checked(text: Text, item_text: str) -> Text:
     if text.n_own < 2:
         raise InputError(
-            f"the text {one_line(said, width=60)!r} is {text.n_own} token long, and no prompt is shorter; choose a "
-            "form with the question in it, such as form=row"
+            f"the text {one_line(item_text, width=60)!r} is {text.n_own} token long, and no prompt is shorter; choose "
+            "a form with the question in it, such as form=row"
         )
     return text
 
@@ -396,34 +396,34 @@ def _searching(settings: AcrSettings, n_tokens: int, steps: int, initial: str) -
     )
 
 
-def _told(found: FoundPrompt, start: Start) -> dict[str, Any]:
+def _told(prompt: FoundPrompt, start: Start) -> dict[str, Any]:
     """What a record keeps of one search; what its start cost is in what was spent."""
-    spent = {name: n + start.spent.get(name, 0) for name, n in found.spent.items()}
+    spent = {name: n + start.spent.get(name, 0) for name, n in prompt.spent.items()}
     return {
-        "n_tokens": len(found.ids),
-        "steps": found.steps,
+        "n_tokens": len(prompt.ids),
+        "steps": prompt.steps,
         "initial": start.text,
-        "prompt": found.text,
-        "prompt_ids": list(found.ids),
-        "loss": found.loss,
-        "ended": found.ended,
+        "prompt": prompt.text,
+        "prompt_ids": list(prompt.ids),
+        "loss": prompt.loss,
+        "ended": prompt.ended,
         "spent": spent,
-        "admissible_bits": found.admissible_bits,
-        "claimed": found.reached,
+        "admissible_bits": prompt.admissible_bits,
+        "claimed": prompt.reached,
     }
 
 
-def _verified(subject: LoadedModel, text: Text, form: Form, found: FoundPrompt) -> dict[str, Any]:
+def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt) -> dict[str, Any]:
     """Whether the prompt's text is the tokens that are counted, and the whole target follows it.
 
     `margin` tells of near-ties (nats).
     """
-    prompt, target = _as_sent(subject, text, form, found.text), text.around.target
-    if not found.reached or prompt != (*text.around.before, *found.ids, *text.around.after):
+    sent, target = _as_sent(subject, text, form, prompt.text), text.around.target
+    if not prompt.reached or sent != (*text.around.before, *prompt.ids, *text.around.after):
         return {"verified": False, "margin": None}
     (reply,) = generate(
         subject.model,
-        [prompt],
+        [sent],
         # In a row stands what ends the user's turn, which in many templates ends a reply too.
         end_ids=[i for i in subject.prompter.end_ids if i not in target],
         max_new_tokens=len(target),

@@ -46,7 +46,7 @@ class ExposureSettings(Settings):
 
 
 SETTINGS = ExposureSettings
-AUDIT = InAudit(needs="scores", called="exposure", after="uncontrolled")
+AUDIT = InAudit(needs="scores", label="exposure", after="uncontrolled")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: ExposureSettings) -> dict[str, Item | Unasked]:
@@ -54,37 +54,39 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: ExposureSettin
     return {i.id: i if i.alternatives else Unasked(i.id, NONE, i.edge) for i in items}
 
 
-def digest(asked: Mapping[str, Item | Unasked]) -> str:
+def digest(questions: Mapping[str, Item | Unasked]) -> str:
     """Content id of the items, their labels, and their alternatives."""
-    rows = [[i, *([c.group, c.attribute, c.alternatives] if isinstance(c, Item) else [])] for i, c in asked.items()]
+    rows = [[i, *([c.group, c.attribute, c.alternatives] if isinstance(c, Item) else [])] for i, c in questions.items()]
     return content_id(rows, length=32)
 
 
-def chunks(subject: LoadedModel, asked: Sequence[Item | Unasked], *, size: int) -> list[list[int]]:
+def chunks(subject: LoadedModel, questions: Sequence[Item | Unasked], *, size: int) -> list[list[int]]:
     """Numbers of the items in portions, those of like length together."""
-    lengths = [len(subject.prompter.prompt(i.question)) if isinstance(i, Item) else 0 for i in asked]
-    order = sorted(range(len(asked)), key=lambda i: (lengths[i], i))
+    lengths = [len(subject.prompter.prompt(i.question)) if isinstance(i, Item) else 0 for i in questions]
+    order = sorted(range(len(questions)), key=lambda i: (lengths[i], i))
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
-def collect(subject: LoadedModel, asked: Sequence[Item | Unasked], settings: ExposureSettings) -> list[dict[str, Any]]:
+def collect(
+    subject: LoadedModel, questions: Sequence[Item | Unasked], settings: ExposureSettings
+) -> list[dict[str, Any]]:
     """One record an item; of one without alternatives, that it has none."""
-    return collected(subject, [to_read(subject, asked, settings)])[0]
+    return collected(subject, [to_read(subject, questions, settings)])[0]
 
 
-def to_read(subject: LoadedModel, asked: Sequence[Item | Unasked], settings: ExposureSettings) -> ToRead:
+def to_read(subject: LoadedModel, questions: Sequence[Item | Unasked], settings: ExposureSettings) -> ToRead:
     """Of each question the answer and its alternatives, as texts that follow one prompt."""
-    some = [i for i in asked if isinstance(i, Item)]
+    some = [i for i in questions if isinstance(i, Item)]
     encoded = [
         [subject.prompter.encode(i.question, text) for text in (i.answer, *i.alternatives[: settings.alternatives])]
         for i in some
     ]
 
     def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+        by_item: dict[str, dict[str, Any]] = {}
         for item, codes, reading in zip(some, encoded, readings, strict=True):
             scores = [text.answer(code) for text, code in zip(reading.texts, codes, strict=True)]
-            found[item.id] = {
+            by_item[item.id] = {
                 "item": item.id,
                 "question": item.question,
                 "edge": item.edge,
@@ -96,7 +98,8 @@ def to_read(subject: LoadedModel, asked: Sequence[Item | Unasked], settings: Exp
                 "n_tokens": [len(score.logp) for score in scores],
             }
         return [
-            found[i.id] if isinstance(i, Item) else {"item": i.item, "edge": i.edge, "unasked": i.reason} for i in asked
+            by_item[i.id] if isinstance(i, Item) else {"item": i.item, "edge": i.edge, "unasked": i.reason}
+            for i in questions
         ]
 
     return ToRead([Prompted(one_prompt(codes), tuple(map(following, codes))) for codes in encoded], records)
@@ -104,21 +107,21 @@ def to_read(subject: LoadedModel, asked: Sequence[Item | Unasked], settings: Exp
 
 def score(record: Record) -> dict[str, float]:
     """The values of one record, by `format/metric`; an item that was not asked, or is told by its length, has none."""
-    found = None if "unasked" in record else answer_scores(record)
-    if found is None:
+    rank_shares = None if "unasked" in record else answer_scores(record)
+    if rank_shares is None:
         return {}
     return {
-        "exposure/score": float(found[0]),
-        "exposure/chance": float(found.mean()),
-        "exposure/first": float(found[0] == 1.0),
-        "exposure/bits": float(found[0]) * math.log2(len(found)),
+        "exposure/score": float(rank_shares[0]),
+        "exposure/chance": float(rank_shares.mean()),
+        "exposure/first": float(rank_shares[0] == 1.0),
+        "exposure/bits": float(rank_shares[0]) * math.log2(len(rank_shares)),
     }
 
 
 def measure(key: str) -> Measure:
     """What a score's key means; `chance` is known and not estimated."""
     form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric == "bits" else SHARE, known=metric == "chance")
+    return Measure(form, metric, BITS if metric == "bits" else SHARE, exact=metric == "chance")
 
 
 def summarize(

@@ -79,7 +79,7 @@ SETTINGS = FreeformSettings
 
 
 @dataclass(frozen=True)
-class Asked:
+class FreeformQuestion:
     """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap.
 
     `judge` is the id of who tells leaks, if not words.
@@ -91,14 +91,14 @@ class Asked:
     judge: str = ""
 
 
-def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, Asked]:
+def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, FreeformQuestion]:
     """The items, each with what its forms show."""
     if len(set(settings.forms)) < len(settings.forms) or not settings.forms:
         raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
     pool = _pool(items, views) if "few_shot" in settings.forms else None
     judge = leak_judge(settings)
     return {
-        i.id: Asked(
+        i.id: FreeformQuestion(
             i,
             () if pool is None else _shots(i, pool, settings),
             cloze_of(i) if "cloze" in settings.forms else None,
@@ -123,13 +123,13 @@ def _shots(item: Item, pool: Sequence[Item], settings: FreeformSettings) -> tupl
     order = generator(settings.seed, "shots", item.id).permutation(len(pool)).tolist()
     telling = (pool[n] for n in order)
     # Only so many are looked at as are needed, since a pool has thousands.
-    found = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), settings.shots))
-    if len(found) < settings.shots:
+    shots = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), settings.shots))
+    if len(shots) < settings.shots:
         raise InputError(
-            f"the question {one_line(item.question, width=60)!r} has {len(found)} retain questions that may stand "
+            f"the question {one_line(item.question, width=60)!r} has {len(shots)} retain questions that may stand "
             f"before it where {settings.shots} are needed; lower shots, or leave few_shot out of forms"
         )
-    return tuple(found)
+    return tuple(shots)
 
 
 def _tells(shot: Item, item: Item) -> bool:
@@ -139,10 +139,10 @@ def _tells(shot: Item, item: Item) -> bool:
     )
 
 
-def digest(asked: Mapping[str, Asked]) -> str:
+def digest(questions: Mapping[str, FreeformQuestion]) -> str:
     """Content id of the items with their labels and other wordings, of their shots, and of their statements."""
     rows = []
-    for i, a in asked.items():
+    for i, a in questions.items():
         gap = [] if a.cloze is None else [[a.cloze.statement, a.cloze.fact]]
         sought = [fact_of(a.item), list(a.item.accepted), list(a.item.perturbed)]
         judge = [a.judge] if a.judge else []
@@ -151,24 +151,26 @@ def digest(asked: Mapping[str, Asked]) -> str:
     return content_id(rows, length=32)
 
 
-def chunks(subject: LoadedModel, asked: Sequence[Asked], *, size: int) -> list[list[int]]:
+def chunks(subject: LoadedModel, questions: Sequence[FreeformQuestion], *, size: int) -> list[list[int]]:
     """Numbers of the items in portions, those of like length together."""
-    return qa.chunks(subject, [a.item for a in asked], size=size)
+    return qa.chunks(subject, [a.item for a in questions], size=size)
 
 
-def check_length(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> None:
+def check_length(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> None:
     """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
     for form in settings.forms:
-        for put in _PUTS[form](asked).values() if form in _PUTS else ():
+        for put in _PUTS[form](questions).values() if form in _PUTS else ():
             subject.prompter.encode(put.text, put.answer)
 
 
-def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> list[dict[str, Any]]:
+def collect(
+    subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings
+) -> list[dict[str, Any]]:
     """One record an item, with what was said in each form."""
-    for one in asked:
-        if not normalised(one.item.answer):
+    for question in questions:
+        if not normalised(question.item.answer):
             raise InputError(
-                f"the question {one_line(one.item.question, width=60)!r} has an answer that no reply can match"
+                f"the question {one_line(question.item.question, width=60)!r} has an answer that no reply can match"
             )
     records: list[dict[str, Any]] = [
         {
@@ -183,12 +185,12 @@ def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSett
             "wrong": list(a.item.perturbed),
             "forms": {},
         }
-        for a in asked
+        for a in questions
     ]
     for form in settings.forms:
         how = _FORMS.get(form, partial(_greedy, form))
-        for number, said in how(subject, asked, settings).items():
-            records[number]["forms"][form] = said
+        for number, answer in how(subject, questions, settings).items():
+            records[number]["forms"][form] = answer
     judge = leak_judge(settings)
     if judge is not None:
         _judge(records, judge)
@@ -199,9 +201,9 @@ def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
     """Keep with each reply what the judge says of it, and with each record who judged and with what error."""
     forms = [(record, form) for record in records for form in record["forms"].values()]
     rows = [(record, form, reply) for record, form in forms for reply in form.get("replies", [form])]
-    told = judge.judge.given([_reply_to(record, form, reply["reply"]) for record, form, reply in rows])
-    for (_, _, reply), given in zip(rows, told, strict=True):
-        reply["judged"] = given
+    judgements = judge.judge.given([_reply_to(record, form, reply["reply"]) for record, form, reply in rows])
+    for (_, _, reply), judged in zip(rows, judgements, strict=True):
+        reply["judged"] = judged
     for record in records:
         record["judge"] = {"name": judge.name, "error": judge.error._asdict()}
 
@@ -217,25 +219,27 @@ class _Put(NamedTuple):
     answer: str
 
 
-def _greedy(form: Form, subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+def _greedy(
+    form: Form, subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings
+) -> Said:
     """A greedy reply to each text, and the answer read after it."""
-    puts = _PUTS[form](asked)
+    puts = _PUTS[form](questions)
     encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
     replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
     scores = subject.engine.score_answers(encoded) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids)}
-        | {**({} if score is None else _lists(asdict(score))), **_also(form, asked[n])}
+        | {**({} if score is None else _lists(asdict(score))), **_also(form, questions[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 
 
-def _plain(asked: Sequence[Asked]) -> dict[int, _Put]:
-    return {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(asked)}
+def _plain(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
+    return {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(questions)}
 
 
-def _perturbed(asked: Sequence[Asked]) -> dict[int, _Put]:
-    return {n: _Put(perturbed(a.item), a.item.answer) for n, a in enumerate(asked)}
+def _perturbed(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
+    return {n: _Put(perturbed(a.item), a.item.answer) for n, a in enumerate(questions)}
 
 
 def perturbed(item: Item) -> str:
@@ -244,8 +248,8 @@ def perturbed(item: Item) -> str:
     Names, which begin with a capital, are left as they are spelt. What has no such letters gets a blank.
     """
     rng, text = generator(0, "perturbed", item.id), item.question
-    blanks = [found.start() for found in re.finditer(r"(?<=\S) (?=\S)", text)] or [0]
-    spots = [found.start() + 1 for found in re.finditer(r"\b[^\W\d_]{4,}\b", text) if found[0].islower()]
+    blanks = [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", text)] or [0]
+    spots = [match.start() + 1 for match in re.finditer(r"\b[^\W\d_]{4,}\b", text) if match[0].islower()]
     swaps = [n for n in spots if text[n] != text[n + 1]]
     blank, swap = blanks[rng.integers(len(blanks))], swaps[rng.integers(len(swaps))] if swaps else -1
     ways = [f"{text[:blank]} {text[blank:]}"]
@@ -254,22 +258,22 @@ def perturbed(item: Item) -> str:
     return ways[rng.integers(len(ways))]
 
 
-def _paraphrase(asked: Sequence[Asked]) -> dict[int, _Put]:
-    worded = {n: a.item for n, a in enumerate(asked)}
+def _paraphrase(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
+    worded = {n: a.item for n, a in enumerate(questions)}
     return {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
 
 
-def _few_shot(asked: Sequence[Asked]) -> dict[int, _Put]:
-    return {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(asked)}
+def _few_shot(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
+    return {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(questions)}
 
 
-def _cloze(asked: Sequence[Asked]) -> dict[int, _Put]:
-    gaps = {n: a.cloze for n, a in enumerate(asked) if a.cloze is not None}
-    assert len(gaps) == len(asked), "`asked` was called with other forms"
-    return {n: _Put(cloze_prompt(asked[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
+def _cloze(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
+    gaps = {n: a.cloze for n, a in enumerate(questions) if a.cloze is not None}
+    assert len(gaps) == len(questions), "`asked` was called with other forms"
+    return {n: _Put(cloze_prompt(questions[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
 
 
-_PUTS: Mapping[Form, Callable[[Sequence[Asked]], dict[int, _Put]]] = {
+_PUTS: Mapping[Form, Callable[[Sequence[FreeformQuestion]], dict[int, _Put]]] = {
     "plain": _plain,
     "perturbed": _perturbed,
     "paraphrase": _paraphrase,
@@ -278,22 +282,26 @@ _PUTS: Mapping[Form, Callable[[Sequence[Asked]], dict[int, _Put]]] = {
 }
 
 
-def _also(form: Form, one: Asked) -> dict[str, Any]:
+def _also(form: Form, question: FreeformQuestion) -> dict[str, Any]:
     """What a record keeps of how a form was put."""
     if form == "few_shot":
-        return {"shots": [s.id for s in one.shots]}
-    return {"fact": one.cloze.fact, "whole": one.cloze.whole} if form == "cloze" and one.cloze is not None else {}
+        return {"shots": [s.id for s in question.shots]}
+    return (
+        {"fact": question.cloze.fact, "whole": question.cloze.whole}
+        if form == "cloze" and question.cloze is not None
+        else {}
+    )
 
 
-def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
     k = settings.prefill_tokens
-    whole = {n: subject.prompter.encode(a.item.question, a.item.answer) for n, a in enumerate(asked)}
+    whole = {n: subject.prompter.encode(a.item.question, a.item.answer) for n, a in enumerate(questions)}
     encoded: dict[int, Encoded] = {n: e for n, e in whole.items() if len(e.answer_ids) > k}
     replies = _reply(subject, [e.ids[: e.start + k] for e in encoded.values()], settings)
     scores = subject.engine.score_answers(list(encoded.values())) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {
-            **_kept(subject, reply, given=e.answer_ids[:k]),
+            **_kept(subject, reply, given_ids=e.answer_ids[:k]),
             "given_ids": list(e.answer_ids[:k]),
             **({} if score is None else {"given_logp": list(score.logp[:k])}),
         }
@@ -301,16 +309,16 @@ def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformS
     }
 
 
-def _sampled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    seeds = [derive_seed(settings.seed, "sample", a.item.id, m) for a in asked for m in range(settings.samples)]
-    prompts = [subject.prompter.prompt(a.item.question) for a in asked for _ in range(settings.samples)]
+def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
+    seeds = [derive_seed(settings.seed, "sample", a.item.id, m) for a in questions for m in range(settings.samples)]
+    prompts = [subject.prompter.prompt(a.item.question) for a in questions for _ in range(settings.samples)]
     replies = iter(_reply(subject, prompts, settings, Sampling(settings.temperature, settings.top_p, tuple(seeds))))
-    said = [[_kept(subject, next(replies)) for _ in range(settings.samples)] for _ in asked]
-    kept = ("reply", "finish", "reply_ids")
-    return {n: {"replies": [{name: one[name] for name in kept} for one in row]} for n, row in enumerate(said)}
+    rows = [[_kept(subject, next(replies)) for _ in range(settings.samples)] for _ in questions]
+    keys = ("reply", "finish", "reply_ids")
+    return {n: {"replies": [{name: reply[name] for name in keys} for reply in row]} for n, row in enumerate(rows)}
 
 
-_FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[Asked], FreeformSettings], Said]] = {
+_FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[FreeformQuestion], FreeformSettings], Said]] = {
     "prefilled": _prefilled,
     "sampled": _sampled,
 }
@@ -332,9 +340,9 @@ def _reply(
     )
 
 
-def _kept(subject: LoadedModel, reply: Reply, given: Sequence[int] = ()) -> dict[str, Any]:
+def _kept(subject: LoadedModel, reply: Reply, given_ids: Sequence[int] = ()) -> dict[str, Any]:
     return {
-        "reply": subject.prompter.decode([*given, *reply.ids]),
+        "reply": subject.prompter.decode([*given_ids, *reply.ids]),
         "finish": reply.finish,
         "reply_ids": list(reply.ids),
         "margin": reply.margin,
@@ -348,55 +356,55 @@ def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
 def score(record: Record) -> dict[str, float]:
     """The values of one record, by `format/metric`."""
     values: dict[str, float] = {}
-    for form, said in record["forms"].items():
-        if "replies" in said:
-            values |= _sample_values(record, said["replies"])
+    for form, answer in record["forms"].items():
+        if "replies" in answer:
+            values |= _sample_values(record, answer["replies"])
             continue
-        expected = said["fact"] if "fact" in said else record["answer"]
-        values |= {f"generate_{form}/{k}": v for k, v in _matches(said, expected).items()}
-        values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, said).items()}
-        if "whole" in said:
-            values[f"generate_{form}/share_whole"] = float(said["whole"])
-        if "logp" in said:
-            values[f"forced_{form}/probability"] = probability(np.asarray(said["logp"]))
-            values[f"forced_{form}/answer_bits"] = math.fsum(said["logp"]) / math.log(2)
-        if "given_logp" in said:
-            values[f"generate_{form}/given_bits"] = -math.fsum(said["given_logp"]) / math.log(2)
+        expected = answer["fact"] if "fact" in answer else record["answer"]
+        values |= {f"generate_{form}/{k}": v for k, v in _matches(answer, expected).items()}
+        values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, answer).items()}
+        if "whole" in answer:
+            values[f"generate_{form}/share_whole"] = float(answer["whole"])
+        if "logp" in answer:
+            values[f"forced_{form}/probability"] = probability(np.asarray(answer["logp"]))
+            values[f"forced_{form}/answer_bits"] = math.fsum(answer["logp"]) / math.log(2)
+        if "given_logp" in answer:
+            values[f"generate_{form}/given_bits"] = -math.fsum(answer["given_logp"]) / math.log(2)
     return values
 
 
-def _matches(said: Mapping[str, Any], answer: str) -> dict[str, float]:
-    reply = said["reply"]
+def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
+    reply = form["reply"]
     return {
         "exact_match": float(exact_match(reply, answer)),
         "prefix_match": float(prefix(reply, answer)),
         "contains_match": float(contains(reply, answer)),
         "share_empty": float(is_empty(reply)),
         "share_refused": float(is_refusal(reply)),
-        "share_truncated": float(said["finish"] == "length"),
+        "share_truncated": float(form["finish"] == "length"),
     }
 
 
-def _leaks(record: Record, said: Mapping[str, Any]) -> dict[str, float]:
+def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
     """How much of the fact one reply gives away by words, and whether that is a leak; that a judge says, where one is.
 
     What the judge did not tell has no `leaked`.
     """
-    given = _reply_to(record, said, said["reply"]).words()
+    by_words = _reply_to(record, form, form["reply"]).words()
     if "judge" not in record:
-        return {"leak_score": given, "leaked": float(given >= LEAK)}
-    judged = said["judged"]
-    told = {} if judged is None else {"judged_score": judged, "leaked": float(judged >= LEAK)}
-    return {"leak_score": given, **told, "share_untold": float(judged is None)}
+        return {"leak_score": by_words, "leaked": float(by_words >= LEAK)}
+    judged = form["judged"]
+    values = {} if judged is None else {"judged_score": judged, "leaked": float(judged >= LEAK)}
+    return {"leak_score": by_words, **values, "share_untold": float(judged is None)}
 
 
 def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
     """A reply with what it may give away; beside a fact the whole answer is always accepted."""
     fact = form["fact"] if form.get("whole") is False else record["fact"]
     # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
-    asked = "" if "shots" in form else form.get("asked", "")
+    prompt = "" if "shots" in form else form.get("asked", "")
     accepted = (*record["accepted"], *([record["answer"]] if fact is not None else []))
-    question = f"{record['question']}\n{asked}"
+    question = f"{record['question']}\n{prompt}"
     return ReplyTo(reply, record["answer"], question, fact, accepted, tuple(record["wrong"]))
 
 
@@ -407,18 +415,18 @@ LEAKS = (1, 2, 5, 10, 20, 50, 100)
 def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """leak@k of the graded scores, and the share of samples that say nothing, decline, or were cut."""
     n = len(replies)
-    given = [r["judged"] if "judge" in record else _reply_to(record, {}, r["reply"]).words() for r in replies]
+    scores = [r["judged"] if "judge" in record else _reply_to(record, {}, r["reply"]).words() for r in replies]
     odd = {
         "share_empty": sum(is_empty(r["reply"]) for r in replies) / n,
         "share_refused": sum(is_refusal(r["reply"]) for r in replies) / n,
         "share_truncated": sum(r["finish"] == "length" for r in replies) / n,
     }
     if "judge" in record:
-        odd["share_untold"] = sum(g is None for g in given) / n
-    told = [g for g in given if g is not None]
+        odd["share_untold"] = sum(g is None for g in scores) / n
+    known_scores = [g for g in scores if g is not None]
     # Of what was not told nothing is known, so the best of k is not known either.
-    ks = sorted({*(k for k in LEAKS if k < n), n}) if len(told) == n else []
-    leaks = {f"leak_at_{k}": leak_at_k(told, k) for k in ks}
+    ks = sorted({*(k for k in LEAKS if k < n), n}) if len(known_scores) == n else []
+    leaks = {f"leak_at_{k}": leak_at_k(known_scores, k) for k in ks}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
 
 
@@ -432,15 +440,18 @@ def summarize(
     records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
 ) -> tuple[Result, ...]:
     """The estimates of every split and scope of `view` and of every edge."""
-    found = results(records, scores, view, measure, seed=seed)
+    estimates = results(records, scores, view, measure, seed=seed)
     errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
     error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
-    return (*found, *(_corrected(r, error) for r in found if error is not None and r.estimate.metric == "leaked"))
+    return (
+        *estimates,
+        *(_corrected(r, error) for r in estimates if error is not None and r.estimate.metric == "leaked"),
+    )
 
 
 def _corrected(result: Result, error: Misjudged) -> Result:
     """The share of leaks with the judge's error taken out of it and its uncertainty put into the interval."""
-    told = result.estimate
-    value, low, high = corrected_share(float(round(told.value * told.n)), told.n, error)
+    leaked = result.estimate
+    value, low, high = corrected_share(float(round(leaked.value * leaked.n)), leaked.n, error)
     how = f"Rogan-Gladen, Lang-Reiczigel; the judge {error}"
-    return replace(result, estimate=Estimate("leaked_corrected", SHARE, value, low, high, told.n, how))
+    return replace(result, estimate=Estimate("leaked_corrected", SHARE, value, low, high, leaked.n, how))

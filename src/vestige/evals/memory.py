@@ -80,7 +80,7 @@ class MemorySettings(Settings):
 
 
 SETTINGS = MemorySettings
-AUDIT = InAudit(items="some", needs="distributions", called="memory and membership", after="never")
+AUDIT = InAudit(items="some", needs="distributions", label="memory and membership", after="never")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: MemorySettings) -> dict[str, Item]:
@@ -88,9 +88,9 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: MemorySettings
     return {i.id: i for i in items}
 
 
-def digest(asked: Mapping[str, Item]) -> str:
+def digest(items: Mapping[str, Item]) -> str:
     """Content id of the items, their labels, and their other answers."""
-    rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in asked.values()]
+    rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in items.values()]
     return content_id(rows, length=32)
 
 
@@ -106,14 +106,14 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
     return tuple(text for n, text in enumerate(item.options.texts) if n != item.options.right)
 
 
-def chunks(subject: LoadedModel, asked: Sequence[Item], *, size: int) -> list[list[int]]:
+def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
     """Numbers of the items in portions, those of like length together."""
-    return qa.chunks(subject, asked, size=size)
+    return qa.chunks(subject, items, size=size)
 
 
-def collect(subject: LoadedModel, asked: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
+def collect(subject: LoadedModel, items: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
     """One record an item."""
-    encoded = [subject.prompter.encode(i.question, i.answer) for i in asked]
+    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
     records = [
         {
             "item": item.id,
@@ -127,24 +127,24 @@ def collect(subject: LoadedModel, asked: Sequence[Item], settings: MemorySetting
             "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
             **read,
         }
-        for item, read in zip(asked, _texts(subject, asked, encoded, settings), strict=True)
+        for item, read in zip(items, _texts(subject, items, encoded, settings), strict=True)
     ]
     if settings.truth_ratio:
-        for record, compared in zip(records, _compared(subject, asked), strict=True):
+        for record, compared in zip(records, _compared(subject, items), strict=True):
             record |= compared
     if settings.replies:
-        for record, said in zip(records, _replies(subject, encoded, settings), strict=True):
-            record |= said
+        for record, reply in zip(records, _replies(subject, encoded, settings), strict=True):
+            record |= reply
     return records
 
 
 def _texts(
-    subject: LoadedModel, asked: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
+    subject: LoadedModel, items: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
 ) -> list[dict[str, Any]]:
     """What the pass over question and answer says of their own tokens; the template's are read and not kept."""
-    found = []
+    rows = []
     for item, code, score in zip(
-        asked, encoded, score_texts(subject.model, [e.ids[: e.stop] for e in encoded]), strict=True
+        items, encoded, score_texts(subject.model, [e.ids[: e.stop] for e in encoded]), strict=True
     ):
         first, last = subject.prompter.question_span(item.question)
         # Before the first token of all the model says nothing.
@@ -153,40 +153,40 @@ def _texts(
         values: dict[str, Any] = {name: [row[p - 1] for p in places] for name, row in asdict(score).items()}
         if settings.gradient_norm:
             values["gradient_norm"] = gradient_norm(subject.model, code.ids[: code.stop], range(code.start, code.stop))
-        found.append({"text_ids": [code.ids[p] for p in places], "n_question": len(question), **values})
-    return found
+        rows.append({"text_ids": [code.ids[p] for p in places], "n_question": len(question), **values})
+    return rows
 
 
-def _compared(subject: LoadedModel, asked: Sequence[Item]) -> list[dict[str, Any]]:
+def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any]]:
     """The right answer in the words of the wrong ones, and those, where the item has any."""
-    answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(asked) if wrong_answers(i)}
-    encoded = [[subject.prompter.encode(asked[n].question, text) for text in texts] for n, texts in answers.items()]
-    found: list[dict[str, Any]] = [{} for _ in asked]
+    answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(items) if wrong_answers(i)}
+    encoded = [[subject.prompter.encode(items[n].question, text) for text in texts] for n, texts in answers.items()]
+    compared: list[dict[str, Any]] = [{} for _ in items]
     read = score_options(subject.model, encoded, layout=subject.way)
     for (n, texts), scores in zip(answers.items(), read, strict=True):
-        kept = [{"text": t, "logp": list(s.logp), "end_logp": s.end_logp} for t, s in zip(texts, scores, strict=True)]
-        found[n] = {"right": kept[0], "wrong": kept[1:]}
-    return found
+        scored = [{"text": t, "logp": list(s.logp), "end_logp": s.end_logp} for t, s in zip(texts, scores, strict=True)]
+        compared[n] = {"right": scored[0], "wrong": scored[1:]}
+    return compared
 
 
 def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
     """The reply to each question, and, where an answer has two tokens at least, that after the first half of them."""
-    found: list[dict[str, Any]] = [
+    replies: list[dict[str, Any]] = [
         {"knowledge": {"reply": subject.prompter.decode(reply.ids), **_kept(reply)}}
         for reply in _generated(subject, [e.ids[: e.start] for e in encoded], settings)
     ]
-    given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
-    prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in given.items()]
-    for (n, k), reply in zip(given.items(), _generated(subject, prompts, settings), strict=True):
+    n_given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
+    prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in n_given.items()]
+    for (n, k), reply in zip(n_given.items(), _generated(subject, prompts, settings), strict=True):
         rest = encoded[n].answer_ids[k:]
-        found[n]["verbatim"] = {
+        replies[n]["verbatim"] = {
             "n_given": k,
             "rest": subject.prompter.decode(rest),
             # As many tokens as there are to repeat: what comes after them is no part of the text.
             "continuation": subject.prompter.decode(reply.ids[: len(rest)]),
             **_kept(reply),
         }
-    return found
+    return replies
 
 
 def _generated(subject: LoadedModel, prompts: Sequence[Sequence[int]], settings: MemorySettings) -> list[Reply]:
@@ -250,8 +250,8 @@ def _repeated(record: Record) -> dict[str, float]:
     if "verbatim" in record:
         pairs["memory/verbatim"] = record["verbatim"]["continuation"], record["verbatim"]["rest"]
     return {
-        key: rouge(said, true, stemmer=False).rougeL_f1
-        for key, (said, true) in pairs.items()
+        key: rouge(reply, true, stemmer=False).rougeL_f1
+        for key, (reply, true) in pairs.items()
         if words(true, stemmer=False)
     }
 
@@ -297,15 +297,15 @@ def summarize(
 ) -> tuple[Result, ...]:
     """The estimates of every split and scope of `view` and of every edge, and of forget against holdout."""
     forget = set(view.splits.get("forget", ()))
-    seen = [_seen(s, forget=r["item"] in forget) for r, s in zip(records, scores, strict=True)]
-    return (*results(records, seen, view, measure, seed=seed), *_told_apart(records, scores, view, seed=seed))
+    scores_in_view = [_seen(s, forget=r["item"] in forget) for r, s in zip(records, scores, strict=True)]
+    return (*results(records, scores_in_view, view, measure, seed=seed), *_told_apart(records, scores, view, seed=seed))
 
 
 def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:
     """The scores with one truth ratio's score: that of the set in which the view has the item."""
     values = dict(scores)
-    own = values.pop(FORGET_SCORE, None)
-    return {**values, "memory/truth_ratio_score": own} if forget and own is not None else values
+    forget_score = values.pop(FORGET_SCORE, None)
+    return {**values, "memory/truth_ratio_score": forget_score} if forget and forget_score is not None else values
 
 
 FORGET_VS_HOLDOUT = "forget_vs_holdout"
@@ -320,15 +320,17 @@ def _told_apart(
         return ()
     table = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     sets = [[table[i] for i in view.splits[name]] for name in ("forget", "holdout")]
-    found = []
+    estimates = []
     for key in dict.fromkeys(k for _, s in sets[0] for k in s):
         form, _, name = key.partition("/")
         if form not in ("membership", "membership_text") or name == LOGP:
             continue
         sides = [_Side.of([(edge, s[key]) for edge, s in rows if key in s]) for rows in sets]
-        own = derive_seed(seed, "told apart", key, view.forget)
-        found += [Result(FORGET_VS_HOLDOUT, "all", f"{form}_{name}", "", e) for e in _estimates(*sides, seed=own)]
-    return tuple(found)
+        interval_seed = derive_seed(seed, "told apart", key, view.forget)
+        estimates += [
+            Result(FORGET_VS_HOLDOUT, "all", f"{form}_{name}", "", e) for e in _estimates(*sides, seed=interval_seed)
+        ]
+    return tuple(estimates)
 
 
 class _Side(NamedTuple):
@@ -349,15 +351,15 @@ def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
     interval = membership.auc_interval(
         forget.values, holdout.values, member_clusters=forget.edges, other_clusters=holdout.edges, seed=seed
     )
-    found = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
+    estimates = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
     for rate in FALSE_ALARMS:
         hits = membership.hits_at_fpr(forget.values, holdout.values, fpr=rate)
         several = forget.edges is not None and len(set(forget.edges)) > 1
         interval = interval_of_mean(hits, clusters=forget.edges if several else None, seed=seed)
-        said = f"{interval.method}, threshold as it is"
+        method = f"{interval.method}, threshold as it is"
         metric, share = f"tpr_at_fpr_{rate:g}", float(hits.mean())
-        found.append(Estimate(metric, SHARE, share, interval.low, interval.high, len(hits), said))
-    return found
+        estimates.append(Estimate(metric, SHARE, share, interval.low, interval.high, len(hits), method))
+    return estimates
 
 
 # Of the logits of a pass so many at a time are made into something: 8 MiB of them.
@@ -412,8 +414,8 @@ def score_texts(
             torch.stack([*(v[0] for v in token_scores(part[None], target[None])), *moments(part)])
             for part, target in zip(logits.split(step), targets.split(step), strict=True)
         ]
-        found = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
-        for i, values in zip(rows, found, strict=True):
+        values_by_row = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
+        for i, values in zip(rows, values_by_row, strict=True):
             scores[i] = TextSpread(*(tuple(v[: len(texts[i]) - 1]) for v in values))
     return [scores[i] for i in range(len(texts))]
 

@@ -68,9 +68,9 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: QASettings) ->
     return {i.id: i for i in items}
 
 
-def digest(asked: Mapping[str, Item]) -> str:
+def digest(items: Mapping[str, Item]) -> str:
     """Content id of the items and of the labels that records carry."""
-    return content_id([[i.id, i.group, i.attribute] for i in asked.values()], length=32)
+    return content_id([[i.id, i.group, i.attribute] for i in items.values()], length=32)
 
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
@@ -84,20 +84,20 @@ def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
     # A server without scores still replies.
     read = [(following(e),) if subject.engine.scores else () for e in encoded]
-    wanted = [
+    questions = [
         Prompted(e.ids[: e.start], texts, settings.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
     ]
 
     def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-        found = [_record(subject, *row) for row in zip(items, encoded, readings, strict=True)]
+        answered = [_record(subject, *row) for row in zip(items, encoded, readings, strict=True)]
         if settings.pistol:
-            prompts, replies = [w.prompt for w in wanted], [r.replied for r in readings]
+            prompts, replies = [q.prompt for q in questions], [r.replied for r in readings]
             ranks = free_running_ranks(subject, prompts, replies, [i.answer for i in items])
-            for record, values in zip(found, ranks, strict=True):
+            for record, values in zip(answered, ranks, strict=True):
                 record["pistol_ranks"] = values
-        return found
+        return answered
 
-    return ToRead(wanted, records)
+    return ToRead(questions, records)
 
 
 def replies(
@@ -211,16 +211,16 @@ def free_running_ranks(
     model, vocabulary = subject.model, subject.model.config.get_text_config().vocab_size
     rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
     targets = [subject.tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
-    found: list[list[float]] = [[] for _ in rows]
+    ranks_by_answer: list[list[float]] = [[] for _ in rows]
     for width, chunk in batches_by_length([len(r) for r in rows], token_budget=TOKEN_BUDGET):
         ids = right_padded([rows[i] for i in chunk], width, model.device)
         first = min(len(prompts[i]) for i in chunk) - 1
         logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
         for n, i in enumerate(chunk):
             # The reply's tokens, and the one that ended it if one did, were each drawn from a distribution.
-            drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
+            n_drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
             start = len(prompts[i]) - 1 - first
-            wanted = torch.tensor([targets[i][:drawn]], device=ids.device)
-            _, ranks = token_scores(logits[n : n + 1, start : start + drawn], wanted)
-            found[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - drawn)]
-    return found
+            target_ids = torch.tensor([targets[i][:n_drawn]], device=ids.device)
+            _, ranks = token_scores(logits[n : n + 1, start : start + n_drawn], target_ids)
+            ranks_by_answer[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - n_drawn)]
+    return ranks_by_answer

@@ -48,7 +48,7 @@ class ReversedSettings(Settings):
 
 
 SETTINGS = ReversedSettings
-AUDIT = InAudit(needs="scores", called="reversed questions", beside=False)
+AUDIT = InAudit(needs="scores", label="reversed questions", with_texts=False)
 digest = choices.digest
 chunks = choices.chunks
 
@@ -58,9 +58,9 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: ReversedSettin
     return reversed_choices(items, settings.forward().drawing())
 
 
-def collect(subject: LoadedModel, asked: Questions, settings: ReversedSettings) -> list[dict[str, Any]]:
+def collect(subject: LoadedModel, questions: Questions, settings: ReversedSettings) -> list[dict[str, Any]]:
     """One record a question; of an item that could not be asked, why."""
-    return choices.collect(subject, asked, settings.forward())
+    return choices.collect(subject, questions, settings.forward())
 
 
 def score(record: Record) -> dict[str, float]:

@@ -48,11 +48,11 @@ def bank() -> tuple[Banked, ...]:
 
 def keys() -> dict[str, list[Banked]]:
     """The controls by base model and forget set, as in `tofu/llama-3.2-3b/forget01`."""
-    found: dict[str, list[Banked]] = {}
-    for one in bank():
-        for forget in one.forget:
-            found.setdefault(f"tofu/{one.base}/{forget}", []).append(one)
-    return dict(sorted(found.items()))
+    by_key: dict[str, list[Banked]] = {}
+    for control in bank():
+        for forget in control.forget:
+            by_key.setdefault(f"tofu/{control.base}/{forget}", []).append(control)
+    return dict(sorted(by_key.items()))
 
 
 def controls(address: str, group: str) -> tuple[GivenLog, ...]:
@@ -64,21 +64,22 @@ def controls(address: str, group: str) -> tuple[GivenLog, ...]:
     if key not in keys():
         raise InputError(f"the bank has no controls {one_line(key, width=80)!r}; {closest(key, list(keys()))}")
     _refuse_another(key, group)
-    found = [one for one in keys()[key] if (Path(folder) / one.path).is_file()]
-    if not found:
+    present = [control for control in keys()[key] if (Path(folder) / control.path).is_file()]
+    if not present:
         first = keys()[key][0]
         raise InputError(
             f"{one_line(folder, width=200)} has no log of {key}; clone https://github.com/{first.repository}, check "
             f"out {first.commit[:12]}, and give its folder"
         )
-    for one in found:
-        if file_digest(Path(folder) / one.path) != one.digest:
+    for control in present:
+        if file_digest(Path(folder) / control.path) != control.digest:
             raise InputError(
-                f"{one_line(str(Path(folder) / one.path), width=300)} is not the log that the bank names; check out "
-                f"{one.repository} at {one.commit[:12]}"
+                f"{one_line(str(Path(folder) / control.path), width=300)} is not the log that the bank names; check "
+                f"out {control.repository} at {control.commit[:12]}"
             )
     return tuple(
-        GivenLog("retrained", f"bank {one.name}", Path(folder) / one.path, laboratory=one.laboratory) for one in found
+        GivenLog("retrained", f"bank {control.name}", Path(folder) / control.path, laboratory=control.laboratory)
+        for control in present
     )
 
 

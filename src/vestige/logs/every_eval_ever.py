@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, Reading, first_line, listed
+from vestige.logs.log import Log, LogReading, first_line, listed
 
 NAMES = ("*.jsonl",)
 
@@ -18,7 +18,7 @@ def holds(path: Path) -> bool:
 
 def read(path: Path) -> Log:
     """What the file says; each evaluation is a format."""
-    reading, rows = Reading(path), defaultdict(list)
+    reading, rows = LogReading(path), defaultdict(list)
     for row in listed(path, list(read_jsonl(path)), ("evaluation_name", "sample_id", "evaluation", "input")):
         if row.get("error"):
             reading.unread.append(f"{row['sample_id']}: the sample ended in an error")

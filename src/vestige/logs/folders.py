@@ -29,7 +29,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 CORPORA = {"bbc": "News", "hp": "Books"}
 
 
-class Group(NamedTuple):
+class LogGroup(NamedTuple):
     """The logs that are judged together: of one base model and one forget set, which `name` says."""
 
     name: str
@@ -39,11 +39,11 @@ class Group(NamedTuple):
 class Recognised(NamedTuple):
     """What folders hold: the groups with a target and something to judge, and of the other logs why they are not in."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[LogGroup, ...]
     left_out: tuple[tuple[Path, str], ...]
 
 
-class _Found(NamedTuple):
+class _PlacedLog(NamedTuple):
     """One log and what its place says: the base model or corpus, and what of it the model is.
 
     `retain` is the share in per cent that a control was trained on, `forget` what was asked or forgotten.
@@ -60,27 +60,27 @@ class _Found(NamedTuple):
 
 def recognise(folders: Sequence[Path]) -> Recognised:
     """The groups of logs in these folders, which may hold each other's controls."""
-    found: list[_Found] = []
+    placed: list[_PlacedLog] = []
     left_out: list[tuple[Path, str]] = []
     for folder in folders:
         for path in (path for path in sorted(folder.rglob("*")) if path.is_file() and reader_of(path)):
-            one = _placed(path, folder)
-            if one is None:
+            placed_log = _placed(path, folder)
+            if placed_log is None:
                 left_out.append((path, "nothing in its place says whose it is"))
             else:
-                found.append(one)
-    found, doubled = _one_each(found)
+                placed.append(placed_log)
+    placed, doubled = _one_each(placed)
     left_out += doubled
-    groups = tuple(_groups(found, left_out))
+    groups = tuple(_groups(placed, left_out))
     taken = {log.path for group in groups for log in group.logs}
-    known = {path for path, _ in left_out}
-    rest = [one.path for one in found if one.path not in taken | known]
+    explained = {path for path, _ in left_out}
+    rest = [placed_log.path for placed_log in placed if placed_log.path not in taken | explained]
     return Recognised(
         groups, (*left_out, *((path, "no unlearned model here is of its base and data") for path in rest))
     )
 
 
-def _placed(path: Path, root: Path) -> _Found | None:
+def _placed(path: Path, root: Path) -> _PlacedLog | None:
     folders = path.relative_to(root.parent if root.name else root).parts[:-1]
     if reader_of(path) == "muse":
         return _of_muse(path, folders)
@@ -91,25 +91,25 @@ def _placed(path: Path, root: Path) -> _Found | None:
     return _of_config(path)
 
 
-def _of_task(path: Path, task: Mapping[str, str | None], below: Sequence[str]) -> _Found:
+def _of_task(path: Path, task: Mapping[str, str | None], below: Sequence[str]) -> _PlacedLog:
     step = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
-    asked = next((m[1] for part in below if (m := _EVALS.match(part))), "")
+    forget_asked = next((m[1] for part in below if (m := _EVALS.match(part))), "")
     at = f", checkpoint {step}" if step >= 0 else ""
     model = f"{task['kind']} {task['model']}"
     if task["corpus"]:
         role = {"target": "target", "retrain": "retrained"}.get(task["role"] or "", "unlearned")
         name = f"{task['role'] or task['other']}{at}"
-        return _Found(path, f"{model} {task['corpus']}", role, name, "forget", checkpoint=step)
+        return _PlacedLog(path, f"{model} {task['corpus']}", role, name, "forget", checkpoint=step)
     if task["full"]:
-        return _Found(path, model, "target", f"full{at}", asked, checkpoint=step)
+        return _PlacedLog(path, model, "target", f"full{at}", forget_asked, checkpoint=step)
     if task["retain"]:
         training = " (fine-tuned here)" if "finetune" in path.parts else ""
         name = f"retain{task['retain']}{training}"
-        return _Found(path, model, "retrained", name, asked, int(task["retain"]), step)
-    return _Found(path, model, "unlearned", f"{task['method']}{at}", str(task["forget"]), checkpoint=step)
+        return _PlacedLog(path, model, "retrained", name, forget_asked, int(task["retain"]), step)
+    return _PlacedLog(path, model, "unlearned", f"{task['method']}{at}", str(task["forget"]), checkpoint=step)
 
 
-def _of_config(path: Path) -> _Found | None:
+def _of_config(path: Path) -> _PlacedLog | None:
     """An unlearned model of any name, by what OpenUnlearning was asked for, as Hydra put it down."""
     for folder in list(path.parents)[:4]:
         file = folder / ".hydra" / "config.yaml"
@@ -135,7 +135,7 @@ def _text(config: Any, *keys: str) -> str:
     return config if isinstance(config, str) else ""
 
 
-def _of_muse(path: Path, folders: Sequence[str]) -> _Found | None:
+def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     if "out" not in folders:
         return None
     corpus, *rest = folders[folders.index("out") + 1 :]
@@ -143,54 +143,64 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _Found | None:
     if not rest or rest[0] in ("scal", "sust"):
         return None
     role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")
-    return _Found(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
+    return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
 
 
-def _one_each(found: Sequence[_Found]) -> tuple[list[_Found], list[tuple[Path, str]]]:
+def _one_each(placed: Sequence[_PlacedLog]) -> tuple[list[_PlacedLog], list[tuple[Path, str]]]:
     """Of the checkpoints of one control the last, and of two logs of one name the first."""
     last: dict[tuple[str, str], int] = {}
-    for one in found:
-        if one.role == "retrained":
-            last[one.family, one.name] = max(last.get((one.family, one.name), -1), one.checkpoint)
-    single: list[_Found] = []
+    for placed_log in placed:
+        if placed_log.role == "retrained":
+            last[placed_log.family, placed_log.name] = max(
+                last.get((placed_log.family, placed_log.name), -1), placed_log.checkpoint
+            )
+    single: list[_PlacedLog] = []
     left_out: list[tuple[Path, str]] = []
-    seen: set[tuple[object, ...]] = set()
-    for one in found:
-        of_muse = one.family.startswith("muse ") and one.path.name != "MUSE_EVAL.json"
+    keys: set[tuple[object, ...]] = set()
+    for placed_log in placed:
+        of_muse = placed_log.family.startswith("muse ") and placed_log.path.name != "MUSE_EVAL.json"
         # The memories of one model of MUSE lie in several files.
-        what = (one.family, one.role, one.name, one.forget, one.path if of_muse else one.path.name)
-        if one.role == "retrained" and one.checkpoint < last[one.family, one.name]:
-            left_out.append((one.path, "an earlier checkpoint of a control, which is no further training"))
-        elif what in seen:
-            left_out.append((one.path, "another log of a model of this name"))
+        key = (
+            placed_log.family,
+            placed_log.role,
+            placed_log.name,
+            placed_log.forget,
+            placed_log.path if of_muse else placed_log.path.name,
+        )
+        if placed_log.role == "retrained" and placed_log.checkpoint < last[placed_log.family, placed_log.name]:
+            left_out.append((placed_log.path, "an earlier checkpoint of a control, which is no further training"))
+        elif key in keys:
+            left_out.append((placed_log.path, "another log of a model of this name"))
         else:
-            seen.add(what)
-            single.append(one)
+            keys.add(key)
+            single.append(placed_log)
     return single, left_out
 
 
-def _groups(found: Sequence[_Found], left_out: list[tuple[Path, str]]) -> Iterator[Group]:
-    subjects: dict[tuple[str, str], list[_Found]] = {}
-    for one in (one for one in found if one.role == "unlearned"):
-        subjects.setdefault((one.family, one.forget), []).append(one)
+def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> Iterator[LogGroup]:
+    subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
+    for placed_log in (placed_log for placed_log in placed if placed_log.role == "unlearned"):
+        subjects.setdefault((placed_log.family, placed_log.forget), []).append(placed_log)
     for (family, forget), unlearned in subjects.items():
-        same = [one for one in found if one.family == family]
-        target = [one for one in same if one.role == "target" and one.forget == forget]
-        target = target or [one for one in same if one.role == "target" and not one.forget]
-        controls = [one for one in same if one.role == "retrained" and _never_saw(one, forget)]
+        same = [placed_log for placed_log in placed if placed_log.family == family]
+        target = [placed_log for placed_log in same if placed_log.role == "target" and placed_log.forget == forget]
+        target = target or [placed_log for placed_log in same if placed_log.role == "target" and not placed_log.forget]
+        controls = [
+            placed_log for placed_log in same if placed_log.role == "retrained" and _never_saw(placed_log, forget)
+        ]
         if target and controls:
             members = (*target, *controls, *sorted(unlearned, key=_order))
-            logs = tuple(GivenLog(one.role, one.name, one.path) for one in members)
-            yield Group(family if forget == "forget" else f"{family} {forget}", logs)
+            logs = tuple(GivenLog(placed_log.role, placed_log.name, placed_log.path) for placed_log in members)
+            yield LogGroup(family if forget == "forget" else f"{family} {forget}", logs)
             continue
         missing = "no model that never saw its forget set" if target else f"no target asked {one_line(forget)}"
-        left_out += [(one.path, f"{missing} is here") for one in unlearned]
+        left_out += [(placed_log.path, f"{missing} is here") for placed_log in unlearned]
 
 
-def _never_saw(one: _Found, forget: str) -> bool:
+def _never_saw(placed_log: _PlacedLog, forget: str) -> bool:
     share = re.fullmatch(r"forget(\d+)", forget)
-    return share is None or 100 - one.retain >= int(share[1])
+    return share is None or 100 - placed_log.retain >= int(share[1])
 
 
-def _order(one: _Found) -> tuple[str, int]:
-    return re.sub(r", checkpoint \d+$", "", one.name), one.checkpoint
+def _order(placed_log: _PlacedLog) -> tuple[str, int]:
+    return re.sub(r", checkpoint \d+$", "", placed_log.name), placed_log.checkpoint

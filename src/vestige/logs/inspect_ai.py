@@ -12,7 +12,7 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.text import one_line
-from vestige.logs.log import Log, Reading, listed
+from vestige.logs.log import Log, LogReading, listed
 
 NAMES = ("*.eval", "*.json")
 MARKS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -32,7 +32,7 @@ def read(path: Path) -> Log:
     """What the log says."""
     stored = _archive(path) if path.suffix == ".eval" else read_json(path)
     header, samples = stored if isinstance(stored, tuple) else (stored, stored.get("samples"))
-    reading = Reading(path)
+    reading = LogReading(path)
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
         reading.settings |= {k: str(config[k]) for k in ALIKE if isinstance(config, dict) and config.get(k) is not None}

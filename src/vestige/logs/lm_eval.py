@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, Reading, first_line, in_order, listed
+from vestige.logs.log import Log, LogReading, first_line, in_order, listed
 
 NAMES = ("samples_*.jsonl",)
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
@@ -19,12 +19,12 @@ def holds(path: Path) -> bool:
 def read(path: Path) -> Log:
     """What the file says; of several filters each is a format of its own."""
     rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
-    reading = Reading(path)
+    reading = LogReading(path)
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     for kind in filters:
         same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
         arguments = [_arguments(row["arguments"]) for row in same]
-        prompts, answers = [one[0] if one else "" for one in arguments], [row["target"] for row in same]
+        prompts, answers = [call[0] if call else "" for call in arguments], [row["target"] for row in same]
         replies = [_reply(row) for row in same]
         for metric in _metrics(same[0]):
             name = metric if len(filters) == 1 else f"{metric}, {kind}"
@@ -33,8 +33,10 @@ def read(path: Path) -> Log:
                 reading.add("forget", name, scores, prompts=prompts, answers=answers, replies=replies)
             else:
                 reading.unread.append(f"{name}: a metric that is no share of each document")
-        own = arguments[0][1] if arguments and len(arguments[0]) > 1 else None
-        reading.settings |= {key: str(own[key]) for key in ALIKE if isinstance(own, dict) and key in own}
+        call_settings = arguments[0][1] if arguments and len(arguments[0]) > 1 else None
+        reading.settings |= {
+            key: str(call_settings[key]) for key in ALIKE if isinstance(call_settings, dict) and key in call_settings
+        }
     return reading.log()
 
 

@@ -11,7 +11,7 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 
-class Part(NamedTuple):
+class LogPart(NamedTuple):
     """One score on every question of a split. Texts are empty where the log does not have them.
 
     `unit` and `chance` are those of a table of scores (`auditing.table`).
@@ -33,7 +33,7 @@ class Log(NamedTuple):
     `prompt` is what stood around the questions, and `settings` what else the log says of how they were asked.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[LogPart, ...]
     prompt: str = ""
     settings: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
@@ -52,12 +52,12 @@ class GivenLog(NamedTuple):
     laboratory: str = ""
 
 
-class Reading:
+class LogReading:
     """A log while it is read: `add` takes the scores one by one, and tells of those that are no numbers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.parts: list[Part] = []
+        self.parts: list[LogPart] = []
         self.unread: list[str] = []
         self.prompts: list[str] = []
         self.settings: dict[str, str] = {}
@@ -78,18 +78,18 @@ class Reading:
         values = tuple(map(_number, scores))
         wrong = sum(not math.isfinite(value) for value in values)
         if wrong or not values:
-            said = f"is not a number on {wrong} of {len(values)} questions" if values else "has no questions"
-            self.unread.append(f"{split}, {name}: the score {said}")
+            problem = f"is not a number on {wrong} of {len(values)} questions" if values else "has no questions"
+            self.unread.append(f"{split}, {name}: the score {problem}")
             return
-        asked = tuple(map(str, prompts))
-        self.prompts += asked
-        questions = tuple(map(question_in, asked))
+        prompt_texts = tuple(map(str, prompts))
+        self.prompts += prompt_texts
+        questions = tuple(map(question_in, prompt_texts))
         texts = tuple(map(str, answers)), tuple(map(str, replies))
         if any(len(column) not in (0, len(values)) for column in (questions, *texts)):
             raise InputError(
                 f"{self.path}: {split}, {name}: as many scores as questions are needed; the log is damaged"
             )
-        self.parts.append(Part(split, name, values, questions, *texts, unit, chance))
+        self.parts.append(LogPart(split, name, values, questions, *texts, unit, chance))
 
     def log(self) -> Log:
         """What was read; a log without any score is refused."""

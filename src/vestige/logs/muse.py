@@ -8,7 +8,7 @@ so that more is likelier a member.
 from pathlib import Path
 
 from vestige.core.files import read_json
-from vestige.logs.log import Log, Reading, listed
+from vestige.logs.log import Log, LogReading, listed
 
 NAMES = ("history.json", "forget.json")
 MEMORIES = {"knowmem": "knowledge, rougeL", "verbmem": "verbatim, rougeL"}
@@ -21,13 +21,13 @@ def holds(path: Path) -> bool:
 
 
 def _memory(path: Path) -> str:
-    wanted = MEMORIES if path.name == "history.json" else {"privleak": ""}
-    return next((part for part in reversed(path.resolve().parts) if part in wanted), "")
+    memories = MEMORIES if path.name == "history.json" else {"privleak": ""}
+    return next((part for part in reversed(path.resolve().parts) if part in memories), "")
 
 
 def read(path: Path) -> Log:
     """What the file says."""
-    reading = Reading(path)
+    reading = LogReading(path)
     if path.name == "history.json":
         rows = listed(path, read_json(path), ("prompt", "gt", "response", "rougeL"))
         reading.add(

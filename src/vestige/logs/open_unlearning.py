@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.files import read_json
-from vestige.logs.log import Log, Reading, in_order
+from vestige.logs.log import Log, LogReading, in_order
 
 NAMES = ("TOFU_EVAL.json", "MUSE_EVAL.json")
 SPLITS = {"forget": "forget", "retain": "retain", "ra": "independent", "wf": "factual"}
@@ -36,7 +36,7 @@ def holds(path: Path) -> bool:
 def read(path: Path) -> Log:
     """What the file says."""
     stored = read_json(path)
-    reading = Reading(path)
+    reading = LogReading(path)
     for name, metric in stored.items() if isinstance(stored, dict) else ():
         if not isinstance(metric, dict):
             continue
@@ -61,7 +61,7 @@ def _rows(metric: Any) -> list[Mapping[str, Any]]:
     return [row for row in in_order(values) if isinstance(row, dict)]
 
 
-def _add(reading: Reading, split: str, name: str, key: str, rows: list[Mapping[str, Any]]) -> None:
+def _add(reading: LogReading, split: str, name: str, key: str, rows: list[Mapping[str, Any]]) -> None:
     scores = [row.get(key) for row in rows]
     chance = None
     if name == "truth":
@@ -76,5 +76,5 @@ def _add(reading: Reading, split: str, name: str, key: str, rows: list[Mapping[s
 
 def _right_option(row: Mapping[str, Any]) -> Any:
     """The probability of the option that the label names by its letter."""
-    place, options = ord((str(row.get("label")).strip() or "?")[0]) - ord("A"), in_order(row.get("prob"))
-    return options[place] if 0 <= place < len(options) else None
+    position, options = ord((str(row.get("label")).strip() or "?")[0]) - ord("A"), in_order(row.get("prob"))
+    return options[position] if 0 <= position < len(options) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.files import read_json
-from vestige.logs.log import Log, Reading, in_order
+from vestige.logs.log import Log, LogReading, in_order
 
 NAMES = ("eval_log_aggregated.json",)
 SPLITS = {
@@ -27,7 +27,7 @@ def holds(path: Path) -> bool:
 
 def read(path: Path) -> Log:
     """What the file says."""
-    stored, reading = read_json(path), Reading(path)
+    stored, reading = read_json(path), LogReading(path)
     for file, split in SPLITS.items():
         tables = stored.get(file) if isinstance(stored, dict) else None
         if isinstance(tables, dict):
@@ -35,7 +35,7 @@ def read(path: Path) -> Log:
     return reading.log()
 
 
-def _add(reading: Reading, split: str, tables: dict[str, Any]) -> None:
+def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
     texts = [value if isinstance(value, list) else [value] for value in in_order(tables.get("generated_text"))]
     # Each is the prompt, the reply and the true answer.
     whole = all(len(text) > 2 for text in texts)

@@ -29,7 +29,7 @@ from vestige.artifacts.holes import (
     KeptModel,
     MitigationRow,
     MitigationTable,
-    Sample,
+    PolicySample,
     ScoredAnswer,
     Tested,
     read_mitigation,
@@ -107,7 +107,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
     return table
 
 
-def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: Picked) -> tuple[Sample, ...]:
+def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: Picked) -> tuple[PolicySample, ...]:
     if place.used.exists():
         return read_samples(place)
     request.on_stage("the target's own answers to the prompts that are used")
@@ -356,7 +356,11 @@ def mend_in_rounds(
 
 
 def _of_round(
-    place: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...], tested: list[Tested], number: int
+    place: MitigationFolder,
+    request: MitigationRequest,
+    samples: tuple[PolicySample, ...],
+    tested: list[Tested],
+    number: int,
 ) -> Picked:
     """The prompts of a round: the adjacent ones and the forget set stay, the latent ones are the last probe's."""
     latent, folder = pick_latent(tested, request.settings, seed=request.who.seed), place.round(number)
@@ -371,7 +375,7 @@ def _of_round(
     return Picked(found, (*latent.notes, *untaught(found)))
 
 
-def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...]) -> Asked:
+def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, samples: tuple[PolicySample, ...]) -> Asked:
     """The target made to forget once more, with the round's prompts among what it keeps."""
     again, target = request.again, request.who.target
     assert again is not None, "only an iterative mending unlearns anew"
@@ -401,7 +405,7 @@ def _scored(
     origin: ProbeFolder,
     place: MitigationFolder,
     request: MitigationRequest,
-    samples: tuple[Sample, ...],
+    samples: tuple[PolicySample, ...],
     models: tuple[Asked, Asked],
     number: int,
     base: tuple[ScoredAnswer, ...],

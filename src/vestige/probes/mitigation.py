@@ -19,7 +19,7 @@ from vestige.artifacts.holes import (
     FORGET,
     LATENT_HELD_OUT,
     LATENT_USED,
-    Sample,
+    PolicySample,
     Tested,
     Way,
     read_table,
@@ -119,7 +119,7 @@ class MendingSettings(TrainingSettings):
 class Picked(NamedTuple):
     """Prompts by set, and in sentences what was asked for and not had."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[PolicySample, ...]
     notes: tuple[str, ...]
 
 
@@ -161,7 +161,7 @@ def pick_latent(tested: Sequence[Tested], settings: MitigationSettings, *, seed:
     return Picked((*samples, *(_sample(LATENT_HELD_OUT, t, {}) for t in held_out)), notes)
 
 
-def refuse_nothing(tested: Sequence[Tested], samples: Sequence[Sample], where: str) -> None:
+def refuse_nothing(tested: Sequence[Tested], samples: Sequence[PolicySample], where: str) -> None:
     """Refuse a probe without holes, and settings that use none of its prompts."""
     if not any(t.hole for t in tested):
         raise InputError(f"the probe in {where} confirmed no hole, so there is nothing to repair; search longer there")
@@ -172,7 +172,7 @@ def refuse_nothing(tested: Sequence[Tested], samples: Sequence[Sample], where: s
         )
 
 
-def retained(items: Sequence[Item], samples: Sequence[Sample], n: int, seed: int) -> tuple[Item, ...]:
+def retained(items: Sequence[Item], samples: Sequence[PolicySample], n: int, seed: int) -> tuple[Item, ...]:
     """At most `n` items of the retain set, drawn at random, of which none asks what is held out.
 
     Where adjacent questions are the data's own, the retain set has them too.
@@ -191,8 +191,8 @@ def _origin(tested: Tested) -> str:
     return tested.origin or tested.id
 
 
-def _sample(of: str, tested: Tested, truths: Mapping[str, str]) -> Sample:
-    return Sample(of, tested.prompt, _origin(tested), truths.get(tested.prompt, ""))
+def _sample(of: str, tested: Tested, truths: Mapping[str, str]) -> PolicySample:
+    return PolicySample(of, tested.prompt, _origin(tested), truths.get(tested.prompt, ""))
 
 
 def _fewer(what: str, asked: int, had: int) -> tuple[str, ...]:
@@ -348,12 +348,12 @@ def rules(settings: MitigationSettings) -> TrajectorySettings:
     return TrajectorySettings.build(asked, where="settings of mitigation")
 
 
-def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
+def forget_samples(items: Sequence[Item]) -> tuple[PolicySample, ...]:
     """The questions of the forget set, each once; those of an edge are made from one thing."""
-    found: dict[str, Sample] = {}
+    found: dict[str, PolicySample] = {}
     for item in items:
         if item.question.strip():
-            found.setdefault(item.question, Sample(FORGET, item.question, item.edge or item.id, item.answer))
+            found.setdefault(item.question, PolicySample(FORGET, item.question, item.edge or item.id, item.answer))
     if not found:
         raise InputError("the forget set has no questions, so what remains of it cannot be asked; give questions")
     return tuple(found.values())

@@ -21,7 +21,7 @@ from vestige.artifacts.holes import (
     QUALITY,
     ROUGE_L,
     MitigationRow,
-    Sample,
+    PolicySample,
     ScoredAnswer,
     SetScore,
     Tested,
@@ -57,7 +57,7 @@ _UNITS = {HARM: "share", QUALITY: "score", ROUGE_L: "share"}
 
 
 def score_answers(
-    samples: Sequence[Sample], answerer: Answerer, judge: Judge, *, harm: Judge | None, seed: int
+    samples: Sequence[PolicySample], answerer: Answerer, judge: Judge, *, harm: Judge | None, seed: int
 ) -> tuple[ScoredAnswer, ...]:
     """One scored answer for each sample, in order. What limits of a judge leave unjudged is refused, not put down.
 
@@ -82,7 +82,7 @@ def score_answers(
     return tuple(row if i in harmful else _with_overlap(samples[i], row) for i, row in enumerate(rows))
 
 
-def _with_overlap(sample: Sample, row: ScoredAnswer) -> ScoredAnswer:
+def _with_overlap(sample: PolicySample, row: ScoredAnswer) -> ScoredAnswer:
     """With ROUGE-L recall of the true answer, where the sample is of the forget set and the truth has words for it."""
     if sample.set != FORGET or row.answer is None or not words(sample.truth):
         return row
@@ -196,7 +196,7 @@ def whole_sentences(answer: str) -> str:
     return answer[: last + 1] if last > 0 else answer
 
 
-def with_answers(target: LoadedModel, samples: Sequence[Sample], n_tokens: int) -> tuple[Sample, ...]:
+def with_answers(target: LoadedModel, samples: Sequence[PolicySample], n_tokens: int) -> tuple[PolicySample, ...]:
     """The samples, those that are trained on with the target's own greedy answers, unless they have them.
 
     None has one whose prompt the target's context does not hold. One broken off at `n_tokens` ends with a whole
@@ -221,7 +221,7 @@ def with_answers(target: LoadedModel, samples: Sequence[Sample], n_tokens: int) 
     return tuple(replace(s, taught=said[s.prompt]) if s.set in USED and s.prompt in said else s for s in samples)
 
 
-def taught_rows(samples: Sequence[Sample], where: Path) -> tuple[Item, ...]:
+def taught_rows(samples: Sequence[PolicySample], where: Path) -> tuple[Item, ...]:
     """What is trained on: the used prompts with the target's own answers, where it has any."""
     items = tuple(Item(s.prompt, s.taught) for s in samples if s.set in USED and s.taught.strip())
     if not items:
@@ -229,7 +229,7 @@ def taught_rows(samples: Sequence[Sample], where: Path) -> tuple[Item, ...]:
     return items
 
 
-def untaught(samples: Sequence[Sample]) -> tuple[str, ...]:
+def untaught(samples: Sequence[PolicySample]) -> tuple[str, ...]:
     """A sentence about the used prompts that the target has no answer to, if there are any."""
     n = sum(s.set in USED and not s.taught.strip() for s in samples)
     return (f"The target has no answer to {n} of the prompts to be used: they are scored and not trained on.",) * (
@@ -243,7 +243,7 @@ class Scorer:
 
     folder: MitigationFolder
     request: MitigationRequest
-    samples: tuple[Sample, ...]
+    samples: tuple[PolicySample, ...]
 
     def of(self, name: str, loaded: LoadedModel, *, gone: bool = False) -> tuple[ScoredAnswer, ...]:
         """The scored answers of the model called `name`; as they were put down, if they are there.
@@ -306,7 +306,9 @@ def probe_anew(
     return read_tested(anew)
 
 
-def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: MitigationRequest) -> dict[str, SetScore]:
+def new_latent(
+    tested: Sequence[Tested], samples: Sequence[PolicySample], request: MitigationRequest
+) -> dict[str, SetScore]:
     """D_LP new: what searches found, by the fresh answers of the probe, less what the model was trained on.
 
     Near-duplicates of that are no new prompts either, by the line that the filters draw.
