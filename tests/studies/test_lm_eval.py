@@ -32,18 +32,18 @@ def test_the_newest_numbers_of_a_models_own_folder_are_taken(tmp_path):
     scores = read_benchmarks(tmp_path / "out")
     # 0.5 +- 1.96 * 0.05; without a standard error there is no interval.
     expected = {"arc_easy, acc": "0.50 [0.40, 0.60]", "arc_easy, acc_norm": "0.50", "mmlu, acc": "0.25"}
-    assert scores_of(scores, str(model), made=50.0) == expected
+    assert scores_of(scores, str(model), finished=50.0) == expected
     link = tmp_path / "link"
     link.symlink_to(model)
-    assert scores_of(scores, link, made=None) == expected
-    assert scores_of(scores, "org/name", made=None)["arc_easy, acc"].startswith("0.90")
-    assert scores_of(scores, tmp_path / "other", made=None) == {}
+    assert scores_of(scores, link, finished=None) == expected
+    assert scores_of(scores, "org/name", finished=None)["arc_easy, acc"].startswith("0.90")
+    assert scores_of(scores, tmp_path / "other", finished=None) == {}
 
 
 def test_a_result_that_is_older_than_the_model_is_refused(tmp_path):
     harness_file(tmp_path / "out", "1", f"pretrained={tmp_path}", 100.0, arc_easy=arc(0.5))
     with pytest.raises(InputError, match=r"results_1\.json is older than .*, so it is of another model"):
-        scores_of(read_benchmarks(tmp_path / "out"), tmp_path, made=101.0)
+        scores_of(read_benchmarks(tmp_path / "out"), tmp_path, finished=101.0)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"results": {}, "config": {"model_args": "dtype=float32"}, "date": 1}'])

@@ -108,10 +108,10 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
 
 def _refuse_broken(work: "_Work") -> None:
     """Raise NotFinite of the subject as it was given, where no training is to blame."""
-    given, attack = loaded_subject(work.subject), work.request.attack
-    texts = [given.prompter.encode(i.question, i.answer) for i in (*attack.shown, *work.asked.values())]
-    with finite_logits(given):
-        score_answers(given.model, texts)
+    unattacked, attack = loaded_subject(work.subject), work.request.attack
+    texts = [unattacked.prompter.encode(i.question, i.answer) for i in (*attack.shown, *work.asked.values())]
+    with finite_logits(unattacked):
+        score_answers(unattacked.model, texts)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple
     """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
     now = {name: [versions.get(i.id, i) for i in items] for name, items in _splits(attack).items()}
     items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
-    return items, View(forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
+    return items, View(forget, {name: tuple(i.id for i in split_items) for name, split_items in now.items()}, {})
 
 
 def _splits(attack: Attack) -> Splits:
@@ -277,7 +277,8 @@ class _Work:
         ]
         evaluations = evaluate_together(attacked, requests, lambda done, of: on_share(done / of))
         self.places[point] = {
-            name: str(place.path.relative_to(self.folder.path)) for name, place in zip(evals, evaluations, strict=True)
+            name: str(folder.path.relative_to(self.folder.path))
+            for name, folder in zip(evals, evaluations, strict=True)
         }
         on_share(1.0)
 

@@ -55,9 +55,9 @@ class Recipe:
 
     def start(self) -> LoadedModel:
         """The model that training begins with; refused if it is no longer what it was."""
-        found = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
-        same_model(found, self.start_digest, "the model that the target was trained from")
-        return found
+        model = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
+        same_model(model, self.start_digest, "the model that the target was trained from")
+        return model
 
 
 @dataclass(frozen=True)

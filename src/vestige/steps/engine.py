@@ -224,11 +224,11 @@ class Board:
         """Record that a cell is done, exclusively; a holder that was overtaken ends here."""
         if not lease.held():
             os._exit(LOST)
-        place = self._state.done / lease.key
+        record = self._state.done / lease.key
         partial = self._state.path / f".{lease.key}.{lease.token}"
         write_bytes(partial, (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
         try:
-            os.link(partial, place)
+            os.link(partial, record)
         except FileExistsError:
             os._exit(LOST)
         finally:

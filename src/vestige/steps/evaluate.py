@@ -264,10 +264,10 @@ def _summary(evaluation: Evaluation[Any, Any], spec: SubjectSpec, view: View, re
 
 def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
     """The views of these items alone; a split that is left empty is gone."""
-    kept = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
+    restricted = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
     return [
         View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
-        for v, splits in zip(views, kept, strict=True)
+        for v, splits in zip(views, restricted, strict=True)
     ]
 
 
@@ -405,11 +405,13 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
     And how many ask what the model has no token for a part of, so that it reads another question.
     """
     texts = [(i.question, i.paraphrase or "", i.answer, *i.perturbed) for i in items]
-    held = [{mark for mark in prompter.control_marks for text in item_texts if mark in text} for item_texts in texts]
-    marks = sorted(set().union(*held))
+    item_marks = [
+        {mark for mark in prompter.control_marks for text in item_texts if mark in text} for item_texts in texts
+    ]
+    marks = sorted(set().union(*item_marks))
     unknown = sum(any(map(prompter.unknown, item_texts)) for item_texts in texts)
     return {
-        **({"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}),
+        **({"control_tokens": {"items": sum(map(bool, item_marks)), "tokens": marks}} if marks else {}),
         **({"unknown_tokens": unknown} if unknown else {}),
     }
 

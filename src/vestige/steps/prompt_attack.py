@@ -126,8 +126,8 @@ def _model_in(folder: AttackFolder) -> str:
 @dataclass(frozen=True)
 class _Result:
     placement: Placement
-    wanted: tuple[_Wanted, ...]
-    found: FoundPrompt
+    targets: tuple[_Wanted, ...]
+    prompt: FoundPrompt
     start: _Start
 
 
@@ -173,20 +173,20 @@ class KeptSearch:
 
 
 def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> KeptPrompt:
-    prompt, start = result.found, result.start
-    first = result.wanted[0]
+    prompt, start = result.prompt, result.start
+    first = result.targets[0]
     head = _head(loaded, first.question)
     stands = around(loaded.prompter, first.question, first.ids, result.placement)
     cut = {point: tokens_at(prompt.ids, point, seed=search.seed) for point in search.attack.plan.points}
     texts = inner_texts(loaded.tokenizer, list(cut.values()), spaced=stands.spaced)
     bits = _code_lengths(loaded, [(head, ids) for ids in (prompt.ids, *cut.values())])
-    seen = _seen_bits(search.attack, loaded, result)
+    seen_of_answers = _seen_bits(search.attack, loaded, result)
     bounds = {
         TOKENS_BOUND: len(prompt.ids) * prompt.admissible_bits,
         CODE_BOUND: bits[0],
     }
-    if seen is not None:
-        bounds[SEEN_BOUND] = seen
+    if seen_of_answers is not None:
+        bounds[SEEN_BOUND] = seen_of_answers
     samples = _replies(loaded, result)
     return KeptPrompt(
         text=prompt.text,
@@ -200,7 +200,7 @@ def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> Kep
         admissible_bits=prompt.admissible_bits,
         spent={**prompt.spent, "items_shown": len(search.attack.shown)},
         earlier=start.spent,
-        seen_bits=seen,
+        seen_bits=seen_of_answers,
         bounds_bits=bounds,
         samples=samples,
         points={
@@ -247,34 +247,36 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
     settings = attack_of(attack.plan)
     if isinstance(settings, EnhancedSettings) and (settings.distance > 0 or settings.representation > 0):
         return None
-    texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.wanted]
+    texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.targets]
     return result.start.seen_bits + sum(_code_lengths(loaded, texts))
 
 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
     """What the model replies to the questions of the search with the prompt's text and without, and what was wanted."""
-    prompter, searched = loaded.prompter, result.found
+    prompter, searched = loaded.prompter, result.prompt
     prompts, plain = (
-        [prompter.prompt(deployed(w.question, text, result.placement)) for w in result.wanted]
+        [prompter.prompt(deployed(w.question, text, result.placement)) for w in result.targets]
         for text in (searched.text, "")
     )
     replies = generate(
         loaded.model,
         prompts + plain,
         end_ids=prompter.end_ids,
-        max_new_tokens=max(len(w.ids) for w in result.wanted),
+        max_new_tokens=max(len(w.ids) for w in result.targets),
         context=prompter.max_tokens,
     )
     samples = []
-    for n, (target, prompt) in enumerate(zip(result.wanted, prompts, strict=True)):
+    for n, (target, prompt) in enumerate(zip(result.targets, prompts, strict=True)):
         scored = around(prompter, target.question, target.ids, result.placement)
-        said, unprompted = (_said(reply, loaded, len(target.ids)) for reply in (replies[n], replies[len(prompts) + n]))
+        reply_ids, unprompted = (
+            _said(reply, loaded, len(target.ids)) for reply in (replies[n], replies[len(prompts) + n])
+        )
         samples.append(
             SampleReply(
                 question=target.question,
                 wanted=prompter.decode(target.ids),
-                replied=prompter.decode(said),
-                verified=said == target.ids,
+                replied=prompter.decode(reply_ids),
+                verified=reply_ids == target.ids,
                 same_tokens=prompt == (*scored.before, *searched.ids, *scored.after),
                 plain=prompter.decode(unprompted),
                 plain_right=unprompted == target.ids,

@@ -82,7 +82,7 @@ def run_tasks(
             show(state)
         return {}
     with tempfile.TemporaryDirectory(prefix="vestige-run-") as folder:
-        place = StudyState(Path(folder))
+        state_folder = StudyState(Path(folder))
         names = {cell.key: cell.name for cell in _cells(plan)}
 
         def tell(status: Status) -> None:
@@ -92,11 +92,11 @@ def run_tasks(
                 with contextlib.suppress(FileNotFoundError, ValueError):
                     # A late word must not make a task look done, or a done one undone.
                     if names[key] in state.running:
-                        state.shares[names[key]] = min(float((place.path / f"share-{key}").read_text()), 0.999)
+                        state.shares[names[key]] = min(float((state_folder.path / f"share-{key}").read_text()), 0.999)
             show(state)
 
         failed = run_cells(
-            place,
+            state_folder,
             partial(_cells, plan),
             partial(_run, folder),
             jobs=workers,

@@ -133,7 +133,7 @@ def alternatives(
 def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed: int) -> tuple[str, ...]:
     question = settings.prompt.replace("{question}", item.question).replace("{answer}", item.answer)
     prompt = target.prompter.prompt(question)
-    found: dict[str, str] = {}
+    texts_by_form: dict[str, str] = {}
     for attempt in range(ROUNDS):
         replies = generate(
             target.model,
@@ -150,15 +150,15 @@ def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed:
         for reply in replies:
             text = target.prompter.decode(reply.ids).strip()
             if reply.finish == "stop" and normalised(text) not in ("", normalised(item.answer)):
-                found.setdefault(normalised(text), text)
-        if len(found) >= settings.n:
+                texts_by_form.setdefault(normalised(text), text)
+        if len(texts_by_form) >= settings.n:
             break
-    if not found:
+    if not texts_by_form:
         raise InputError(
             f"the target gave no other answer to {one_line(item.question, width=60)!r} in {ROUNDS * settings.n} "
             f"samples at temperature {settings.temperature:g}; raise the method's temperature"
         )
-    texts = list(found.values())[: settings.n]
+    texts = list(texts_by_form.values())[: settings.n]
     return tuple(texts[n % len(texts)] for n in range(settings.n))
 
 
@@ -431,11 +431,11 @@ def unlearning_job(
     rows = data.rows(target.prompter)
     layers = _layers(method, target)
     layer = layers.read if layers else None
-    found: dict[str, ReferenceRow] = {}
+    reference_rows: dict[str, ReferenceRow] = {}
     if not planned:
         weights = request.reference_digest if request.reference else request.target_digest
         cache = ReferenceCache(folder.checkpoints, weights, writes=world.leads)
-        found = references(_reference(request, target).model, method.needs, plan, rows, settings, layer, cache)
+        reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer, cache)
     if layers is not None:
         train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:
@@ -446,7 +446,7 @@ def unlearning_job(
         plan=plan,
         settings=settings,
         seed=request.seed,
-        references=found,
+        references=reference_rows,
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
         layer=layer,

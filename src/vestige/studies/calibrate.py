@@ -285,27 +285,33 @@ def calibrate(
     Work is done in processes of its own, as `run_tasks` has it: one by default, or as many as there are GPUs; with 0
     in this one.
     """
-    place = CalibrationFolder(folder)
+    calibration = CalibrationFolder(folder)
     check_request(request)
     if workers != 0:
         workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
-    with locked(place.lock):
-        claim(place.asked, request_identity(request), "calibration", out=OR_FRESH)
-        for error in run_tasks(calibration_tasks(place, request), workers=workers, show=show).values():
+    with locked(calibration.lock):
+        claim(calibration.asked, request_identity(request), "calibration", out=OR_FRESH)
+        for error in run_tasks(calibration_tasks(calibration, request), workers=workers, show=show).values():
             raise error
-    return read_calibration(place)
+    return read_calibration(calibration)
 
 
 def calibration_tasks(
-    place: CalibrationFolder, request: CalibrateRequest, *, name: str = "calibrate", after: Sequence[str] = ()
+    calibration: CalibrationFolder, request: CalibrateRequest, *, name: str = "calibrate", after: Sequence[str] = ()
 ) -> list[Task]:
     """The target's score, every candidate's, and the choice, which is the last task.
 
     `name` is put before the names of the tasks; `after` are tasks to wait for.
     """
-    base = {"place": str(place.path), "request": request}
+    base = {"place": str(calibration.path), "request": request}
     tasks = [
-        Task(f"{name}: {place.score(point).parent.name}", score_task, {**base, "point": point}, tuple(after), weight)
+        Task(
+            f"{name}: {calibration.score(point).parent.name}",
+            score_task,
+            {**base, "point": point},
+            tuple(after),
+            weight,
+        )
         for point, weight in ((None, 0.1), *((point, 1.0) for point in request.candidates))
     ]
     return [*tasks, Task(f"{name}: choose", choose_task, base, tuple(task.name for task in tasks), 0.1)]

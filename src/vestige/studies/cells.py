@@ -61,6 +61,8 @@ class CellKind(NamedTuple):
 
     make: Callable[["Study", StudyCell], Mapping[str, Any]]
     versions: Callable[["Study"], Mapping[str, int]]
+    check: Callable[["Study"], None] = lambda _: None
+    """Refuses what would fail only after something has been trained."""
 
 
 def cell_kind(name: str) -> CellKind:
@@ -193,7 +195,7 @@ class Resolver:
         return tuple(dict.fromkeys(str(i.edge) for i in items))
 
     def _member(self, parts: list[str]) -> Member:
-        named: list[str] = []
+        selectors: list[str] = []
         ids: list[list[str]] = []
         edges: list[str] = []
         seed = self.data.split_seed
@@ -208,11 +210,11 @@ class Resolver:
                     name = ",".join(f"edge:{edge}" for edge in content)
             else:
                 name, content = part, [file_digest(Path(part))]
-            named.append(name)
+            selectors.append(name)
             ids.append(content)
         mean = sum(self.graph.connectivity[e] for e in edges) / len(edges) if edges else None
-        name = ",".join(named) + (" in turn" if len(named) > 1 else "")
-        return Member(name, tuple(named), mean, content_id(ids, length=32))
+        name = ",".join(selectors) + (" in turn" if len(selectors) > 1 else "")
+        return Member(name, tuple(selectors), mean, content_id(ids, length=32))
 
 
 @dataclass(frozen=True)
@@ -395,7 +397,7 @@ class Planner:
 
     def _evaluate(self, key: str, point: CellPoint, data_key: str) -> StudyCell:
         """What a model is asked; a target about all forget sets of its data, another about its own."""
-        members = [m.id for (data, _), own in self.study.members.items() if data == point.data for m in own]
+        members = [m.id for (data, _), of_set in self.study.members.items() if data == point.data for m in of_set]
         about = point.member or self._id("members", point.data, lambda: members)
         most = self.study.data(point.data).most_items
         questions = [self.settings.evaluate.identity() | {"controls": 0}, most]
@@ -449,10 +451,10 @@ def _data_content(data: StudyData) -> dict[str, Any]:
 
 def _model_content(model: StudyModel) -> dict[str, Any]:
     """Which weights, and how they are asked."""
-    path, own = Path(model.model).expanduser(), own_folder(model.model)
+    path, subject = Path(model.model).expanduser(), own_folder(model.model)
     content: Any = model.model
-    if own is not None and own.done.exists():
-        content = json.loads(own.done.read_text(encoding="utf-8"))["digest"]
+    if subject is not None and subject.done.exists():
+        content = json.loads(subject.done.read_text(encoding="utf-8"))["digest"]
     elif path.is_dir():
         content = {p.name: file_digest(p) for p in sorted(path.iterdir()) if p.is_file()}
     return {"content": content, "dtype": model.dtype, "template": model.chat_template, "teach": model.teach}
@@ -515,15 +517,15 @@ def splits_named(study: Study, point: CellPoint) -> NamedSplits:
 def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
     """The items as one forget set sees them, all of those that are asked and no others."""
     corpus, most = corpus_of(study, data), study.data(data).most_items
-    named = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
+    whole = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
     names = study.settings.evaluate.splits
-    splits = {n: items for n, items in named.splits.items() if not names or n in names or n == "forget"}
+    splits = {n: items for n, items in whole.splits.items() if not names or n in names or n == "forget"}
     if most is not None:
-        drawn = _drawn(everything([replace(named, splits={"all": corpus.items + corpus.factual})]), most, study, data)
+        sample = _drawn(everything([replace(whole, splits={"all": corpus.items + corpus.factual})]), most, study, data)
         splits = {
-            n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in splits.items()
+            n: items if n == "forget" else tuple(i for i in items if i.id in sample) for n, items in splits.items()
         }
-    return replace(named, forget=member, splits={n: items for n, items in splits.items() if items})
+    return replace(whole, forget=member, splits={n: items for n, items in splits.items() if items})
 
 
 def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[str]:

@@ -77,8 +77,8 @@ class DemoSettings(Settings):
 
     def audit(self) -> AuditSettings:
         """The settings of the audit: those of the tiny model, with what was set here."""
-        own = {name: value for name, value in self if name in AuditSettings.model_fields}
-        return AuditSettings.build({**TINY_AUDIT.model_dump(), **own})
+        changes = {name: value for name, value in self if name in AuditSettings.model_fields}
+        return AuditSettings.build({**TINY_AUDIT.model_dump(), **changes})
 
 
 @dataclass(frozen=True)
@@ -127,59 +127,61 @@ def run_demo(
             try:
                 request = demo_request(run, settings, forget)
                 _check_data(run, request)
-                found = conduct(run, request, workers=workers, show=tell)
+                result = conduct(run, request, workers=workers, show=tell)
             except PartialFailure as error:
                 failed[f"audit {forget}"] = error
                 continue
-            done.append(found.outcome)
-            failed |= found.failed
-            n_tasks += found.n_tasks
+            done.append(result.outcome)
+            failed |= result.failed
+            n_tasks += result.n_tasks
         if not run.provenance.exists():
             write_provenance(run.provenance, watch, workers=workers)
     return DemoEnd(tuple(done), failed, n_tasks)
 
 
-def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditRequest:
+def demo_request(run: RunFolder, settings: DemoSettings, forget: str) -> AuditRequest:
     """The audit of one forget set; the target has to be there."""
-    controls, again = _retrained(asked, forget)
+    controls, judged = _retrained(settings, forget)
     models = [AuditedModel("target", "target", str(run.control("target").path))]
     models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in controls]
-    models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in again]
-    for method in asked.methods:
-        place = _cell(run, unlearning_of(run, asked, method, forget))
-        models.append(AuditedModel(method, "unlearned", str(place.path)))
-    corpus = _corpus(run, asked)
+    models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in judged]
+    for method in settings.methods:
+        folder = _cell(run, unlearning_of(run, settings, method, forget))
+        models.append(AuditedModel(method, "unlearned", str(folder.path)))
+    corpus = _corpus(run, settings)
     splits = named_splits(corpus, forget)
-    if "exposure" in asked.evals:
+    if "exposure" in settings.evals:
         splits = with_alternatives(corpus, splits)
-    return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
+    return AuditRequest(
+        tuple(models), splits, settings.audit(), settings.seed, device="cpu", untested=_for_time(settings)
+    )
 
 
 def _check_data(run: RunFolder, request: AuditRequest) -> None:
     """Check the forget set as it is audited; what its questions give away may be as much as an audit lets pass."""
-    asked = request.settings
-    settings = SoundnessSettings(margin=asked.delta_wide, options=asked.options)
+    audit = request.settings
+    settings = SoundnessSettings(margin=audit.delta_wide, options=audit.options)
     check_data(run, CheckRequest(request.splits, settings, request.seed))
 
 
-def _for_time(asked: DemoSettings) -> tuple[str, ...]:
+def _for_time(settings: DemoSettings) -> tuple[str, ...]:
     """What the demo leaves out so that it ends in minutes, besides what the audit's settings leave out themselves."""
-    if len(asked.forget) > 1:
+    if len(settings.forget) > 1:
         return ()
     return (
-        f"the demo forgets {asked.forget[0]} alone, by one training of each method: other contracts, or another seed, "
-        "can come out otherwise",
+        f"the demo forgets {settings.forget[0]} alone, by one training of each method: other contracts, or another "
+        "seed, can come out otherwise",
     )
 
 
-def _retrained(asked: DemoSettings, forget: str) -> tuple[list[str], list[str]]:
+def _retrained(settings: DemoSettings, forget: str) -> tuple[list[str], list[str]]:
     """The models that never see the forget set, by name: the controls, and the one that is judged if there is one.
 
     The first has the run's own seed, each of the others the next.
     """
     names = [f"retrained {forget}"]
-    names += [f"retrained {forget} seed {asked.seed + k}" for k in range(1, asked.controls + asked.reference)]
-    return names[: asked.controls], names[asked.controls :]
+    names += [f"retrained {forget} seed {settings.seed + k}" for k in range(1, settings.controls + settings.reference)]
+    return names[: settings.controls], names[settings.controls :]
 
 
 def _check(settings: DemoSettings) -> None:
@@ -212,7 +214,7 @@ def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     retrained = {
         name: (forget, settings.seed + k)
         for forget in settings.forget
-        for k, name in enumerate(name for own in _retrained(settings, forget) for name in own)
+        for k, name in enumerate(name for group in _retrained(settings, forget) for name in group)
     }
     tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
     for name, (forget, seed) in {"target": ("", settings.seed), **retrained}.items():
@@ -232,8 +234,8 @@ def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     return tasks
 
 
-def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
-    return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
+def _corpus(run: RunFolder, settings: DemoSettings) -> Corpus:
+    return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if settings.factual else None))
 
 
 def compile_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
@@ -287,8 +289,8 @@ def unlearning_of(
     from vestige.steps.unlearn import unlearn_request
 
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
-    own = {"epochs": settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
-    training = UnlearningSettings.build({**tiny_unlearning(method), **own})
+    changes = {"epochs": settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+    training = UnlearningSettings.build({**tiny_unlearning(method), **changes})
     splits = named_splits(_corpus(run, settings), forget)
     return unlearn_request(target, splits, method, lambda _: training, seed=settings.seed)
 
@@ -303,20 +305,20 @@ def evaluate_task(run: RunFolder, settings: DemoSettings, name: str, forgets: Se
     """Evaluate one subject of the demo."""
     method, _, forget = name.partition(" ")
     cell = method in settings.methods
-    place = _cell(run, unlearning_of(run, settings, method, forget)) if cell else run.control(name)
-    evaluate_subject(run, settings, place, forgets, report)
+    folder = _cell(run, unlearning_of(run, settings, method, forget)) if cell else run.control(name)
+    evaluate_subject(run, settings, folder, forgets, report)
 
 
 def evaluate_subject(
-    run: RunFolder, asked: DemoSettings, place: SubjectFolder, forgets: Sequence[str], report: Report
+    run: RunFolder, settings: DemoSettings, folder: SubjectFolder, forgets: Sequence[str], report: Report
 ) -> None:
     """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
     from vestige.evals.qa import QASettings
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
 
-    corpus = _corpus(run, asked)
-    every = [named_splits(corpus, f) for f in asked.forget]
+    corpus = _corpus(run, settings)
+    every = [named_splits(corpus, f) for f in settings.forget]
     views = tuple(view_of(s) for s in every if s.forget in forgets)
-    questions = QASettings(max_new_tokens=asked.max_new_tokens)
-    request = EvaluateRequest(everything(every), views, questions, asked.seed)
-    evaluate(finished_subject(place, device="cpu"), request, lambda done, of: report(done / of))
+    questions = QASettings(max_new_tokens=settings.max_new_tokens)
+    request = EvaluateRequest(everything(every), views, questions, settings.seed)
+    evaluate(finished_subject(folder, device="cpu"), request, lambda done, of: report(done / of))

@@ -35,7 +35,7 @@ from vestige.judges.base import Grader
 from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.judges.tasks import TASKS
-from vestige.models.embedder import HUB_ID, load_embedder
+from vestige.models.embedder import HUB_ID, embedder_folder, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering, hole_table, latent, mitigation, questions
 from vestige.probes.adjacent import (
@@ -345,7 +345,11 @@ def hole_versions(study: Study) -> dict[str, int]:
     }
 
 
-HOLES = CellKind(make_hole_cell, hole_versions)
+def _check(study: Study) -> None:
+    embedder_folder(hole_settings(study).embedder or HUB_ID)
+
+
+HOLES = CellKind(make_hole_cell, hole_versions, _check)
 
 
 def _policy(study: Study, cell: StudyCell) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ def read_benchmarks(folder: Path) -> list[BenchmarkScore]:
     return sorted((score for file in files for score in _scores(file)), key=lambda score: score.date)
 
 
-def scores_of(scores: list[BenchmarkScore], model: Path | str, made: float | None) -> dict[str, str]:
+def scores_of(scores: list[BenchmarkScore], model: Path | str, finished: float | None) -> dict[str, str]:
     """The newest score of each task and metric of the model, as text; `made` is when the model was finished, if known.
 
     A result that is older than the model is refused: it is of other weights.
@@ -52,7 +52,7 @@ def scores_of(scores: list[BenchmarkScore], model: Path | str, made: float | Non
     for score in scores:
         if _whole(score.model) != _whole(str(model)):
             continue
-        if made is not None and score.date < made:
+        if finished is not None and score.date < finished:
             raise InputError(f"{score.file} is older than {model}, so it is of another model; run lm_eval again")
         latest[f"{score.task}, {score.metric}"] = score.format()
     return latest

@@ -101,11 +101,8 @@ def check_study(study: Study) -> None:
     for model in study.settings.models:
         pick_form(model.save)
     _rules(study)
-    if study.settings.holes is not None:
-        from vestige.models.embedder import HUB_ID, embedder_folder
-        from vestige.studies.holes import hole_settings
-
-        embedder_folder(hole_settings(study).embedder or HUB_ID)
+    for kind in _kinds(study):
+        kind.check(study)
     hold_versions(study)
 
 
@@ -125,8 +122,11 @@ def hold_versions(study: Study) -> None:
 
 def versions(study: Study) -> dict[str, int]:
     """The versions of all code that can change what the study's cells hold, as the steps that make them say."""
-    kinds = dict.fromkeys(cell.kind for cell in study.cells)
-    return {name: number for kind in kinds for name, number in cell_kind(kind).versions(study).items()}
+    return {name: number for kind in _kinds(study) for name, number in kind.versions(study).items()}
+
+
+def _kinds(study: Study) -> set[CellKind]:
+    return {cell_kind(name) for name in {cell.kind for cell in study.cells}}
 
 
 def _unlearned_by(study: Study) -> dict[str, int]:
@@ -390,10 +390,10 @@ def _answer(record: Mapping[str, Any]) -> Any:
 
 def _questions(study: Study) -> dict[str, Settings]:
     """The evaluations with their settings."""
-    asked = study.settings.evaluate
+    evaluations = study.settings.evaluate
     return {
-        name: find_eval(name).SETTINGS.build(asked.settings.get(name, {}), where=f"evaluate.settings.{name}")
-        for name in asked.evals
+        name: find_eval(name).SETTINGS.build(evaluations.settings.get(name, {}), where=f"evaluate.settings.{name}")
+        for name in evaluations.evals
     }
 
 
@@ -412,12 +412,19 @@ def _evaluate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     sets = (
         [(point.forget, point.member)]
         if point.member
-        else [(forget, m.name) for (data, forget), own in study.members.items() if data == point.data for m in own]
+        else [
+            (forget, m.name)
+            for (data, forget), settings in study.members.items()
+            if data == point.data
+            for m in settings
+        ]
     )
     splits = [splits_of(study, point.data, *names) for names in sets]
     items, views, seed = everything(splits), tuple(map(view_of, splits)), study.data(point.data).seed
     questions = _questions(study)
-    requests = [EvaluateRequest(items, views, own, seed, name, summed=False) for name, own in questions.items()]
+    requests = [
+        EvaluateRequest(items, views, settings, seed, name, summed=False) for name, settings in questions.items()
+    ]
     folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
     paths = (str(folder.path.relative_to(study.folder.path)) for folder in folders)
     return {"evals": dict(zip(questions, paths, strict=True))}

@@ -51,5 +51,5 @@ def saved(
 
 def short_name(label: str) -> str:
     """A name fit to stand in a figure: nothing in it acts, and it is not too long."""
-    shown = visible(label)
-    return shown if len(shown) <= _NAME_CHARACTERS else shown[: _NAME_CHARACTERS - 1] + "…"
+    text = visible(label)
+    return text if len(text) <= _NAME_CHARACTERS else text[: _NAME_CHARACTERS - 1] + "…"

@@ -65,6 +65,7 @@ STUDIES = {
     "inconclusive": "2506.00688: formats x methods, relearning, a searched prefix, compression before and after",
     "tofu": "TOFU: forget01, 05 and 10 as OpenUnlearning reports them (docs/repro.md)",
     "muse": "MUSE: texts repeated and known, larger requests, and one after another",
+    "retain-only": "2506.00688, section 4.1: what retained data alone teach of the rest, over random splits",
     "rtt": "2410.08827: some of the forgotten facts are shown, and others are asked",
 }
 """The studies that come with Vestige, by what they ask."""
@@ -83,24 +84,32 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
     names = models or (("tiny", "tiny, all epochs") if cpu else ("Llama2-7B", "Mistral-7B"))
     pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
     second = _SECOND_TINY if "@MODELPAIR@" in text else ""
+    quoted = [json.dumps(model, ensure_ascii=False) for model in models]
     # The holes paper unlearns what a released model knows.
-    given = "\nteach = false" if name.startswith("holes") else ""
-    own = "\n\n".join(f"[[models]]\nmodel = {json.dumps(m, ensure_ascii=False)}{given}" for m in models)
+    known_model = "\nteach = false" if name.startswith("holes") else ""
+    tables = [f"[[models]]\nmodel = {model}{known_model}" for model in quoted]
+    if name == "retain-only":
+        tables += [f'[[models]]\nname = {m[:-1]}, untaught"\nmodel = {m}\nteach = false' for m in quoted]
     # Section 4.1, appendix B.1.
     near = {
         "holes": 'k = 4                      # questions of each sample\nharm = "https://api.openai.com/v1#gpt-4o"',
         "holes-rmu": "k = 5                      # questions of each paper, and 2 of each paragraph of Wikitext",
     }
-    filled = {"@MODEL@": own, "@NAME@": f"{name}-cpu" if cpu else name, "@MODELPAIR@": pairs, "@SECOND@": second}
-    filled["@ADJACENT@"] = near.get(name, "")
-    text = re.sub("|".join(filled), lambda found: filled[found[0]], text)
-    kept, sizes = [], ["paper", "any", "cpu"]
+    filled = {
+        "@MODEL@": "\n\n".join(tables),
+        "@NAME@": f"{name}-cpu" if cpu else name,
+        "@MODELPAIR@": pairs,
+        "@SECOND@": second,
+        "@ADJACENT@": near.get(name, ""),
+    }
+    text = re.sub("|".join(filled), lambda match: filled[match[0]], text)
+    lines, sizes = [], ["paper", "any", "cpu"]
     for line in text.splitlines():
         if line.startswith("#: "):
             sizes = ["paper", "any", "cpu"] if line == "#: end" else line.removeprefix("#: ").split()
         elif size in sizes:
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+            lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 _SECOND_TINY = """
@@ -112,5 +121,5 @@ finetune = { stop_when_exact = false }
 
 
 def _resource(name: str) -> str:
-    place = resources.files("vestige.studies") / "resources" / "presets" / f"{name}.toml"
-    return place.read_text(encoding="utf-8")
+    path = resources.files("vestige.studies") / "resources" / "presets" / f"{name}.toml"
+    return path.read_text(encoding="utf-8")

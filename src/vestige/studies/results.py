@@ -117,6 +117,18 @@ class ContrastRow(NamedTuple):
     method_of_test: str
 
 
+class Comparison(NamedTuple):
+    """Two groups whose scores are compared, second less first; `split` is the second's where it is another."""
+
+    group: ResultGroup
+    partner: ResultGroup
+    at: str
+    first: str
+    second: str
+    split: str = ""
+    common: float = COMMON
+
+
 class VerdictRow(NamedTuple):
     """What an audit says of one claim about one training."""
 
@@ -155,23 +167,25 @@ class PooledResults:
 
     study: Study
 
+    def _done(self, *kinds: str) -> Iterator[tuple[CellPoint, Mapping[str, Any]]]:
+        """The points of the finished cells of these kinds, each with what was recorded of it."""
+        board = Board(self.study.folder.state)
+        done = board.status().done
+        for cell in self.study.places:
+            if cell.kind in kinds and cell.key in done:
+                yield cell.point, board.facts(cell.key)["made"]
+
     @cached_property
     def asked(self) -> dict[ResultGroup, dict[str, dict[str, AskedModel]]]:
         """By group, then seed, then member, what was asked and is done."""
-        board = Board(self.study.folder.state)
-        done = board.status().done
-        found: dict[ResultGroup, dict[str, dict[str, AskedModel]]] = {}
-        for cell in self.study.places:
-            if cell.kind not in ("evaluate", "attack") or cell.key not in done:
-                continue
-            point, made = cell.point, board.facts(cell.key)["made"]
-            answers = {"": made} if cell.kind == "evaluate" else made["attacks"]
+        by_group: dict[ResultGroup, dict[str, dict[str, AskedModel]]] = {}
+        for point, record in self._done("evaluate", "attack"):
             for group, member in self._of(point):
                 seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
-                for attack, own in answers.items():
-                    asked = AskedModel(own["evals"], own.get("asked", {}))
-                    found.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = asked
-        return found
+                for attack, evaluations in record.get("attacks", {"": record}).items():
+                    answered = AskedModel(evaluations["evals"], evaluations.get("asked", {}))
+                    by_group.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = answered
+        return by_group
 
     def _of(self, point: CellPoint) -> Iterator[tuple[ResultGroup, str]]:
         """The groups and members that a cell's answers are for; those of a target are for every forget set."""
@@ -183,43 +197,33 @@ class PooledResults:
     @cached_property
     def groups(self) -> tuple[ResultGroup, ...]:
         """Those with every member of their forget set at one seed at least, as tables have them."""
-        order = [m.label for m in self.study.settings.methods]
-        place = {label: n for n, label in enumerate(["target", "retrained", *order])}
         names = self.study.settings.names()
-        whole = [g for g in self.asked if self._seeds(g)]
-        return tuple(
-            sorted(
-                whole,
-                key=lambda g: (
-                    names["models"].index(g.model),
-                    names["data"].index(g.data),
-                    names["forget"].index(g.forget),
-                    place.get(g.method, len(place)),
-                    g.method,
-                    _number(g.rate),
-                    g.rate,
-                    g.attack,
-                ),
-            )
-        )
+        methods = ["target", "retrained", *names["methods"]]
+
+        def order(group: ResultGroup) -> tuple[Any, ...]:
+            model, data, forget, method, rate, attack = group
+            axes = (names["models"].index(model), names["data"].index(data), names["forget"].index(forget))
+            place = methods.index(method) if method in methods else len(methods)
+            return (*axes, place, method, _number(rate), rate, attack)
+
+        return tuple(sorted((g for g in self.asked if self._seeds(g)), key=order))
 
     def _seeds(self, group: ResultGroup) -> list[str]:
         """The seeds at which every member was asked."""
-        own: Mapping[str, Mapping[str, AskedModel]] = self.asked.get(group, {})
-        n = len(self.study.members[group.data, group.forget])
-        return [seed for seed in sorted(own) if len(own[seed]) == n]
+        by_seed: Mapping[str, Mapping[str, AskedModel]] = self.asked.get(group, {})
+        return [seed for seed in sorted(by_seed) if len(by_seed[seed]) == len(self._members(group))]
 
     def _members(self, group: ResultGroup) -> Sequence[Member]:
-        return self.study.members[group.data, group.forget]
+        return self.study.members.get((group.data, group.forget), ())
 
-    def by_item(self, asked: AskedModel, evaluation: str) -> Mapping[str, Mapping[str, float]]:
+    def by_item(self, answered: AskedModel, evaluation: str) -> Mapping[str, Mapping[str, float]]:
         """The scores of one evaluation by item; none where an attacked model was not asked it."""
-        path = asked.evals.get(evaluation)
+        path = answered.evals.get(evaluation)
         if path is None:
             return {}
         if path not in self._read:
             rows = read_scores(EvalFolder(self.study.folder.path / path))
-            self._read[path] = {asked.stands_for.get(i := row.pop("item"), i): row for row in rows}
+            self._read[path] = {answered.stands_for.get(i := row.pop("item"), i): row for row in rows}
         return self._read[path]
 
     @cached_property
@@ -242,25 +246,25 @@ class PooledResults:
             # Its data may not have been compiled yet.
             return None
         about = {m.name: self.items(group, m.name, split) for m in members}
-        found: dict[str, list[list[float]]] = {}
+        by_id: dict[str, list[list[float]]] = {}
         for row, seed in enumerate(seeds):
             for member in members:
                 values = self.by_item(self.asked[group][seed][member.name], evaluation)
                 for item in about[member.name]:
                     if name in values.get(item.id, {}):
-                        found.setdefault(item.id, [[] for _ in seeds])[row].append(values[item.id][name])
+                        by_id.setdefault(item.id, [[] for _ in seeds])[row].append(values[item.id][name])
         every = {i.id: i for items in about.values() for i in items}
-        kept = [i for i in every if i in found and all(found[i])]
-        if not kept:
+        ids = [i for i in every if i in by_id and all(by_id[i])]
+        if not ids:
             return None
-        matrix = np.array([[float(np.mean(found[i][row])) for i in kept] for row in range(len(seeds))])
+        matrix = np.array([[float(np.mean(by_id[i][row])) for i in ids] for row in range(len(seeds))])
         if matrix.min() < 0 or matrix.max() > 1:
             raise InputError(f"report.metrics: {one_line(metric)!r} is no share from 0 to 1, so it is not pooled")
-        items = [every[i] for i in kept]
+        items = [every[i] for i in ids]
         return ScoreMatrix(
             matrix,
             tuple(seeds),
-            tuple(kept),
+            tuple(ids),
             tuple(i.edge for i in items),
             tuple(f"{i.group}/{i.attribute}" for i in items),
         )
@@ -276,43 +280,38 @@ class PooledResults:
             values, clusters=scores.clusters, bounds=(0.0, 1.0), seed=seed, resamples=RESAMPLES
         )
         sd = float(values.mean(axis=1).std(ddof=1)) if len(values) > 1 else None
-        places = [m.connectivity for m in self._members(group) if m.connectivity is not None]
+        members = self._members(group)
+        degrees = [m.connectivity for m in members if m.connectivity is not None]
         return ScoreRow(
-            group.model,
-            group.data,
-            group.forget,
-            sum(places) / len(places) if places else None,
-            group.method,
-            group.rate,
-            group.attack,
+            *group[:3],
+            sum(degrees) / len(degrees) if degrees else None,
+            *group[3:],
             split,
             metric,
             float(values.mean()),
             interval.low,
             interval.high,
             sd,
-            values.shape[1],
-            values.shape[0],
-            len(self._members(group)),
-            interval.method,
+            items=values.shape[1],
+            seeds=values.shape[0],
+            sets=len(members),
+            interval=interval.method,
         )
 
     @cached_property
     def rows(self) -> tuple[ScoreRow, ...]:
         """Every pooled score that the report asks for."""
         report = self.study.settings.report
-        found = (self.row(g, split, m) for g in self.groups for split in report.splits for m in report.metrics)
-        return tuple(r for r in found if r is not None)
+        pooled = (self.row(g, split, m) for g in self.groups for split in report.splits for m in report.metrics)
+        return tuple(r for r in pooled if r is not None)
 
     @cached_property
     def unreached(self) -> frozenset[tuple[str, str, str, str, str]]:
         """Model, data, forget set, method and goal of each search for a rate that did not reach its goal."""
-        board = Board(self.study.folder.state)
-        done = board.status().done
         return frozenset(
-            (cell.point.model, cell.point.data, cell.point.forget, cell.point.method, cell.point.goal)
-            for cell in self.study.places
-            if cell.kind == "calibrate" and cell.key in done and not board.facts(cell.key)["made"]["reached"]
+            (point.model, point.data, point.forget, point.method, point.goal)
+            for point, record in self._done("calibrate")
+            if not record["reached"]
         )
 
     @cached_property
@@ -337,118 +336,121 @@ class PooledResults:
     def matched(self) -> dict[ResultGroup, ResultGroup]:
         """By group without a rate, that with the highest rate that keeps the utility that is asked for."""
         report = self.study.settings.report
-        found: dict[ResultGroup, ResultGroup] = {}
+        best: dict[ResultGroup, ResultGroup] = {}
         for group in self.groups if report.matched is not None else ():
-            kept = self.scores(group, report.utility, report.metrics[0])
+            utility = self.scores(group, report.utility, report.metrics[0])
             if (
                 _number(group.rate)
                 and not group.attack
-                and kept is not None
-                and float(kept.values.mean()) >= (report.matched or 0.0)
+                and utility is not None
+                and float(utility.values.mean()) >= (report.matched or 0.0)
             ):
                 # In ascending order of rates.
-                found[group._replace(rate="")] = group
-        return found
+                best[group._replace(rate="")] = group
+        return best
 
     @cached_property
     def contrasts(self) -> tuple[ContrastRow, ...]:
         """The differences that the report asks for: at each rate, and at matched utility."""
         report = self.study.settings.report
-        found = []
+        rows: list[ContrastRow] = []
         for split in report.splits:
             for metric in report.metrics:
-                rows = [
-                    *self._compared(split, metric),
-                    *self._compared_splits(split, metric),
-                    *self._after_attacks(split, metric),
-                ]
-                tested = [r for r in rows if r.p is not None]
-                adjusted = iter(holm([r.p for r in tested if r.p is not None]))
-                found += [r if r.p is None else r._replace(p_holm=next(adjusted)) for r in rows]
-        return tuple(found)
+                compared = (self._contrast(c, split, metric) for c in self._comparisons(split))
+                family = [row for row in compared if row is not None]
+                adjusted = iter(holm([row.p for row in family if row.p is not None]))
+                rows += [row if row.p is None else row._replace(p_holm=next(adjusted)) for row in family]
+        return tuple(rows)
 
     @cached_property
     def verdicts(self) -> tuple[VerdictRow, ...]:
         """Every verdict of the finished audits."""
-        board = Board(self.study.folder.state)
-        done, found = board.status().done, []
-        for cell in self.study.places:
-            if cell.kind == "audit" and cell.key in done:
-                p: CellPoint = cell.point
-                where = (p.model, p.data, p.forget, p.member, str(p.seed))
-                found += [VerdictRow(*where, **v) for v in board.facts(cell.key)["made"]["verdicts"]]
-        return tuple(dict.fromkeys(found))
+        rows = (
+            VerdictRow(p.model, p.data, p.forget, p.member, str(p.seed), **verdict)
+            for p, record in self._done("audit")
+            for verdict in record["verdicts"]
+        )
+        return tuple(dict.fromkeys(rows))
 
     def _pairs(self) -> list[tuple[str, tuple[str, str]]]:
         """The pairs to compare, each with its axis."""
-        names, asked = self.study.settings.names(), self.study.settings.report.contrasts
-        if not asked:
+        names, contrasts = self.study.settings.names(), self.study.settings.report.contrasts
+        if not contrasts:
             places = [[f for d, f in self.study.members if d == data] for data in names["data"]]
-            return [("forget", pair) for own in places for pair in combinations(own, 2)]
+            return [("forget", pair) for sets in places for pair in combinations(sets, 2)]
         axes = {"forget": names["forget"], "method": names["methods"], "model": names["models"]}
-        found = []
-        for pair in asked:
-            axis = next((a for a, known in axes.items() if set(pair) <= set(known)), None)
+        pairs = []
+        for pair in contrasts:
+            axis = next((a for a, names_of_axis in axes.items() if set(pair) <= set(names_of_axis)), None)
             if axis is not None:
-                found.append((axis, pair))
+                pairs.append((axis, pair))
             elif not set(pair) <= set(self.study.settings.report.splits):
                 raise InputError(
                     f"report.contrasts: {pair[0]!r} and {pair[1]!r} are not two forget sets, methods, models or "
                     "splits of report.splits"
                 )
-        return found
+        return pairs
 
-    def _compared(self, split: str, metric: str) -> Iterator[ContrastRow]:
+    def _comparisons(self, split: str) -> Iterator[Comparison]:
+        """What is compared on a split: groups, two splits of one model, and a model before and after an attack."""
+        yield from self._pairs_of_groups
+        report = self.study.settings.report
+        for first, second in report.contrasts:
+            if first == split and second in report.splits:
+                for group in self.groups:
+                    if not group.attack and group.method != "target":
+                        yield Comparison(group, group, "equal rates", first, second, second)
+        for group in self.groups:
+            if group.attack and split.startswith("forget"):
+                # Of the items that were asked both times, however few.
+                plain = group._replace(attack="")
+                yield Comparison(plain, group, "equal rates", "before", group.attack, common=0.0)
+
+    @cached_property
+    def _pairs_of_groups(self) -> tuple[Comparison, ...]:
+        """The groups to compare, at equal rates and at the highest rates that keep the utility."""
+        pairs: list[Comparison] = []
         for axis, (first, second) in self._pairs():
-            own = [(g, at) for g, at in self.matched.items() if getattr(g, axis) == first]
-            matched = dict.fromkeys((at, self.matched.get(_with(g, axis, second))) for g, at in own)
+            matched = dict.fromkeys(
+                (best, self.matched.get(_with(group, axis, second)))
+                for group, best in self.matched.items()
+                if getattr(group, axis) == first
+            )
             for group in self.groups:
                 if getattr(group, axis) == first and group.method != "target" and not group.attack:
-                    other, at = self._other(group, axis, second)
+                    partner, at = self._partner(group, axis, second)
                     # Where both keep enough at one rate, one row says both.
-                    at = f"{at}, matched utility" if (group, other) in matched else at
-                    yield from self._against(group, other, split, metric, at)
-            for group, match in matched:
-                if match is not None and match != self._other(group, axis, second)[0]:
-                    yield from self._against(group, match, split, metric, "matched utility")
+                    at = f"{at}, matched utility" if (group, partner) in matched else at
+                    pairs.append(Comparison(group, partner, at, first, second))
+            pairs += [
+                Comparison(group, match, "matched utility", first, second)
+                for group, match in matched
+                if match is not None and match != self._partner(group, axis, second)[0]
+            ]
+        return tuple(pairs)
 
-    def _other(self, group: ResultGroup, axis: str, second: str) -> tuple[ResultGroup, str]:
+    def _partner(self, group: ResultGroup, axis: str, second: str) -> tuple[ResultGroup, str]:
         """What a group is held against: at its own rate, or, where two methods have one rate each, at the other's."""
-        same = _with(group, axis, second)
-        if axis == "method" and same not in self.asked:
-            rates = [[g for g in self.groups if g._replace(rate=m.rate) == m] for m in (group, same)]
-            if [len(own) for own in rates] == [1, 1]:
+        partner = _with(group, axis, second)
+        if axis == "method" and partner not in self.asked:
+            rates = [[g for g in self.groups if g._replace(rate=m.rate) == m] for m in (group, partner)]
+            if [len(groups) for groups in rates] == [1, 1]:
                 return rates[1][0], "each at its rate"
-        return same, "equal rates"
+        return partner, "equal rates"
 
-    def _against(self, one: ResultGroup, other: ResultGroup, split: str, metric: str, at: str) -> Iterator[ContrastRow]:
-        if not self._seeds(one) or not self._seeds(other):
-            return
-        first, second = self.scores(one, split, metric), self.scores(other, split, metric)
-        if first is None or second is None or not (found := contrast_of(first, second)):
-            return
-        axis = next(a for a in ("forget", "method", "model") if getattr(one, a) != getattr(other, a))
-        yield _contrast_row(one, other, at, split, metric, getattr(one, axis), getattr(other, axis), found)
-
-    def _compared_splits(self, split: str, metric: str) -> Iterator[ContrastRow]:
-        """Two splits of one model, under the first of them."""
-        for first, second in self.study.settings.report.contrasts:
-            for group in (g for g in self.groups if not g.attack) if first == split else ():
-                one, other = (
-                    self.scores(group, s, metric) if s in self.study.settings.report.splits else None
-                    for s in (first, second)
-                )
-                if one and other and group.method != "target" and (found := contrast_of(one, other)):
-                    yield _contrast_row(group, group, "equal rates", split, metric, first, second, found)
-
-    def _after_attacks(self, split: str, metric: str) -> Iterator[ContrastRow]:
-        """What a model says after an attack, less what it said before it, of the items that were asked both times."""
-        for group in self.groups if split.startswith("forget") else ():
-            one = self.scores(group._replace(attack=""), split, metric) if group.attack else None
-            other = self.scores(group, split, metric) if group.attack else None
-            if one and other and (found := contrast_of(one, other, common=0.0)):
-                given = group._replace(attack="")
-                yield _contrast_row(given, given, "equal rates", split, metric, "before", group.attack, found)
+    def _contrast(self, compared: Comparison, split: str, metric: str) -> ContrastRow | None:
+        group, partner = compared.group, compared.partner
+        first = self.scores(group, split, metric)
+        second = self.scores(partner, compared.split or split, metric)
+        if first is None or second is None or not (c := contrast_of(first, second, common=compared.common)):
+            return None
+        shared = {name: getattr(group, name) for name in ("model", "data", "method")}
+        shared |= {name: "both" for name, value in shared.items() if getattr(partner, name) != value}
+        rates = group.rate if group.rate == partner.rate else f"{group.rate}, {partner.rate}"
+        at = f"{compared.at}, forget {group.forget}" if group.forget == partner.forget else compared.at
+        names = (compared.first, compared.second)
+        numbers = (c.difference, c.low, c.high, c.t, c.df, c.p, None, c.method)
+        return ContrastRow(*shared.values(), rates, at, split, metric, *names, *numbers)
 
     def item_rows(self) -> Iterator[dict[str, Any]]:
         """Every score of every item, with where it stands."""
@@ -456,11 +458,13 @@ class PooledResults:
             for seed in self._seeds(group):
                 for member in self._members(group):
                     splits = splits_of(self.study, group.data, group.forget, member.name)
-                    named = {n: {i.id for i in items} for n, items in splits.splits.items()}
+                    split_ids = {n: {i.id for i in items} for n, items in splits.splits.items()}
                     key = self.asked[group][seed][member.name]
                     read = {e: self.by_item(key, e) for e in self.study.settings.evaluate.evals}
                     for item in everything([splits]):
-                        own = {f"{e}.{m}": v for e, rows in read.items() for m, v in rows.get(item.id, {}).items()}
+                        item_scores = {
+                            f"{e}.{m}": v for e, rows in read.items() for m, v in rows.get(item.id, {}).items()
+                        }
                         yield {
                             **group._asdict(),
                             "member": member.name,
@@ -469,8 +473,8 @@ class PooledResults:
                             "edge": item.edge,
                             "attribute": item.attribute,
                             "scope": splits.scopes.get(item.id),
-                            "splits": ",".join(n for n, ids in named.items() if item.id in ids),
-                            **own,
+                            "splits": ",".join(n for n, ids in split_ids.items() if item.id in ids),
+                            **item_scores,
                         }
 
 
@@ -483,21 +487,23 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
     seeds = [s for s in first.seeds if s in second.seeds]
     if not seeds:
         return None
-    one = first.values[[first.seeds.index(s) for s in seeds]]
-    other = second.values[[second.seeds.index(s) for s in seeds]]
+    first_values = first.values[[first.seeds.index(s) for s in seeds]]
+    second_values = second.values[[second.seeds.index(s) for s in seeds]]
     both = [i for i in first.items if i in set(second.items)]
     if both and len(both) >= common * max(len(first.items), len(second.items)):
-        left, right = ([s.items.index(i) for i in both] for s in (first, second))
-        edges = [first.edges[n] for n in left]
+        first_at, right = ([s.items.index(i) for i in both] for s in (first, second))
+        edges = [first.edges[n] for n in first_at]
         labels = [e for e in edges if e is not None]
         clusters = labels if len(labels) == len(edges) else None
-        return contrast_over_seeds(one[:, left], other[:, right], paired=True, clusters=(clusters, None))
+        return contrast_over_seeds(
+            first_values[:, first_at], second_values[:, right], paired=True, clusters=(clusters, None)
+        )
     shared = [a for a in first.attributes if a in set(second.attributes)]
     single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
     if single and shared and len(shared) >= COMMON * max(len(first.items), len(second.items)):
-        left, right = ([s.attributes.index(a) for a in shared] for s in (first, second))
-        return contrast_over_seeds(one[:, left], other[:, right], paired=True)
-    return contrast_over_seeds(one, other, paired=False, clusters=(first.clusters, second.clusters))
+        first_at, right = ([s.attributes.index(a) for a in shared] for s in (first, second))
+        return contrast_over_seeds(first_values[:, first_at], second_values[:, right], paired=True)
+    return contrast_over_seeds(first_values, second_values, paired=False, clusters=(first.clusters, second.clusters))
 
 
 def _number(rate: str) -> float:
@@ -510,18 +516,3 @@ def _number(rate: str) -> float:
 
 def _with(group: ResultGroup, axis: str, name: str) -> ResultGroup:
     return ResultGroup(**{**group._asdict(), axis: name})
-
-
-def _contrast_row(
-    one: ResultGroup, other: ResultGroup, at: str, split: str, metric: str, first: str, second: str, found: Contrast
-) -> ContrastRow:
-    same = {name: getattr(one, name) for name in ("model", "data", "method")}
-    for name in same:
-        if getattr(one, name) != getattr(other, name):
-            same[name] = "both"
-    rates = one.rate if one.rate == other.rate else f"{one.rate}, {other.rate}"
-    if first == split or one == other:
-        at = f"{at}, forget {one.forget}"
-    return ContrastRow(**same, rates=rates, at=at, split=split, metric=metric, first=first, second=second,
-                       difference=found.difference, low=found.low, high=found.high, t=found.t, df=found.df,
-                       p=found.p, p_holm=None, method_of_test=found.method)  # fmt: skip

@@ -56,8 +56,8 @@ class StudyData(SourceSettings):
 
     def source(self, compiled: Path) -> SourceSettings:
         """How the items are read; `compiled` is where a graph was compiled to."""
-        own = {name: getattr(self, name) for name in SourceSettings.model_fields}
-        return SourceSettings(**{**own, "data": str(compiled)} if self.compile else own)
+        values = {name: getattr(self, name) for name in SourceSettings.model_fields}
+        return SourceSettings(**{**values, "data": str(compiled)} if self.compile else values)
 
 
 class StudyModel(Settings):
@@ -200,8 +200,8 @@ class StudySettings(Settings):
     """Data sets."""
     models: tuple[StudyModel, ...] = Field(min_length=1)
     """Models."""
-    methods: tuple[StudyMethod, ...] = Field(min_length=1)
-    """Methods."""
+    methods: tuple[StudyMethod, ...]
+    """Methods; an empty list teaches targets and models that never saw the forget sets, and unlearns nothing."""
     forget: tuple[StudyForget, ...] = Field(min_length=1)
     """Forget sets."""
     rates: tuple[StudyRate, ...] = ()
@@ -231,21 +231,23 @@ class StudySettings(Settings):
     @classmethod
     def _tables(cls, value: Any, info: ValidationInfo) -> Any:
         key = {"models": "model", "methods": "method", "forget": "select"}[info.field_name or ""]
-        return [{key: one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+        return (
+            [{key: entry} if isinstance(entry, str) else entry for entry in value] if isinstance(value, list) else value
+        )
 
     def check(self) -> None:
         """Refuse names that come twice or that nothing has, and settings of training that are none."""
-        for what, names in self.names().items():
+        for axis, names in self.names().items():
             twice = next((n for n in names if names.count(n) > 1), None)
             if twice is not None:
-                raise InputError(f"{self.name}: two of {what} are called {one_line(twice)!r}; give one another name")
+                raise InputError(f"{self.name}: two of {axis} are called {one_line(twice)!r}; give one another name")
         if len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"{self.name}: a seed comes twice in seeds = {list(self.seeds)}")
         for forget in self.forget:
             self._known("data", forget.data, "forget")
         for rate in self.rates:
-            for what in ("methods", "models", "data", "forget"):
-                self._known(what, getattr(rate, what), "rates")
+            for axis in ("methods", "models", "data", "forget"):
+                self._known(axis, getattr(rate, axis), "rates")
             if rate.goal:
                 parse_goal(rate.goal)
                 if isinstance(rate.values, str) or any(f.in_turn for f in self.forget):
@@ -254,9 +256,11 @@ class StudySettings(Settings):
                     )
             if isinstance(rate.values, str) and rate.values != "paper":
                 raise InputError(f"{self.name}: rates.values is a list of numbers or 'paper', not {rate.values!r}")
-        for one in self.data:
-            if bool(one.data) == bool(one.compile):
-                raise InputError(f"{self.name}: data {one.name!r} needs either compile = a graph, or data = a file")
+        for data_set in self.data:
+            if bool(data_set.data) == bool(data_set.compile):
+                raise InputError(
+                    f"{self.name}: data {data_set.name!r} needs either compile = a graph, or data = a file"
+                )
         self.attacks()
         self.audits()
         for model in self.models:
@@ -304,11 +308,13 @@ class StudySettings(Settings):
             raise InputError(f"{self.name}: an audit makes its own attacks; put those of [attack] into [audit]")
         return None if self.audit is None else AuditSettings.build(self.audit, where=f"audit of {self.name}")
 
-    def _known(self, what: str, names: Sequence[str], where: str) -> None:
-        known = self.names()[what]
+    def _known(self, axis: str, names: Sequence[str], where: str) -> None:
+        axis_names = self.names()[axis]
         for name in names:
-            if name not in known:
-                raise InputError(f"{self.name}: {where} names {one_line(name)!r} among {what}; {closest(name, known)}")
+            if name not in axis_names:
+                raise InputError(
+                    f"{self.name}: {where} names {one_line(name)!r} among {axis}; {closest(name, axis_names)}"
+                )
 
     def teaching(self, model: StudyModel, data: StudyData) -> TrainingSettings:
         """How a model is taught the data; the built-in tiny model has defaults of its own, as in `finetune`."""
@@ -327,8 +333,8 @@ class StudySettings(Settings):
         """The learning rates of a cell: those of the last rule that fits."""
         if method.model:
             return [RateChoice(0.0)]
-        own = {"models": model.label, "methods": method.label, "data": data.name, "forget": forget.label}
-        fits = [r for r in self.rates if all(not getattr(r, k) or v in getattr(r, k) for k, v in own.items())]
+        labels = {"models": model.label, "methods": method.label, "data": data.name, "forget": forget.label}
+        fits = [r for r in self.rates if all(not getattr(r, k) or v in getattr(r, k) for k, v in labels.items())]
         if not fits:
             raise InputError(
                 f"{self.name}: no [[rates]] fits method {method.label!r} on {model.label!r}, {data.name!r}, "
@@ -338,13 +344,13 @@ class StudySettings(Settings):
         if not isinstance(values, str):
             return [RateChoice(0.0, goal, values)] if goal else [RateChoice(rate) for rate in values]
         family = next((f for f in ("llama-2", "mistral") if f in model.model.lower()), None)
-        found = PAPER_RATES.get((data.compile, family or "", method.method))
-        if found is None:
+        paper_rate = PAPER_RATES.get((data.compile, family or "", method.method))
+        if paper_rate is None:
             raise InputError(
                 f"{self.name}: the paper has no rate for {method.method!r} on {model.model!r} and {data.name!r}; give "
                 "[[rates]] with values = [...]"
             )
-        return [RateChoice(found)]
+        return [RateChoice(paper_rate)]
 
 
 def read_study(path: Path) -> StudySettings:

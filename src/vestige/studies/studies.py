@@ -88,12 +88,12 @@ def open_study_file(file: Path, output_dir: Path | None = None) -> Study:
 
 def plan(study: Study) -> StudyProgress:
     """What there is to do and what it will take by what was measured; nothing is run, and nothing is written."""
-    found = _progress(study, study.cells)
+    progress = _progress(study, study.cells)
     if study.settings.holes is None:
-        return found
+        return progress
     done = Board(study.folder.state).status().done if study.folder.state.path.is_dir() else set()
-    left = [cell for cell in study.cells if cell.kind == "probe" and cell.key not in done]
-    return replace(found, judged=_judge_cost(study, left))
+    probes = [cell for cell in study.cells if cell.kind == "probe" and cell.key not in done]
+    return replace(progress, judged=_judge_cost(study, probes))
 
 
 def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
@@ -127,8 +127,8 @@ def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
 
 def status(study: Study) -> StudyProgress:
     """How far the study is."""
-    kept = saved_plan(study)
-    return _progress(study, study.cells if kept is None else kept)
+    stored = saved_plan(study)
+    return _progress(study, study.cells if stored is None else stored)
 
 
 _MEASURED = 20
@@ -143,20 +143,20 @@ def _progress(study: Study, cells: Sequence[StudyCell]) -> StudyProgress:
     for cell in cells:
         keys.setdefault(cell.kind, []).append(cell.key)
     lines = []
-    for kind, own in keys.items():
-        done = [key for key in own if key in now.done]
+    for kind, kind_keys in keys.items():
+        done = [key for key in kind_keys if key in now.done]
         facts = [board.facts(key) for key in done[:: max(1, len(done) // _MEASURED)]] if board else []
         seconds = sum(f["seconds"] for f in facts) / len(facts) if facts else None
         read = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
         tokens = sum(read) / len(read) if read else None
         peak = max((f["peak_mb"] for f in facts), default=None)
-        failed, working = (sum(key in group for key in own) for group in (now.failed, now.at_work))
-        lines.append(KindLine(kind, len(own), len(done), working, failed, seconds, tokens, peak))
+        failed, working = (sum(key in group for key in kind_keys) for group in (now.failed, now.at_work))
+        lines.append(KindLine(kind, len(kind_keys), len(done), working, failed, seconds, tokens, peak))
     # Kinds that were never measured would be guessed at.
-    known = all(k.seconds is not None for k in lines if k.done < k.cells)
-    left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if known else None
+    measured = all(k.seconds is not None for k in lines if k.done < k.cells)
+    seconds_left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if measured else None
     names = {cell.key: cell.name for cell in cells}
-    return StudyProgress(tuple(lines), {names[k]: f.reason for k, f in now.failed.items() if k in names}, left)
+    return StudyProgress(tuple(lines), {names[k]: f.reason for k, f in now.failed.items() if k in names}, seconds_left)
 
 
 def run(
@@ -200,12 +200,12 @@ def jobs_for(study: Study, jobs: int | None) -> int:
     """
     from vestige.steps.runner import workers_for
 
-    wanted = workers_for(study.settings.device, jobs, on_cpu=_processors())
-    known = [line.peak_mb for line in _progress(study, study.cells).kinds if line.peak_mb]
-    fits = _free_mb() // max(known, default=1024)
+    most = workers_for(study.settings.device, jobs, on_cpu=_processors())
+    peaks = [line.peak_mb for line in _progress(study, study.cells).kinds if line.peak_mb]
+    fits = _free_mb() // max(peaks, default=1024)
     if fits < 1:
-        raise MachineError(f"one process takes {max(known, default=1024)} MB, and {_free_mb()} MB of memory are free")
-    return int(max(1, min(wanted, fits)))
+        raise MachineError(f"one process takes {max(peaks, default=1024)} MB, and {_free_mb()} MB of memory are free")
+    return int(max(1, min(most, fits)))
 
 
 def _processors() -> int:

@@ -55,14 +55,14 @@ def write_report(study: Study) -> list[Path]:
 
 def export(study: Study, path: Path, form: str, results: PooledResults | None = None) -> Path:
     """The results as one file: pooled scores as CSV, every item's scores as Parquet, tables as LaTeX or Markdown."""
-    found = results or PooledResults(study)
+    pooled = results or PooledResults(study)
     if form == "csv":
-        write_csv(path, ScoreRow._fields, (r._asdict() for r in found.rows))
+        write_csv(path, ScoreRow._fields, (r._asdict() for r in pooled.rows))
     elif form == "parquet":
-        _write_parquet(path, list(found.item_rows()))
+        _write_parquet(path, list(pooled.item_rows()))
     elif form in ("latex", "markdown"):
         render = latex if form == "latex" else markdown
-        write_text(path, "\n".join(render(t) for t in tables_of(found)))
+        write_text(path, "\n".join(render(t) for t in tables_of(pooled)))
     else:
         raise InputError(f"no format {one_line(form)!r}; known: {', '.join(FORMATS)}")
     return path
@@ -84,18 +84,18 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def tables_of(results: PooledResults) -> list[TextTable]:
     """A table of scores for each data set, and one of the differences."""
-    found = []
+    tables = []
     for data in results.study.settings.names()["data"]:
-        found += [_scores(results, data, metric) for metric in results.study.settings.report.metrics]
+        tables += [_scores(results, data, metric) for metric in results.study.settings.report.metrics]
     scores = dict.fromkeys((c.metric, c.split) for c in results.contrasts)
-    found += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
+    tables += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
     if results.verdicts:
-        found.append(_verdicts(results.verdicts))
+        tables.append(_verdicts(results.verdicts))
     if results.study.settings.holes is not None:
         from vestige.studies.hole_tables import HoleTables
 
-        found += HoleTables(results).all()
-    return [table for table in found if table.rows]
+        tables += HoleTables(results).all()
+    return [table for table in tables if table.rows]
 
 
 def _scores(results: PooledResults, data: str, metric: str) -> TextTable:
@@ -106,12 +106,12 @@ def _scores(results: PooledResults, data: str, metric: str) -> TextTable:
     head = [*["model"] * several, "forget set", "method", "rate", *["after"] * attacked, *map(_named_split, splits)]
     rows = []
     for group in groups:
-        own = [at.get((group, s)) for s in splits]
+        group_rows = [at.get((group, s)) for s in splits]
         missed = (group.model, group.data, group.forget, group.method, group.rate) in results.unreached
         rate = f"{group.rate} (not reached)" if missed else group.rate
         cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
-        cells += ["" if r is None else scored(r) for r in own]
-        rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
+        cells += ["" if r is None else scored(r) for r in group_rows]
+        rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in group_rows if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
     return TextTable(about, (*head, "seeds"), tuple(rows), results.warnings)
 
@@ -119,8 +119,8 @@ def _scores(results: PooledResults, data: str, metric: str) -> TextTable:
 def metric_name(metric: str) -> str:
     """`ROUGE-1` for `qa.rouge1_recall`; of other evaluations the name goes first."""
     evaluation, _, name = metric.partition(".")
-    shown = _SHORT.get(name, name)
-    return shown if evaluation == "qa" else f"{evaluation}: {shown}"
+    short = _SHORT.get(name, name)
+    return short if evaluation == "qa" else f"{evaluation}: {short}"
 
 
 def _named_split(split: str) -> str:
@@ -145,11 +145,11 @@ def _verdicts(verdicts: Sequence[VerdictRow]) -> TextTable:
     claims = list(dict.fromkeys(v.claim for v in verdicts))
     counts: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
     for v in verdicts:
-        own = counts.setdefault((v.model, v.data, v.forget, v.method, v.rate), {c: Counter() for c in claims})
-        own[v.claim][v.outcome] += 1
+        counts_of = counts.setdefault((v.model, v.data, v.forget, v.method, v.rate), {c: Counter() for c in claims})
+        counts_of[v.claim][v.outcome] += 1
     rows = [
-        (*where, *(", ".join(f"{n} {outcome}" for outcome, n in sorted(own[c].items())) for c in claims))
-        for where, own in counts.items()
+        (*where, *(", ".join(f"{n} {outcome}" for outcome, n in sorted(counts_of[c].items())) for c in claims))
+        for where, counts_of in counts.items()
     ]
     about = "Audits: for how many trainings each claim holds"
     return TextTable(about, ("model", "data", "forget set", "method", "rate", *claims), tuple(rows))
@@ -196,21 +196,23 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
     metric, paths = results.study.settings.report.metrics[0], []
     rows = [r for r in results.rows if r.metric == metric and r.rate and not r.attack]
     for model, data in dict.fromkeys((r.model, r.data) for r in rows):
-        own = [r for r in rows if (r.model, r.data) == (model, data)]
-        splits = list(dict.fromkeys(r.split for r in own))
+        figure_rows = [r for r in rows if (r.model, r.data) == (model, data)]
+        splits = list(dict.fromkeys(r.split for r in figure_rows))
         path = folder / f"scores-{slug(f'{model} {data}')}.svg"
         with saved(path, (1.2 + 2.1 * len(splits), 3.4)) as figure:
             axes = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
             for axis, split in zip(axes, splits, strict=True):
-                _bars(axis, [r for r in own if r.split == split], _named_split(split))
+                _bars(axis, [r for r in figure_rows if r.split == split], _named_split(split))
             axes[0].set_ylabel(metric_name(metric))
             handles, names = axes[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=7)
         paths.append(path)
-        if len({r.connectivity for r in own if r.connectivity is not None}) > 1:
+        if len({r.connectivity for r in figure_rows if r.connectivity is not None}) > 1:
             path = folder / f"connectivity-{slug(f'{model} {data}')}.svg"
             with saved(path, (4.6, 3.4)) as figure:
-                _along(figure.subplots(), [r for r in own if r.split == splits[0]], metric_name(metric), splits[0])
+                _along(
+                    figure.subplots(), [r for r in figure_rows if r.split == splits[0]], metric_name(metric), splits[0]
+                )
             paths.append(path)
     return paths
 
@@ -223,13 +225,13 @@ def _bars(axis: Any, rows: Sequence[ScoreRow], title: str) -> None:
     kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
     width = 0.8 / len(kinds)
     for number, (method, rate) in enumerate(kinds):
-        own = {r.forget: r for r in rows if (r.method, r.rate) == (method, rate)}
-        places = [n + (number + 0.5) * width - 0.4 for n, name in enumerate(sets) if name in own]
-        shown = [own[name] for name in sets if name in own]
-        errors = [[max(0.0, r.value - r.low) for r in shown], [max(0.0, r.high - r.value) for r in shown]]
+        by_set = {r.forget: r for r in rows if (r.method, r.rate) == (method, rate)}
+        places = [n + (number + 0.5) * width - 0.4 for n, name in enumerate(sets) if name in by_set]
+        bars = [by_set[name] for name in sets if name in by_set]
+        errors = [[max(0.0, r.value - r.low) for r in bars], [max(0.0, r.high - r.value) for r in bars]]
         colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
-        axis.bar(places, [r.value for r in shown], 0.9 * width, color=colour, label=f"{method} {rate}")
-        axis.errorbar(places, [r.value for r in shown], errors, fmt="none", ecolor=LIGHT["ink"], elinewidth=0.7)
+        axis.bar(places, [r.value for r in bars], 0.9 * width, color=colour, label=f"{method} {rate}")
+        axis.errorbar(places, [r.value for r in bars], errors, fmt="none", ecolor=LIGHT["ink"], elinewidth=0.7)
     axis.set_xticks(range(len(sets)), [_short(name) for name in sets], fontsize=7)
     axis.set_ylim(0, 1.02)
     axis.set_title(title, fontsize=8, loc="left")
@@ -241,13 +243,15 @@ def _along(axis: Any, rows: Sequence[ScoreRow], metric: str, split: str) -> None
 
     kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
     for number, kind in enumerate(kinds):
-        own = sorted((r for r in rows if (r.method, r.rate) == kind and r.connectivity is not None), key=_connectivity)
+        line_rows = sorted(
+            (r for r in rows if (r.method, r.rate) == kind and r.connectivity is not None), key=_connectivity
+        )
         # Beside each other, so that whiskers do not hide one another.
-        places = [_connectivity(r) + 0.06 * (number - (len(kinds) - 1) / 2) for r in own]
+        places = [_connectivity(r) + 0.06 * (number - (len(kinds) - 1) / 2) for r in line_rows]
         colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
-        errors = [[max(0.0, r.value - r.low) for r in own], [max(0.0, r.high - r.value) for r in own]]
+        errors = [[max(0.0, r.value - r.low) for r in line_rows], [max(0.0, r.high - r.value) for r in line_rows]]
         axis.errorbar(
-            places, [r.value for r in own], errors, color=colour, marker="o", markersize=3.5, linewidth=1.2,
+            places, [r.value for r in line_rows], errors, color=colour, marker="o", markersize=3.5, linewidth=1.2,
             elinewidth=0.7, label=f"{kind[0]} {kind[1]}",
         )  # fmt: skip
     axis.set_ylim(-0.02, 1.02)
@@ -263,5 +267,5 @@ def _connectivity(row: ScoreRow) -> float:
 def _short(name: str, most: int = 14) -> str:
     from vestige.studies.plots import short_name
 
-    shown = short_name(name)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+    name_shown = short_name(name)
+    return name_shown if len(name_shown) <= most else f"{name_shown[: most - 1]}…"
