@@ -281,15 +281,15 @@ def _trajectory(study: Study, cell: StudyCell, splits: NamedSplits) -> Trajector
 
 def _rules(study: Study) -> tuple[TrajectorySettings, ValidationSettings, str]:
     """When a training is scored, stopped and chosen from, by what, and who judges harm, if anybody."""
-    given = dict(study.settings.trajectory)
-    judge = str(given.pop("harm_judge", ""))
+    entries = dict(study.settings.trajectory)
+    judge = str(entries.pop("harm_judge", ""))
     if judge and not judge_spec(judge).by_model:
         raise InputError(f"trajectory.harm_judge = {one_line(judge)!r}: takes a language model; {BY_MODEL}")
-    rules = {key: given.pop(key) for key in [*given] if key in TrajectorySettings.model_fields}
+    rules = {key: entries.pop(key) for key in [*entries] if key in TrajectorySettings.model_fields}
     # Conditions to stop add to those that always hold.
     rules["stop_when"] = (*TrajectorySettings().stop_when, *rules.get("stop_when", ()))
     settings = TrajectorySettings.build(rules, where="trajectory")
-    return settings, ValidationSettings.build(given, where="trajectory"), judge
+    return settings, ValidationSettings.build(entries, where="trajectory"), judge
 
 
 def _parent(study: Study, cell: StudyCell, model: StudyModel) -> ModelSettings:

@@ -450,7 +450,7 @@ class PooledResults:
         at = f"{compared.at}, forget {group.forget}" if group.forget == partner.forget else compared.at
         names = (compared.first, compared.second)
         numbers = (c.difference, c.low, c.high, c.t, c.df, c.p, None, c.method)
-        return ContrastRow(*shared.values(), rates, at, split, metric, *names, *numbers)
+        return ContrastRow._make((*shared.values(), rates, at, split, metric, *names, *numbers))
 
     def item_rows(self) -> Iterator[dict[str, Any]]:
         """Every score of every item, with where it stands."""
