@@ -33,7 +33,7 @@ from vestige.models.blocks import blocks, output_projection
 from vestige.steps.dry_run import estimate_memory, untrained_shape
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.batching import FinetunePlan, Row, RowSource, UnlearnPlan
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
@@ -90,7 +90,7 @@ def model_of(case: Case, device: str) -> LlamaForCausalLM:
         return LlamaForCausalLM(config)
 
 
-def job_of(case: Case, model: LlamaForCausalLM, folder: Path) -> Job:
+def job_of(case: Case, model: LlamaForCausalLM, folder: Path) -> TrainingJob:
     """The training of a case, set up in the model; rows of 48 to 96 tokens with answers of 8 to 24."""
     rng = random.Random(0)
     lengths = [(rng.randrange(48, 97), rng.randrange(8, 25)) for _ in range(2 * N_ROWS)]
@@ -103,7 +103,7 @@ def job_of(case: Case, model: LlamaForCausalLM, folder: Path) -> Job:
         precision=case.precision,
         gradient_checkpointing=case.gradient_checkpointing,
     )
-    job = partial(Job, settings=settings, seed=0, checkpoints=Checkpoints(folder), log=folder / "metrics.jsonl")
+    job = partial(TrainingJob, settings=settings, seed=0, checkpoints=Checkpoints(folder), log=folder / "metrics.jsonl")
     if case.objective == "finetune":
         if case.lora_rank:
             add_lora(model, settings, 0)
@@ -232,12 +232,12 @@ def foreseen(shapes: Sequence[str] = ("7B",)) -> Iterator[str]:
         yield f"| {name} | {n} + {n} rows | " + " | ".join(cells) + " |"
 
 
-def _foreseen_job(shape: str, settings: TrainingSettings, size: int) -> tuple[PreTrainedModel, Job]:
+def _foreseen_job(shape: str, settings: TrainingSettings, size: int) -> tuple[PreTrainedModel, TrainingJob]:
     row = Row((1,) * 256, 192, 256)
     model = untrained_shape(LLAMAS[shape], torch.bfloat16 if settings.lora_rank else torch.float32)
     if settings.lora_rank:
         add_lora(model, settings, 0)
-    job = Job(
+    job = TrainingJob(
         objective=find_method("npo_gd").build({}),
         rows={"forget": lambda _: row, "retain": lambda _: row},
         plan=UnlearnPlan(16, 16, {}, 16, 0),

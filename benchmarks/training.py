@@ -38,7 +38,7 @@ from vestige.methods.rmu import RMU
 from vestige.methods.steering import direction
 from vestige.models.blocks import blocks, output_projection
 from vestige.training.adapters import train_only
-from vestige.training.checkpoints import Checkpoints, Job
+from vestige.training.checkpoints import Checkpoints, TrainingJob
 from vestige.training.loop import Hooks, train
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
@@ -127,7 +127,7 @@ def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
         found = references(model, method.needs, work.plan, rows, settings, layer)
         if layers is not None:
             train_only(model, layers, settings, 0)
-        job = Job(
+        job = TrainingJob(
             objective=method,
             rows=rows,
             plan=work.plan,

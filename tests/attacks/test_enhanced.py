@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from vestige.attacks import Meter
-from vestige.attacks.enhanced import EnhancedSettings, Sample, find_prefix, largest_cost, layers_at_depth, samples_of
+from vestige.attacks.enhanced import (
+    EnhancedSettings,
+    GuideReply,
+    find_prefix,
+    largest_cost,
+    layers_at_depth,
+    samples_of,
+)
 from vestige.attacks.gcg import SearchSettings, search
 from vestige.attacks.placement import around, deployed
 from vestige.core.errors import InputError
@@ -79,7 +86,7 @@ def test_samples_are_what_the_target_says_greedily_with_its_end(nano):
     with torch.no_grad():
         while len(said) < n and (not said or said[-1] not in prompter.end_ids):
             said.append(nano.model(input_ids=torch.tensor([ids + said])).logits[0, -1].argmax().item())
-    assert sample == Sample(QUESTIONS[0], tuple(said[:3]), tuple(said[3:]))
+    assert sample == GuideReply(QUESTIONS[0], tuple(said[:3]), tuple(said[3:]))
     assert sample.said == tuple(said)
 
 
@@ -96,7 +103,7 @@ def test_the_end_of_a_reply_is_forced_too(nano):
         head.bias[end] = 1.0
     silent.set_output_embeddings(head)
     mute = LoadedModel(silent, nano.tokenizer, "mute", "")
-    assert samples_of(mute, QUESTIONS[:1], settings()) == [Sample(QUESTIONS[0], (end,))]
+    assert samples_of(mute, QUESTIONS[:1], settings()) == [GuideReply(QUESTIONS[0], (end,))]
 
 
 @pytest.mark.parametrize("move", ["gcg", "delete", "insert", "swap", "all"])

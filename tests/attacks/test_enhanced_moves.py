@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from vestige.attacks.enhanced import Lengths, deleted, drawn_order, exchanged, inserted, move_shares, sampled_tokens
+from vestige.attacks.enhanced_moves import (
+    Lengths,
+    deleted,
+    drawn_order,
+    exchanged,
+    inserted,
+    move_shares,
+    sampled_tokens,
+)
 
 SHARES = {"gcg": 0.7, "delete": 0.1, "insert": 0.1, "swap": 0.1}
 RAMP = Lengths(32, 100, 1000)

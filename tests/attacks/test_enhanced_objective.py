@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vestige.attacks import Meter
-from vestige.attacks.enhanced import Apart, Shape, Weights
+from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel
 from vestige.models.streams import Streams, streams_of
@@ -19,7 +19,7 @@ from vestige.models.variants import Around
 TEXTS = (Around((1, 2), (30, 31, 3), (40, 41, 42)), Around((1, 2), (33, 3), (43,)))
 FORCED = (2, 1)
 PROMPTS = [(50, 51, 52, 53), (54, 50, 54, 54)]
-SHAPE = Shape(Weights(distance=0.7, representation=10.0, fluency=1.5, repetition=3.0), 0.6, False, 1.5)
+SHAPE = Shape(TermWeights(distance=0.7, representation=10.0, fluency=1.5, repetition=3.0), 0.6, False, 1.5)
 PLENTY = {"tokens_read": 10**6, "gradients": 100}
 
 
@@ -36,7 +36,7 @@ def target(nano):
 def objective(subject, guide, shape=SHAPE, texts=TEXTS, forced=FORCED):
     layers = (0, 1)
     without = [streams_of(guide.model, (1, 2, 60, 3, *t.target), layers, last=len(t.target) + 1) for t in texts]
-    return Apart(
+    return PrefixObjective(
         Streams(subject.model, subject.way, texts, layers),
         None if guide is subject else Streams(guide.model, guide.way, texts, layers, logits=False),
         forced,
@@ -101,7 +101,7 @@ def test_the_gradient_is_that_of_one_hot_tokens_through_both_models(nano, target
 
 def test_a_target_of_the_same_weights_is_at_no_distance(nano):
     twin = LoadedModel(copy.deepcopy(nano.model), nano.tokenizer, "twin", "")
-    shape = dataclasses.replace(SHAPE, weights=Weights(1.0, 0.0, 1.5, 3.0))
+    shape = dataclasses.replace(SHAPE, weights=TermWeights(1.0, 0.0, 1.5, 3.0))
     apart = objective(nano, twin, shape)
     with torch.no_grad():
         terms = apart.terms([streams.prompts(PROMPTS) for streams in (apart.subject, apart.guide)])
@@ -131,7 +131,7 @@ def test_a_prompt_says_what_is_forced_where_greedy_decoding_does_and_not_what_is
         first = nano.model(input_ids=torch.tensor([head])).logits[0, -1].argmax().item()
         second = nano.model(input_ids=torch.tensor([(*head, first)])).logits[0, -1].argmax().item()
     text = Around(TEXTS[0].before, TEXTS[0].after, (first, (second + 1) % 400))
-    shape = dataclasses.replace(SHAPE, weights=Weights(0.0, 0.0, 1.5, 3.0))
+    shape = dataclasses.replace(SHAPE, weights=TermWeights(0.0, 0.0, 1.5, 3.0))
     assert objective(nano, nano, shape, (text,), (1,)).reached(prompt)
     assert not objective(nano, nano, shape, (text,), (2,)).reached(prompt)
 
@@ -150,7 +150,7 @@ def test_what_is_read_is_charged_before_it_is_read(nano, target):
 
 
 def test_next_logits_are_those_of_each_place_and_of_the_one_behind(nano):
-    shape = dataclasses.replace(SHAPE, weights=Weights(0.0, 0.0, 1.5, 3.0))
+    shape = dataclasses.replace(SHAPE, weights=TermWeights(0.0, 0.0, 1.5, 3.0))
     with torch.no_grad():
         expected = nano.model(input_ids=torch.tensor([(1, 2, *PROMPTS[0])])).logits[0, 1:]
     torch.testing.assert_close(objective(nano, nano, shape).next_logits(PROMPTS[0]), expected, rtol=0, atol=1e-4)

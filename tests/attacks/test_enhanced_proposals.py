@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from vestige.attacks import Meter
-from vestige.attacks.enhanced import Apart, ByMoves, Lengths, Rules, Shape, Weights
+from vestige.attacks.enhanced_moves import ByMoves, Lengths, Rules
+from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
 from vestige.attacks.placement import Vocabulary, admissible, around, kept_in, places_of
 from vestige.core.errors import InputError
 from vestige.models.streams import Streams
 from vestige.models.variants import Around
 
-SHAPE = Shape(Weights(0.0, 0.0, 1.5, 3.0), 0.6, False, 1.5)
+SHAPE = Shape(TermWeights(0.0, 0.0, 1.5, 3.0), 0.6, False, 1.5)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def prompt(nano, texts):
 
 def proposer(nano, texts, lengths, vocabulary=None, **shares):
     meter = Meter({"tokens_read": 10**6, "gradients": 100})
-    objective = Apart(Streams(nano.model, nano.way, texts, ()), None, (2,), (), SHAPE, meter)
+    objective = PrefixObjective(Streams(nano.model, nano.way, texts, ()), None, (2,), (), SHAPE, meter)
     rules = Rules({"gcg": 0.0, "delete": 0.0, "insert": 0.0, "swap": 0.0, **shares}, lengths, 6, 20)
     vocabulary = vocabulary or admissible(nano.tokenizer, 400)
     return ByMoves(objective, nano.tokenizer, vocabulary, places_of(nano.tokenizer, texts), rules)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vestige.attacks.gcg import Probed, agreement, filtered_size
+from vestige.attacks.gcg import DraftScreen, agreement, filtered_size
 from vestige.models.variants import Scored
 
 
@@ -48,7 +48,7 @@ PROMPTS = [(i,) for i in range(64)]
 def test_a_draft_that_agrees_leaves_the_subject_its_probes_and_one_more():
     truth = np.random.default_rng(0).random(64)
     subject, draft = Told(truth), Told(truth * 3)
-    (best,) = Probed(subject, draft, share=16, reduction=8, seed=1).leaders(PROMPTS, 1)
+    (best,) = DraftScreen(subject, draft, share=16, reduction=8, seed=1).leaders(PROMPTS, 1)
     assert best == Scored(int(truth.argmin()), float(truth.min()))
     assert len(draft.read) == 64
     assert len(subject.read) in (4, 5)
@@ -57,7 +57,7 @@ def test_a_draft_that_agrees_leaves_the_subject_its_probes_and_one_more():
 def test_a_draft_that_says_the_opposite_has_the_subject_read_an_eighth_and_the_best_read_wins():
     truth = np.random.default_rng(0).random(64)
     subject, draft = Told(truth), Told(-truth)
-    best, second = Probed(subject, draft, share=16, reduction=8, seed=1).leaders(PROMPTS, 2)
+    best, second = DraftScreen(subject, draft, share=16, reduction=8, seed=1).leaders(PROMPTS, 2)
     read = sorted(subject.read, key=lambda i: truth[i])
     # 4 probes and 64 / 8 = 8 filtered, no prompt twice.
     assert len(read) == len(set(read))
@@ -70,7 +70,7 @@ def test_the_probes_follow_from_the_prompts_and_the_seed():
 
     def read(seed, prompts=PROMPTS):
         subject = Told(truth)
-        Probed(subject, Told(truth), share=8, reduction=8, seed=seed).leaders(prompts, 1)
+        DraftScreen(subject, Told(truth), share=8, reduction=8, seed=seed).leaders(prompts, 1)
         return subject.read
 
     assert read(1) == read(1)
@@ -79,7 +79,7 @@ def test_the_probes_follow_from_the_prompts_and_the_seed():
 
 def test_a_start_alone_is_read_by_the_subject_only():
     draft = Told(np.zeros(64))
-    probed = Probed(Told(np.arange(64.0)), draft, share=16, reduction=8, seed=1)
+    probed = DraftScreen(Told(np.arange(64.0)), draft, share=16, reduction=8, seed=1)
     assert probed.leaders([(9,)], 1) == [Scored(0, 9.0)]
     assert draft.read == []
     assert probed.reached((3,))

@@ -214,7 +214,7 @@ REFUSED = [
     ("gcg", ["--placement", "infix"], "choose prefix or suffix"),
     ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix', 'suffix' or 'infix'"),
     ("gcg", sets(widht=4), "unknown key 'widht'; did you mean 'width'"),
-    ("prefix", sets(topk=100000), f"topk is 100000, {FEW} prefix"),
+    ("prefix", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
     ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),
     ("acr", sets(topk=99999), "topk is 99999"),
 ]

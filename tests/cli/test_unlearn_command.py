@@ -15,7 +15,7 @@ from vestige.core.files import read_jsonl, write_jsonl
 from vestige.models.load import ModelSettings
 from vestige.steps.making import Made
 from vestige.steps.unlearn import UnlearnRequest
-from vestige.training.loop import Choice
+from vestige.training.loop import ChosenStep
 from vestige.training.settings import UnlearningSettings
 
 
@@ -78,7 +78,7 @@ def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_pa
     ]
     if rows:
         write_jsonl(SubjectFolder(tmp_path).trajectory, rows)
-    kept = None if chosen is None else Choice(chosen, "retain>=0.5", True, "meets it")
+    kept = None if chosen is None else ChosenStep(chosen, "retain>=0.5", True, "meets it")
     _say_state(SubjectFolder(tmp_path), Made(None, len(scores) - 1, "done", kept), ("--data", "d d"))
     told = capfd.readouterr().err
     assert said in told

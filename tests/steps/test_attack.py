@@ -33,7 +33,7 @@ from vestige.steps.evaluate import EvaluateRequest, Subject, _planned, _sum_up, 
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
-from vestige.training.checkpoints import Job
+from vestige.training.checkpoints import TrainingJob
 from vestige.training.loop import reproducible, train
 from vestige.training.settings import TrainingSettings
 
@@ -75,7 +75,7 @@ def relearning(material="retain", n=8, settings=RELEARN, evals=QUICK) -> AttackR
     return AttackRequest(planned, evals, "edge:p0_q0", seed=1)
 
 
-def job_of(request, folder, loaded) -> Job:
+def job_of(request, folder, loaded) -> TrainingJob:
     return attack_of(request.attack.plan).job(request.attack, folder, loaded, seed=request.seed)
 
 

@@ -11,7 +11,7 @@ from vestige.core.items import Item
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.training.batching import FinetunePlan, Row, row_of
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.settings import TrainingSettings
 
 ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24))
@@ -31,12 +31,12 @@ def rows(fresh) -> list[Row]:
 
 
 @pytest.fixture
-def make_job(rows, tmp_path) -> Callable[..., Job]:
-    def make(folder: str = "job", **settings: object) -> Job:
+def make_job(rows, tmp_path) -> Callable[..., TrainingJob]:
+    def make(folder: str = "job", **settings: object) -> TrainingJob:
         asked = TrainingSettings.build(
             {"epochs": 3, "batch_size": 8, "learning_rate": 1e-3, "weight_decay": 0.01, **settings}
         )
-        return Job(
+        return TrainingJob(
             objective=Finetune(),
             rows={"train": rows.__getitem__},
             plan=FinetunePlan(len(rows), asked.batch_size, seed=5),

@@ -7,7 +7,7 @@ import torch
 
 from vestige.core.errors import InputError
 from vestige.models import forward as passes
-from vestige.training.backward import Backward, Reading, micro_batches, pass_tokens, reading_for
+from vestige.training.backward import Backward, PassPlan, micro_batches, pass_tokens, reading_for
 from vestige.training.batching import Row
 from vestige.training.parallel import ALONE, Spread
 
@@ -42,9 +42,9 @@ def test_a_pass_costs_less_on_a_processor_than_on_a_card(make_job):
 
 
 def test_passes_by_length_change_no_more_than_rounding(fresh, make_job):
-    _, expected = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=None))
-    _, found = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=0))
-    _, end_to_end = gradients(fresh, make_job(lora_rank=0), Reading(packed=True))
+    _, expected = gradients(fresh, make_job(lora_rank=0), PassPlan(pass_tokens=None))
+    _, found = gradients(fresh, make_job(lora_rank=0), PassPlan(pass_tokens=0))
+    _, end_to_end = gradients(fresh, make_job(lora_rank=0), PassPlan(packed=True))
     for a, b, c in zip(found, end_to_end, expected, strict=True):
         torch.testing.assert_close(a, c, atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(b, c, atol=1e-6, rtol=1e-4)

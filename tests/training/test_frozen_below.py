@@ -5,7 +5,7 @@ import torch
 
 from vestige.models.blocks import block_output, blocks
 from vestige.training import backward
-from vestige.training.backward import ForwardStep, FrozenBelow, Reading
+from vestige.training.backward import ForwardStep, FrozenBelow, PassPlan
 from vestige.training.step import Needs, Slice
 
 pytestmark = pytest.mark.portable
@@ -23,7 +23,7 @@ def model(fresh):
 
 def read(model, rows, below) -> ForwardStep:
     slices = {"forget": Slice(rows, len(rows), sum(r.n_tokens for r in rows))}
-    return ForwardStep(NEEDS, slices, {}).run(model, 1, Reading(below=below))
+    return ForwardStep(NEEDS, slices, {}).run(model, 1, PassPlan(below=below))
 
 
 def test_activations_and_gradients_are_those_of_a_whole_pass(model, rows):

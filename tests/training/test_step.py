@@ -5,7 +5,7 @@ import torch
 
 from vestige.models.head import logits_read_plain
 from vestige.training import reference
-from vestige.training.backward import ForwardStep, Reading
+from vestige.training.backward import ForwardStep, PassPlan
 from vestige.training.batching import Row, row_of
 from vestige.training.reference import reference_rows
 from vestige.training.step import Needs, Slice
@@ -103,7 +103,11 @@ def test_where_the_head_alone_does_not_explain_the_logits_they_are_kept_whole(lo
 
 def test_rows_share_passes_by_length_and_come_back_in_their_own_order(loaded, slices):
     together = step_of(loaded, slices)
-    for reading in (Reading(pass_tokens=0), Reading(pass_tokens=None), Reading(logits=logits_read_plain, aligned=True)):
+    for reading in (
+        PassPlan(pass_tokens=0),
+        PassPlan(pass_tokens=None),
+        PassPlan(logits=logits_read_plain, aligned=True),
+    ):
         other = ForwardStep(EVERYTHING, slices, together.references).run(loaded.model, reading=reading)
         for split in ("forget", "idk"):
             torch.testing.assert_close(other.policy(split).logp, together.policy(split).logp, atol=1e-5, rtol=0)

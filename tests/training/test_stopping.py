@@ -4,7 +4,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.training.loop import (
-    Choice,
+    ChosenStep,
     Condition,
     Point,
     check_rules,
@@ -76,7 +76,7 @@ def test_the_first_condition_that_is_met_gives_the_reason():
 
 
 def test_last_keeps_the_last():
-    assert choose(curve((0.9, 0.8), (0.1, 0.2)), None, {}) == Choice(20, "last", True, "the last checkpoint")
+    assert choose(curve((0.9, 0.8), (0.1, 0.2)), None, {}) == ChosenStep(20, "last", True, "the last checkpoint")
 
 
 def test_enough_forgotten_keeps_what_retains_most_and_of_equals_the_earliest():

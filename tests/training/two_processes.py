@@ -20,7 +20,7 @@ from vestige.models.tiny import tiny_config, tiny_tokenizer
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.backward import Backward, reading_for
 from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World, full, joined, spread_over
 from vestige.training.reference import reference_activations, reference_rows
@@ -46,13 +46,15 @@ def small_model() -> torch.nn.Module:
         return LlamaForCausalLM(config).eval()
 
 
-def made(case: str, folder: Path, world: World = ALONE, micro: int | None = None) -> tuple[torch.nn.Module, Job]:
+def made(
+    case: str, folder: Path, world: World = ALONE, micro: int | None = None
+) -> tuple[torch.nn.Module, TrainingJob]:
     """A fresh model and the training of it that `case` names, `STEPS` steps long."""
     model = small_model().to(torch.bfloat16 if case == BFLOAT16 else torch.float32)
     loaded = LoadedModel(model, tiny_tokenizer(ITEMS), "builtin:tiny", "")
     rows = [row_of(loaded.prompter.encode(i.question, i.answer), topic="a") for i in ITEMS]
     settings = TrainingSettings.build({**SETTINGS, "micro_batch_size": micro})
-    base = partial(Job, settings=settings, seed=5, checkpoints=Checkpoints(folder / "checkpoints"))
+    base = partial(TrainingJob, settings=settings, seed=5, checkpoints=Checkpoints(folder / "checkpoints"))
     base = partial(base, log=folder / "metrics.jsonl", world=world)
     if case.startswith("finetune"):
         if case in LORA:
@@ -72,7 +74,7 @@ def made(case: str, folder: Path, world: World = ALONE, micro: int | None = None
     return model, base(objective=method, rows=source, plan=plan, references=references, layer=layers.read)
 
 
-def first_gradients(model: torch.nn.Module, job: Job) -> dict[str, torch.Tensor]:
+def first_gradients(model: torch.nn.Module, job: TrainingJob) -> dict[str, torch.Tensor]:
     """The gradients of the first effective batch, whole."""
     reading = reading_for(model, job)
     with spread_over(model, job.world) as spread:
@@ -82,7 +84,7 @@ def first_gradients(model: torch.nn.Module, job: Job) -> dict[str, torch.Tensor]
         return {n: full(p.grad.detach()).clone() for n, p in named}
 
 
-def start_of(job: Job) -> dict[str, float]:
+def start_of(job: TrainingJob) -> dict[str, float]:
     return job.objective.start() if hasattr(job.objective, "start") else {}
 
 

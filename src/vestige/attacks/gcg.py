@@ -82,7 +82,7 @@ class SearchSettings(Settings):
 
 
 @runtime_checkable
-class Objective(Protocol):
+class SearchObjective(Protocol):
     """What is searched for. It charges the tokens that it reads to the meter itself, before it reads them."""
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
@@ -137,7 +137,7 @@ def tell_nobody(done: int, of: int) -> None:
 
 def search(
     start: Ids,
-    objective: Objective,
+    objective: SearchObjective,
     propose: Proposer,
     settings: SearchSettings,
     *,
@@ -173,7 +173,7 @@ def search(
 def _after(
     state: SearchState,
     starts: Sequence[Ids],
-    objective: Objective,
+    objective: SearchObjective,
     propose: Proposer,
     settings: SearchSettings,
     seed: int,
@@ -203,7 +203,7 @@ def _after(
 
 
 def _begun(
-    start: Ids, objective: Objective, settings: SearchSettings, meter: Meter, before: SearchState | None
+    start: Ids, objective: SearchObjective, settings: SearchSettings, meter: Meter, before: SearchState | None
 ) -> SearchState:
     """The state at a start, before its first step; what an earlier start found stays the best unless this is better."""
     (scored,) = _leaders([start], objective, meter, {}, 1)
@@ -220,7 +220,7 @@ def _begun(
 
 
 def _leaders(
-    prompts: Sequence[Ids], objective: Objective, meter: Meter, besides: Mapping[str, int], n: int
+    prompts: Sequence[Ids], objective: SearchObjective, meter: Meter, besides: Mapping[str, int], n: int
 ) -> list[tuple[Ids, float]]:
     """The `n` prompts of least loss. What is charged `besides` the candidates is booked with them or not at all."""
     meter.charge({**besides, "candidates": len(prompts)})
@@ -245,7 +245,7 @@ def _taken_in(
 
 
 @runtime_checkable
-class Reader(Protocol):
+class PromptReader(Protocol):
     """A model that reads prompts, charging what it reads."""
 
     def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
@@ -262,11 +262,11 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
-class Probed:
+class DraftScreen:
     """What `subject` is searched for, most prompts being read by `draft` only. The probes follow from the prompts."""
 
-    subject: Reader
-    draft: Reader
+    subject: PromptReader
+    draft: PromptReader
     share: int
     reduction: int
     seed: int
@@ -505,12 +505,20 @@ def find_prompt(
         on_step=on_step,
         restarts=starts[1:],
     )
+    reached = state.ended == "reached" if settings.stop_when_reached else all(variants.reached(state.best[0]))
+    return found_prompt(state, loaded, places, vocabulary, reached=reached)
+
+
+def found_prompt(
+    state: SearchState, loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, *, reached: bool
+) -> FoundPrompt:
+    """The best prompt of a search that has ended."""
     ids, loss = state.best
     return FoundPrompt(
         ids=ids,
         text=inner_texts(loaded.tokenizer, [ids], spaced=places[0].spaced)[0],
         loss=loss,
-        reached=state.ended == "reached" if settings.stop_when_reached else all(variants.reached(ids)),
+        reached=reached,
         ended=state.ended,
         steps=state.step,
         spent=state.spent,
@@ -551,7 +559,7 @@ def drawn_start(
     return prompt
 
 
-def _probed(targets: Targets, draft: LoadedModel, loaded: LoadedModel, settings: GcgSettings, seed: int) -> Probed:
+def _probed(targets: Targets, draft: LoadedModel, loaded: LoadedModel, settings: GcgSettings, seed: int) -> DraftScreen:
     """The targets, most prompts being read by the draft only. A draft that reads other tokens is refused."""
     if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise InputError(
@@ -561,4 +569,4 @@ def _probed(targets: Targets, draft: LoadedModel, loaded: LoadedModel, settings:
     reader = Targets(
         Variants(draft.model, targets.texts, screen=settings.screen), targets.texts, targets.meter, "draft_tokens_read"
     )
-    return Probed(targets, reader, share=settings.probe_share, reduction=settings.probe_reduction, seed=seed)
+    return DraftScreen(targets, reader, share=settings.probe_share, reduction=settings.probe_reduction, seed=seed)

@@ -14,7 +14,7 @@ from vestige.core.plugins import brought
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.models.load import LoadedModel
-from vestige.training.checkpoints import Job
+from vestige.training.checkpoints import TrainingJob
 
 GIVEN = "given"
 """The one point of an attack that does not train."""
@@ -139,7 +139,7 @@ class AttackSettings(Settings):
         """How many steps of training it takes; one that takes any has a `job`."""
         return 0
 
-    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> Job:
+    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
         """Its training, from which the memory that it takes is foreseen."""
         raise NotImplementedError
 

@@ -30,7 +30,7 @@ from vestige.metrics.information import prequential
 from vestige.models.load import LoadedModel
 from vestige.training.adapters import add_lora
 from vestige.training.batching import FinetunePlan, row_of
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import Hooks, Progress, train
 from vestige.training.settings import EVERY, TrainingSettings
 
@@ -114,13 +114,13 @@ class RelearnSettings(AttackSettings):
         """Those of all epochs."""
         return len(plan.points) * math.ceil(plan.n_shown / self.batch_size)
 
-    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> Job:
+    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
         """What is trained on what; the model is given its adapters."""
         training = self.training(len(attack.shown))
         rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in attack.shown]
         if training.lora_rank:
             add_lora(loaded.model, training, seed)
-        return Job(
+        return TrainingJob(
             objective=Finetune(),
             rows={"train": rows.__getitem__},
             plan=FinetunePlan(len(rows), training.batch_size, seed),
@@ -154,7 +154,7 @@ class RelearnSettings(AttackSettings):
 
 
 @dataclass(frozen=True)
-class Preset:
+class RelearnPreset:
     """Settings that differ from the defaults, the models they are meant for, and where each value is from."""
 
     settings: Mapping[str, Any]
@@ -168,14 +168,13 @@ _CODE = (
 )
 _SHARED = (
     "rank 128, rate 2e-4, 3 to 5 epochs: the paper (2506.00688), which gives one set for its three models; alpha, "
-    "dropout, schedule, warm-up, weight decay and batch: the released code, written for Zephyr-7B"
+    "dropout, schedule, warm-up, weight decay and batch: the released code, written for Zephyr-7B; 5 of the 3 to "
+    "5 epochs and float32: ours"
 )
-PRESETS: Mapping[str, Preset] = {
-    "zephyr-7b": Preset({"precision": "bfloat16"}, "HuggingFaceH4/zephyr-7b-beta", _CODE),
-    "phi-1.5": Preset({"epochs": 5}, "microsoft/phi-1_5", f"{_SHARED}; 5 of the 3 to 5 epochs and float32: ours"),
-    "llama-3.2-1b-instruct": Preset(
-        {"epochs": 5}, "meta-llama/Llama-3.2-1B-Instruct", f"{_SHARED}; 5 of the 3 to 5 epochs and float32: ours"
-    ),
+PRESETS: Mapping[str, RelearnPreset] = {
+    "zephyr-7b": RelearnPreset({"precision": "bfloat16"}, "HuggingFaceH4/zephyr-7b-beta", _CODE),
+    "phi-1.5": RelearnPreset({"epochs": 5}, "microsoft/phi-1_5", _SHARED),
+    "llama-3.2-1b-instruct": RelearnPreset({"epochs": 5}, "meta-llama/Llama-3.2-1B-Instruct", _SHARED),
 }
 """By name. What neither the paper nor its code says for a model is marked as ours."""
 
@@ -319,7 +318,7 @@ def _gone() -> LoadedModel:
     )
 
 
-def prequential_bits(job: Job) -> float:
+def prequential_bits(job: TrainingJob) -> float:
     """-sum log2 p of the shown answers, ends of turns included, each before the model was tuned on it: the first epoch.
 
     A step's logged loss is the mean over its answers' tokens, in nats, before its update.

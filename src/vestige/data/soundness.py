@@ -328,7 +328,7 @@ def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
     )
 
 
-class _Test(NamedTuple):
+class _GuesserCheck(NamedTuple):
     """A guesser with its check's name, and what it does in words; `either` tries its opposite too."""
 
     name: str
@@ -358,16 +358,16 @@ def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSetti
     )
 
 
-_LENGTH = _Test("length of options", "picking the longest option", longest, either=True)
+_LENGTH = _GuesserCheck("length of options", "picking the longest option", longest, either=True)
 
 
-def _tests(retain: Sequence[Item], rare: Rarity) -> list[_Test]:
+def _tests(retain: Sequence[Item], rare: Rarity) -> list[_GuesserCheck]:
     """Those that know the retain set, and nothing of options."""
     return [
-        _Test("answer in the question", "picking what is most like the question", like_the_question),
-        _Test("frequent answers", "picking what like items answer most", frequent_answer(retain)),
-        _Test("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
-        _Test("question words", "picking words that go with the question's", question_words(retain)),
+        _GuesserCheck("answer in the question", "picking what is most like the question", like_the_question),
+        _GuesserCheck("frequent answers", "picking what like items answer most", frequent_answer(retain)),
+        _GuesserCheck("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
+        _GuesserCheck("question words", "picking words that go with the question's", question_words(retain)),
     ]
 
 
@@ -406,10 +406,10 @@ def without_model(
         left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
     rare = Rarity.of([i.question for i in (*forget, *retain)])
     about = "picking what stands in retain items about the same subject"
-    tests = [_Test("answers given away", about, given_away(retain, rare)), _LENGTH, *_tests(retain, rare)]
+    tests = [_GuesserCheck("answers given away", about, given_away(retain, rare)), _LENGTH, *_tests(retain, rare)]
     checks += [test.check(asked, settings, seed) for test in tests]
     if len(checked.taught) >= LEAST_TAUGHT:
-        looks = _Test("options alone", "picking by looks, without the question", options_only(checked.taught))
+        looks = _GuesserCheck("options alone", "picking by looks, without the question", options_only(checked.taught))
         checks.append(looks.check(asked, settings, seed))
     else:
         why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
@@ -438,7 +438,7 @@ def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int
     if len(halves[1]) >= LEAST_TAUGHT // 2:
         first, second = map(options_only, halves)
         learned = {c.item: guess for half, guess in zip(halves, (second, first), strict=True) for c in half}
-        tests.append(_Test("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
+        tests.append(_GuesserCheck("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
     return tuple(
         test._replace(name=OF_ALTERNATIVES + test.name, either=True).check(checked.beside, settings, seed)
         for test in tests

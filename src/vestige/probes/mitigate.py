@@ -76,8 +76,8 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, RowSource
 from vestige.training.batching import row_of as training_row
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
-from vestige.training.loop import Hooks, Outcome, Progress, train
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
+from vestige.training.loop import Hooks, Progress, TrainingEnd, train
 from vestige.training.reference import ReferenceCache, references
 from vestige.training.step import Needs, Step
 from vestige.training.trajectory import POLICY, Trajectory
@@ -212,7 +212,7 @@ def mended(
         "taught_items": {"n": len(taught), "digest": items_digest(taught)},
     }
 
-    def build() -> tuple[LoadedModel, Outcome]:
+    def build() -> tuple[LoadedModel, TrainingEnd]:
         return _train(subject, request, scorer, taught, target_scores)
 
     return make_subject(subject, spec, build, saving=Saving(facts))
@@ -265,7 +265,7 @@ def _train(
     scorer: Scorer,
     taught: tuple[Item, ...],
     target_scores: Mapping[str, float],
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     unlearned = request.who.unlearned
     dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
     settings = unlearned.settings.model_copy(update={"dtype": dtype})
@@ -288,7 +288,9 @@ def _train(
     return student, outcome
 
 
-def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedModel, taught: tuple[Item, ...]) -> Job:
+def _job(
+    subject: SubjectFolder, request: MitigationRequest, student: LoadedModel, taught: tuple[Item, ...]
+) -> TrainingJob:
     """What is trained on what; the model is given its adapters."""
     training = request.training.over(len(taught))
     rows = [training_row(student.prompter.encode(i.question, i.answer), loss_on=training.loss_on) for i in taught]
@@ -307,7 +309,7 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
         found = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
     if training.lora_rank:
         add_lora(student.model, training, request.who.seed)
-    return Job(
+    return TrainingJob(
         objective=objective,
         rows=sources,
         plan=plan,

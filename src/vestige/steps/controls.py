@@ -35,7 +35,7 @@ from vestige.steps.finetune import (
 from vestige.steps.making import Made, make_subject, same_model
 from vestige.steps.subjects import load_checked
 from vestige.training.adapters import merge_lora
-from vestige.training.loop import Hooks, Line, Outcome, Progress, train
+from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import EVERY, TrainingSettings
 
@@ -147,7 +147,7 @@ def retrain(
     on_step: Callable[[Progress], None],
     world: World = ALONE,
     on_line: Callable[[Line], None] = lambda _: None,
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     """The model that the recipe makes, byte for byte what `finetune` makes of it; resumes."""
     return teach(folder, recipe.request, recipe.start(), on_step, world, on_line)
 
@@ -249,7 +249,7 @@ def suppress(
 
 def _train(
     folder: SubjectFolder, request: SuppressRequest, on_step: Callable[[Progress], None]
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     target = load_checked(request.target, request.target_digest, "the target")
     encoded = [target.prompter.encode(i.question, i.answer) for i in request.lessons()]
     refusals = encoded[: len(request.refusals())]

@@ -19,7 +19,7 @@ from vestige.models.tiny import tiny_config, tiny_tokenizer
 from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import micro_batches
-from vestige.training.checkpoints import Job
+from vestige.training.checkpoints import TrainingJob
 from vestige.training.loop import refuse_unsound, total_steps
 from vestige.training.parallel import World
 from vestige.training.settings import TrainingSettings
@@ -45,7 +45,7 @@ class Memory:
     """All of it at one time."""
 
 
-def estimate_memory(model: PreTrainedModel, job: Job) -> Memory:
+def estimate_memory(model: PreTrainedModel, job: TrainingJob) -> Memory:
     """The memory of `train(model, job)`; only the shapes of `model` are read, so that it may lie on the meta device.
 
     Activations are those of the first epoch's heaviest part: tokens times blocks times `_STATES_A_BLOCK` hidden states,
@@ -66,7 +66,7 @@ def estimate_memory(model: PreTrainedModel, job: Job) -> Memory:
     return Memory(parameters, gradients, optimizer, activations, parameters + gradients + optimizer + activations)
 
 
-def _activations(model: PreTrainedModel, job: Job, n_tokens: int, n_labels: int) -> int:
+def _activations(model: PreTrainedModel, job: TrainingJob, n_tokens: int, n_labels: int) -> int:
     config = model.config.get_text_config()
     states = _STATES_A_BLOCK * int(config.num_hidden_layers)
     if job.settings.gradient_checkpointing:
@@ -136,7 +136,7 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
     return _forecast(target, unlearning_job(NOWHERE, request, method, target, world, planned=True), request.target)
 
 
-def _forecast(start: LoadedModel, job: Job, settings: ModelSettings) -> Forecast:
+def _forecast(start: LoadedModel, job: TrainingJob, settings: ModelSettings) -> Forecast:
     parameters = list(start.model.parameters())
     first = job.plan.epoch(0)[0]
     return Forecast(

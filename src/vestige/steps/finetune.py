@@ -20,8 +20,8 @@ from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.steps.making import Form, Made, Saving, make_subject, pick_form, same_form
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
-from vestige.training.checkpoints import Checkpoints, Finetune, Job
-from vestige.training.loop import Hooks, Line, Outcome, Progress, train
+from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
+from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
 
@@ -144,7 +144,7 @@ def finetune(
     _check_form(request)
     saving = Saving()
 
-    def build() -> tuple[LoadedModel, Outcome]:
+    def build() -> tuple[LoadedModel, TrainingEnd]:
         return teach(folder, request, start, on_step, world, on_line, saving)
 
     saved = make_subject(folder, spec, build, world, saving)
@@ -171,22 +171,22 @@ def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[
     data = _data_digest(model, (), vocabulary)
     spec = SubjectSpec.of("base", "base", model.model, model_identity(model), seed=seed, data=data, version=VERSION)
 
-    def build() -> tuple[LoadedModel, Outcome]:
-        return starting_model(model, vocabulary, seed), Outcome(0, "untrained", 0.0)
+    def build() -> tuple[LoadedModel, TrainingEnd]:
+        return starting_model(model, vocabulary, seed), TrainingEnd(0, "untrained", 0.0)
 
     return make_subject(folder, spec, build)
 
 
 def finetuning_job(
     folder: SubjectFolder, request: FinetuneRequest, start: LoadedModel, encoded: Sequence[Encoded], world: World
-) -> Job:
+) -> TrainingJob:
     """What is trained on what; the model is given its adapters."""
     settings = request.training
     rows = [row_of(e, loss_on=settings.loss_on) for e in encoded]
     if settings.lora_rank:
         add_lora(start.model, settings, request.seed)
     lengths = tuple(len(r.ids) for r in rows) if settings.bucket else None
-    return Job(
+    return TrainingJob(
         objective=Finetune(),
         rows={"train": rows.__getitem__},
         plan=FinetunePlan(len(rows), settings.batch_size, request.seed, lengths),
@@ -206,7 +206,7 @@ def teach(
     world: World = ALONE,
     on_line: Callable[[Line], None] = lambda _: None,
     saving: Saving | None = None,
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     """`start`, trained in place as the request says, whatever model the request itself would begin with.
 
     Log and checkpoints lie in `folder`; it goes on from those that are there.

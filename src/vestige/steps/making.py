@@ -21,7 +21,7 @@ from vestige.models.load import LoadedModel, places_of
 from vestige.models.products import on_threads
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.loop import Choice, Outcome
+from vestige.training.loop import ChosenStep, TrainingEnd
 from vestige.training.parallel import ALONE, World
 
 
@@ -36,7 +36,7 @@ class Made:
     digest: ModelDigest
     steps: int
     stopped: str
-    chosen: Choice | None = None
+    chosen: ChosenStep | None = None
     files: Files = field(default_factory=dict, compare=False)
     seen: bool = field(default=True, compare=False)
 
@@ -78,7 +78,7 @@ def stored_done(folder: SubjectFolder) -> Made | None:
     if not folder.done.exists():
         return None
     stored = read_versioned(folder.done, "model", "steps", "stopped", "files")
-    chosen = Choice(**stored["chosen"]) if stored.get("chosen") else None
+    chosen = ChosenStep(**stored["chosen"]) if stored.get("chosen") else None
     try:
         digest = ModelDigest(**stored["model"])
     except TypeError as error:
@@ -147,7 +147,7 @@ def _remove_others(folder: SubjectFolder, before: set[str]) -> None:
 def make_subject(
     folder: SubjectFolder,
     spec: SubjectSpec,
-    build: Callable[[], tuple[LoadedModel, Outcome]],
+    build: Callable[[], tuple[LoadedModel, TrainingEnd]],
     world: World = ALONE,
     saving: Saving | None = None,
 ) -> Made:
@@ -182,7 +182,7 @@ def _threads_of(spec: SubjectSpec) -> AbstractContextManager[None]:
 
 
 def _help_to_make(
-    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]], world: World
+    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, TrainingEnd]], world: World
 ) -> Made:
     if not world.agreed(False):
         with _threads_of(spec):

@@ -50,8 +50,8 @@ from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training import reference
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan, row_of
-from vestige.training.checkpoints import Checkpoints, Job
-from vestige.training.loop import PAUSED, Hooks, Line, Outcome, Progress, train
+from vestige.training.checkpoints import Checkpoints, TrainingJob
+from vestige.training.loop import PAUSED, Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import ReferenceCache, references
 from vestige.training.settings import UnlearningSettings
@@ -322,7 +322,7 @@ def unlearn(
 
 def unlearn_part(
     folder: SubjectFolder, request: UnlearnRequest, until: int, on_step: Callable[[Progress], None] = lambda _: None
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     """The model as it stands after `until` steps, to be looked at; `unlearn` in the same folder goes on from there.
 
     Nothing is saved but the checkpoint.
@@ -367,7 +367,7 @@ def _train(
     *,
     until: int | None = None,
     saving: Saving | None = None,
-) -> tuple[LoadedModel, Outcome]:
+) -> tuple[LoadedModel, TrainingEnd]:
     method = build_method(request.method, request.method_settings)
     if isinstance(method, FromStart):
         if until is not None:
@@ -375,7 +375,7 @@ def _train(
         return retrain(folder, recipe_asked(request), hooks.on_step, world, hooks.on_line)
     target = load_checked(request.target, request.target_digest, "the target")
     if not method.needs.splits:
-        return target, Outcome(0, "nothing to train", 0.0)
+        return target, TrainingEnd(0, "nothing to train", 0.0)
     model, trajectory = target.model, _trajectory(folder, request, target, world)
     job = unlearning_job(folder, request, method, target, world)
     outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)
@@ -419,7 +419,7 @@ def unlearning_job(
     world: World,
     *,
     planned: bool = False,
-) -> Job:
+) -> TrainingJob:
     """What is trained on what; the model is given its adapters, or left with the parameters to train.
 
     A job that is only `planned` asks the model nothing, which then needs no weights: it has no reference quantities,
@@ -440,7 +440,7 @@ def unlearning_job(
         train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:
         add_lora(target.model, settings, request.seed)
-    return Job(
+    return TrainingJob(
         objective=method,
         rows=rows,
         plan=plan,

@@ -39,7 +39,7 @@ from vestige.models.head import LogitsRead, Packed, Pass, how_to_read, logits_re
 from vestige.models.products import attention
 from vestige.models.scoring import token_logp
 from vestige.training.batching import BatchPlan, Row, Split
-from vestige.training.checkpoints import Job
+from vestige.training.checkpoints import TrainingJob
 from vestige.training.parallel import Spread
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Reading:
+class PassPlan:
     """How the policy is read: found once before training, since it depends on the model and the device alone.
 
     `pass_tokens` is what a pass of its own costs, in tokens; None puts all rows into one pass, as models in pieces on
@@ -161,9 +161,9 @@ class ForwardStep:
     tokens: dict[Split, Int[Tensor, " N"]] = field(default_factory=dict)
     hidden: dict[Split, list[Float[Tensor, "T D"]]] = field(default_factory=dict)
 
-    def run(self, model: PreTrainedModel, layer: int | None = None, reading: Reading | None = None) -> "ForwardStep":
+    def run(self, model: PreTrainedModel, layer: int | None = None, reading: PassPlan | None = None) -> "ForwardStep":
         """Compute what the objective reads of the policy; `layer` is the block whose output it reads."""
-        reading = reading or Reading()
+        reading = reading or PassPlan()
         if self.needs.of_logits:
             self._read_logits(model, reading)
         if self.needs.activations:
@@ -171,7 +171,7 @@ class ForwardStep:
             self._read_block(model, layer, reading)
         return self
 
-    def _read_logits(self, model: PreTrainedModel, reading: Reading) -> None:
+    def _read_logits(self, model: PreTrainedModel, reading: PassPlan) -> None:
         read = [s for s in self.slices if s in self.needs.of_logits]
         rows = [row for s in read for row in self.slices[s].rows]
         passes, order = label_passes(rows, reading, model.device)
@@ -181,7 +181,7 @@ class ForwardStep:
         self.logits = dict(zip(read, logits.split(sizes), strict=True))
         self.tokens = dict(zip(read, tokens.split(sizes), strict=True))
 
-    def _read_block(self, model: PreTrainedModel, layer: int, reading: Reading) -> None:
+    def _read_block(self, model: PreTrainedModel, layer: int, reading: PassPlan) -> None:
         read = [s for s in self.slices if s in self.needs.activations]
         rows = [row for s in read for row in self.slices[s].rows]
         outputs: dict[int, Tensor] = {}
@@ -254,7 +254,7 @@ class ForwardStep:
             raise KeyError(f"{kind} of {split!r} was not declared in needs; declared: {sorted(declared)}")
 
 
-def label_passes(rows: Sequence[Row], reading: Reading, device: torch.device) -> tuple[list[Pass], Int[Tensor, " N"]]:
+def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -> tuple[list[Pass], Int[Tensor, " N"]]:
     """The passes over the rows, reading what predicts their loss tokens.
 
     The order brings what they read, pass after pass, into the rows' own order.
@@ -294,7 +294,7 @@ def known(value: T | None) -> T:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BatchTerms:
     """What one effective batch gave: the terms of its loss and what the objective observed (nats), tokens computed."""
 
     terms: dict[str, float]
@@ -307,11 +307,11 @@ class Backward:
     """What turns an effective batch into gradients of the model's trained parameters, on all processes together."""
 
     spread: Spread
-    job: Job
-    reading: Reading
+    job: TrainingJob
+    reading: PassPlan
     halved: "Counter[str]" = field(default_factory=Counter)
 
-    def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
+    def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
         """Add the gradients of the loss of `batch` to those of the trained parameters.
 
         The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. Where
@@ -350,7 +350,7 @@ class Backward:
         inside = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
         return inside or bool(getattr(model.config, "attention_dropout", 0))
 
-    def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
+    def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
         job, world = self.job, self.spread.world
         terms: dict[str, float] = {}
         observed: dict[str, float] = {}
@@ -367,7 +367,7 @@ class Backward:
                 _add(observed, values, weight)
                 n_tokens += weight * sum(len(row.ids) for part in slices.values() for row in part.rows)
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
-        return Measured(world.summed(terms), world.summed(observed), round(n_tokens))
+        return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
 
     def _terms(
         self, slices: dict[Split, Slice], state: Mapping[str, float], observed: dict[str, float]
@@ -379,7 +379,7 @@ class Backward:
         return job.objective.terms(forward)
 
 
-def reading_for(model: PreTrainedModel, job: Job) -> Reading:
+def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
     """Which of the shorter ways of reading this model are right for it, found out on one row of the job.
 
     A model in pieces goes through in one whole pass, which all processes make together.
@@ -392,22 +392,22 @@ def reading_for(model: PreTrainedModel, job: Job) -> Reading:
     together = pass_tokens(model.device.type, job)
     aligned = job.settings.precision == "bfloat16"
     if job.world.kind == "fsdp":
-        return Reading(logits, together, stops=False, aligned=aligned)
+        return PassPlan(logits, together, stops=False, aligned=aligned)
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
     # What is computed again on the way back is computed outside of the attention of packed rows.
     plain = job.settings.precision == "float32" and not job.settings.gradient_checkpointing
     packed = bool(plain and needs.of_logits and reads_packed(model, row.ids))
-    return Reading(logits, together, below, aligned=aligned, packed=packed)
+    return PassPlan(logits, together, below, aligned=aligned, packed=packed)
 
 
-def pass_tokens(device: str, job: Job) -> int | None:
+def pass_tokens(device: str, job: TrainingJob) -> int | None:
     """What a pass of its own costs on a device of this type, in tokens; None where a part has to be one pass."""
     if job.world.kind == "fsdp":
         return None
     return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
 
 
-def micro_batches(batch: BatchPlan, job: Job, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
+def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
     """The effective batch in parts of at most `micro_batch_size` rows a split and `token_budget` tokens in all.
 
     Rows that stand at the same place in their splits stay together, since preferences compare them; under a token
@@ -420,7 +420,7 @@ def micro_batches(batch: BatchPlan, job: Job, *, halvings: int = 0) -> Iterator[
         yield {s: Slice(r, *sizes[s]) for s, r in part.items() if r}
 
 
-def _parts(rows: Sequence[Sequence[Row]], job: Job, halvings: int) -> Iterator[list[int]]:
+def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> Iterator[list[int]]:
     n = max(len(r) for r in rows)
     most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
     # A batch that one part holds begins to be halved from its own size.

@@ -187,7 +187,7 @@ def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Ten
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What `train` is given besides the model. `layer` is the block that an objective on activations reads.
 
     `world` says who trains it together: a matter of speed and memory, and no part of what comes out.

@@ -33,9 +33,9 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
 from vestige.core.text import one_line
 from vestige.models.products import on_threads
-from vestige.training.backward import Backward, Measured, reading_for, recomputing
+from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
-from vestige.training.checkpoints import Job
+from vestige.training.checkpoints import TrainingJob
 from vestige.training.parallel import Kind, spread_over
 from vestige.training.settings import FLOAT16, TrainingSettings
 from vestige.training.step import KeepsState
@@ -96,7 +96,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenStep:
     """The checkpoint that is kept: after which step, by which rule, whether the rule's bound is met, and why."""
 
     step: int
@@ -138,7 +138,7 @@ def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[st
     return None
 
 
-def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[str, Scores]) -> Choice:
+def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[str, Scores]) -> ChosenStep:
     """Which of the points is kept.
 
     `last` keeps the last one. A bound from above (enough is forgotten) keeps, of the points that meet it, the one with
@@ -146,19 +146,23 @@ def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[st
     it. Where none does, the nearest is kept, the earliest of equals, and the choice says so.
     """
     if rule is None:
-        return Choice(points[-1].step, "last", True, "the last checkpoint")
+        return ChosenStep(points[-1].step, "last", True, "the last checkpoint")
     within = [p for p in points if rule.met(p.scores, controls)]
     if not within:
         nearest = min(points, key=lambda p: rule.shortfall(p.scores, controls))
         value = nearest.scores[rule.score]
-        return Choice(nearest.step, str(rule), False, f"no checkpoint meets {rule}; at {value:.4g} this is the nearest")
+        return ChosenStep(
+            nearest.step, str(rule), False, f"no checkpoint meets {rule}; at {value:.4g} this is the nearest"
+        )
     if rule.sign in ("<=", "<"):
         best = max(within, key=lambda p: _score(p.scores, "retain", rule))
         retained = f"{best.scores['retain']:.4g}"
         why = f"of the checkpoints that meet {rule} ({len(within)}), the one that retains most ({retained})"
-        return Choice(best.step, str(rule), True, why)
+        return ChosenStep(best.step, str(rule), True, why)
     last = within[-1]
-    return Choice(last.step, str(rule), True, f"the last checkpoint that meets {rule} ({last.scores[rule.score]:.4g})")
+    return ChosenStep(
+        last.step, str(rule), True, f"the last checkpoint that meets {rule} ({last.scores[rule.score]:.4g})"
+    )
 
 
 def check_rules(
@@ -333,7 +337,7 @@ class Hooks:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingEnd:
     """How a training run ended: steps taken, why it stopped, the loss of its last step (nats).
 
     `chosen` is there where one of several checkpoints was kept.
@@ -342,14 +346,16 @@ class Outcome:
     steps: int
     stopped: str
     loss: float
-    chosen: Choice | None = None
+    chosen: ChosenStep | None = None
 
 
 PAUSED = "paused"
 """Why a training stopped that was asked to go no further for now."""
 
 
-def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None, *, until: int | None = None) -> Outcome:
+def train(
+    model: PreTrainedModel, job: TrainingJob, hooks: Hooks | None = None, *, until: int | None = None
+) -> TrainingEnd:
     """Train `model` in place; resume from the job's newest checkpoint if there is one.
 
     After `until` steps it pauses, with a checkpoint to go on from. Raises NotFinite when the loss or the gradient is no
@@ -362,7 +368,7 @@ def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None, *, until
             return _train(Backward(spread, job, reading), hooks or Hooks(), until)
 
 
-def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
+def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     job, model, world = backward.job, backward.spread.model, backward.spread.world
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
     n_steps = total_steps(settings, steps_per_epoch=per_epoch)
@@ -381,7 +387,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
     for step, batch, ends_epoch in _batches(job.plan, n_steps, done):
         if step == until:
             keep(step)
-            return Outcome(step, PAUSED, log.loss)
+            return TrainingEnd(step, PAUSED, log.loss)
         began = time.perf_counter()
         rate = learning_rate(settings, step, steps_per_epoch=per_epoch)
         try:
@@ -401,12 +407,14 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
         reason = hooks.stop(now, model)
         if world.agreed(reason is not None):
             log.write()
-            return Outcome(step + 1, reason or "the leading process stopped", loss)
+            return TrainingEnd(step + 1, reason or "the leading process stopped", loss)
         if world.agreed(time.monotonic() - saved > CHECKPOINT_SECONDS):
             keep(step + 1)
             saved = time.monotonic()
     log.write()
-    return Outcome(n_steps, "all epochs done" if n_steps == settings.epochs * per_epoch else "max_steps done", log.loss)
+    return TrainingEnd(
+        n_steps, "all epochs done" if n_steps == settings.epochs * per_epoch else "max_steps done", log.loss
+    )
 
 
 def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:
@@ -424,7 +432,7 @@ def _take_step(
     step: int,
     rate: float,
     state: Mapping[str, float],
-) -> tuple[Measured, float]:
+) -> tuple[BatchTerms, float]:
     """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
     backward.spread.model.train()
     for group in optimizer.param_groups:

@@ -24,7 +24,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.training.checkpoints import keep_tensors, put_back, trained_weights
 from vestige.training.loop import (
-    Choice,
+    ChosenStep,
     Condition,
     Point,
     Progress,
@@ -147,11 +147,11 @@ class Trajectory:
         self._drop_all_but(self.chosen().step)
         return reason_to_stop(self._stop, self.points[now.step], self.controls)
 
-    def chosen(self) -> Choice:
+    def chosen(self) -> ChosenStep:
         """Which point is kept."""
         return choose([self.points[step] for step in sorted(self.points)], self._rule, self.controls)
 
-    def restore(self, model: PreTrainedModel) -> Choice:
+    def restore(self, model: PreTrainedModel) -> ChosenStep:
         """Give the model the weights of the point that is kept."""
         choice = self.chosen()
         put_back(model, self._folder(choice.step) / "model.safetensors")
