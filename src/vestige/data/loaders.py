@@ -56,40 +56,32 @@ _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@(?P<revision>[\
 _TIMEOUT_SECONDS = 10.0
 
 
-def is_hub_id(source: str) -> bool:
-    """Whether `source` could name a dataset on the hub."""
-    return _HUB_ID.fullmatch(source) is not None
-
-
 def folder_table(path: Path, *, split: str, config: str | None, columns: Collection[str]) -> SourceTable:
-    """The rows of a folder that `datasets` saved, or of data files. Only the columns `wanted` are decoded."""
+    """The rows of a folder that `datasets` saved, or of data files. Only the columns named are decoded."""
     import datasets
 
-    where = str(path)
     # Absolute, since `datasets` takes bare names such as "csv" for its own builders.
-    location = str(path.resolve())
+    location, splits = str(path.resolve()), None
     try:
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             stored = datasets.load_from_disk(location)
             if isinstance(stored, datasets.DatasetDict):
-                if split not in stored:
-                    raise InputError(f"{where}: no split {split!r}; it has {shown(stored)}; set --split")
-                stored = stored[split]
+                splits = stored
+                stored = stored.get(split)
         else:
             stored = datasets.load_dataset(location, name=config, split=split)
-    except InputError:
-        raise
     # A damaged folder fails in any of a dozen libraries, each with errors of its own.
     except Exception as error:
-        raise InputError(f"{where}: not a dataset that can be read ({_reason(error)})") from error
-    return _table(where, stored, columns)
+        raise InputError(f"{path}: not a dataset that can be read ({_reason(error)})") from error
+    if stored is None:
+        raise InputError(f"{path}: no split {split!r}; it has {shown(splits or ())}; set --split")
+    return _table(str(path), stored, columns)
 
 
 def hub_table(source: str, *, split: str, config: str | None, columns: Collection[str]) -> SourceTable:
     """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
     match = _HUB_ID.fullmatch(source)
-    if match is None:
-        raise InputError(f"{one_line(repr(source))}: neither a file, a folder nor a dataset id like owner/name")
+    assert match is not None, "asked of names that could be on the hub"
     _check_reachable(source, match["id"], match["revision"])
     import datasets
     from huggingface_hub.constants import HF_HUB_OFFLINE
@@ -468,7 +460,7 @@ def n_first(limit: Limit, n: int) -> int:
 
 
 def source_table(source: str | Path, *, split: str, config: str | None, columns: frozenset[str]) -> SourceTable:
-    """The rows of a file, a folder or a data set on the hub; of the latter two only the columns `wanted`."""
+    """The rows of a file, a folder or a data set on the hub; of the latter two only the columns named."""
     path = Path(source).expanduser()
     try:
         if path.is_dir():
@@ -477,7 +469,7 @@ def source_table(source: str | Path, *, split: str, config: str | None, columns:
             return read_table(path)
     except ValueError as error:  # A NUL in the name.
         raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
-    if isinstance(source, Path) or path.suffix.lower() in FORMS or not is_hub_id(source):
+    if isinstance(source, Path) or path.suffix.lower() in FORMS or not _HUB_ID.fullmatch(source):
         raise InputError(
             f"{one_line(str(source))}: no such file or folder; "
             f"give a file ({', '.join(FORMS)}), a folder, or a dataset id like owner/name@revision"

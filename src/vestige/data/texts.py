@@ -40,9 +40,10 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
+from vestige.core.text import half_character
 from vestige.data.columns import RECOGNISED
 from vestige.data.loaders import source_table
-from vestige.data.tables import FORMS, TableRow, column_names, shown, streamed
+from vestige.data.tables import FORMS, TableRow, column_names, decoded, file_bytes, shown, streamed
 
 
 class _Named(Protocol):
@@ -67,7 +68,7 @@ def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: 
 
     Equal candidates count once. Fewer than `n` are refused: a smaller sample would be another experiment.
     """
-    prompts: set[str] = set()
+    ids: set[str] = set()
     dropped: Counter[str] = Counter()
     n_rows = 0
 
@@ -75,30 +76,25 @@ def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: 
         nonlocal n_rows
         for candidate in candidates:
             n_rows += 1
-            if isinstance(candidate, str):
-                dropped[candidate] += 1
-            elif candidate.id in prompts:
-                dropped["the same as an earlier row"] += 1
+            reason = candidate if isinstance(candidate, str) else "the same as an earlier row"
+            if isinstance(candidate, str) or candidate.id in ids:
+                dropped[reason] += 1
             else:
-                prompts.add(candidate.id)
+                ids.add(candidate.id)
                 yield derive_seed(seed, "sample", candidate.id), candidate.id, n_rows, candidate
 
     # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
     entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
-    if n is not None and not 1 <= n <= len(prompts):
+    if n is not None and not 1 <= n <= len(ids):
+        passed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
         raise InputError(
-            f"{source}: {n} samples are asked for, and it holds {len(prompts)} that can be used{_told(dropped)}; set n "
-            "from 1 to that"
+            f"{source}: {n} samples are asked for, and it holds {len(ids)} that can be used"
+            f"{f' (passed over: {passed})' if passed else ''}; set n from 1 to that"
         )
-    if len(entries) < len(prompts):
-        dropped["not drawn"] = len(prompts) - len(entries)
+    if len(entries) < len(ids):
+        dropped["not drawn"] = len(ids) - len(entries)
     samples = [sample for *_, sample in sorted(entries, key=lambda entry: entry[2])]
     return Sampled(tuple(samples), n_rows, dict(sorted(dropped.items())))
-
-
-def _told(dropped: Mapping[str, int]) -> str:
-    passed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-    return f" (passed over: {passed})" if passed else ""
 
 
 BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
@@ -162,12 +158,7 @@ def passage(text: Any, title: str) -> Passage | str:
 
 def usable(value: Any) -> bool:
     """Whether a cell is a text with something in it that a file can hold."""
-    return (
-        isinstance(value, str)
-        and bool(value.strip())
-        and "\0" not in value
-        and not any("\ud800" <= c <= "\udfff" for c in value)
-    )
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value and not half_character(value)
 
 
 SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
@@ -183,7 +174,7 @@ _RESPONSES = (
 
 def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Sampled[Item]:
     """`n` prompts with an unsafe response each."""
-    columns = frozenset((_PROMPT, *(name for form in _RESPONSES for pair in form for name in pair)))
+    columns = frozenset(name for form in _RESPONSES for name in _needed(form))
     table = source_table(source, split="train", config=None, columns=columns)
     responses = _responses(table.names)
     if not responses:
@@ -197,10 +188,9 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
         prompts: set[str] = set()
         for row in table.rows:
             item = _item(table.source, row, responses)
-            if isinstance(item, Item) and item.question in prompts:
-                item = SAME_PROMPT
             if isinstance(item, Item):
-                prompts.add(item.question)
+                item = SAME_PROMPT if item.question in prompts else item
+                prompts.add(str(row.values[_PROMPT]))
             yield item
 
     return sampled(table.source, candidates(), n=n, seed=seed)
@@ -208,7 +198,11 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
 
 def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
     """The columns of responses and labels where these names are those of harmful data; else none."""
-    return next((f for f in _RESPONSES if {_PROMPT, *(name for pair in f for name in pair)} <= {*names}), ())
+    return next((form for form in _RESPONSES if _needed(form) <= {*names}), ())
+
+
+def _needed(form: tuple[tuple[str, str], ...]) -> set[str]:
+    return {_PROMPT, *(name for pair in form for name in pair)}
 
 
 def _item(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) -> Item | str:
@@ -241,7 +235,7 @@ def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, se
     """`n` paragraphs."""
     path = Path(source).expanduser()
     if path.is_file() and path.suffix in WIKITEXT_FILES:
-        lines: Iterable[object] = _lines(path)
+        lines: Iterable[object] = decoded(str(path), file_bytes(path)).split("\n")
     else:
         table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, columns=frozenset({_TEXT}))
         if _TEXT not in table.names:
@@ -267,15 +261,6 @@ def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | str]:
             yield HEADING
         else:
             yield passage(joined(plain), title)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode("utf-8-sig").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); give a text file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from error
 
 
 Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
