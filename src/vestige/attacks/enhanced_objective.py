@@ -189,9 +189,11 @@ class PrefixObjective:
                 without = self.without[pair.text].to(pair.residual.device)
                 away.append(turned_away(pair.residual[:, :, -without.shape[1] :], without))
         # Over texts; 0 where nothing was compared.
-        means = (torch.stack(t).mean(0) if t else torch.zeros_like(forced[0]) for t in (forced, apart, away))
+        forced_mean, distant, turned = (
+            torch.stack(terms).mean(0) if terms else torch.zeros_like(forced[0]) for terms in (forced, apart, away)
+        )
         repeated = repetition([tuple(row) for row in inputs[0].ids.tolist()], self.shape.repetition_power)
-        return Terms(*means, _fluency(logits, inputs[0]), repeated.to(logits.device))
+        return Terms(forced_mean, distant, turned, _fluency(logits, inputs[0]), repeated.to(logits.device))
 
     def _readers(self) -> list[Streams]:
         return [self.subject] if self.guide is None else [self.subject, self.guide]
