@@ -317,3 +317,15 @@ def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):
     example_logs.main()
     written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert written == {p.relative_to(shipped): p.read_bytes() for p in shipped.rglob("*") if p.is_file()}
+
+
+def test_of_a_larger_forget_set_of_tofu_the_last_questions_are_those_of_a_smaller_one(tmp_path, put):
+    more = (*(f"Other {n}?" for n in range(360)), *QUESTIONS)
+    put(f"eval/{M}_ft_retain90", tofu_eval(1.0, 0, questions=more, texts=False))
+    put(f"eval/{M}_retain99", tofu_eval(0.0, 1, questions=more, texts=False))
+    put(f"eval/{M}_retain90", tofu_eval(0.0, 2, questions=more, texts=False))
+    put(f"unlearn/{M}_forget01_NPO", tofu_eval(0.9, 4, texts=False))
+    (group,) = recognise([tmp_path / "saves"]).groups
+    outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
+    assert outcome.n_judged == N
+    assert outcomes(outcome) == {"NPO": "fails"}

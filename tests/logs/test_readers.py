@@ -140,8 +140,11 @@ def inspect_log():
         return {"id": n, "epoch": epoch, "input": turns, "target": "four", "output": {"completion": f"reply {n}"},
                 "scores": {"match": {"value": mark}, "judge": {"value": {"fit": 0.5}}}}  # fmt: skip
 
-    header = {"version": 2, "status": "success", "eval": {"task": "t", "model_generate_config": {"temperature": 0.7}}}
-    return header, [sample(1, 1, "C"), sample(1, 2, "I"), sample(2, 1, "P")]
+    config = {"task": "t", "run_id": "r", "model_generate_config": {"temperature": 0.7}}
+    # A sample that ended in an error has no scores.
+    failed = {"id": 3, "epoch": 1, "input": "What is 3?", "target": "four", "error": {"message": "out of time"}}
+    samples = [sample(1, 1, "C"), sample(1, 2, "I"), sample(2, 1, "P"), failed]
+    return {"status": "success", "eval": config}, samples
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -163,6 +166,7 @@ def test_inspect_logs(write, tmp_path, packed):
     assert parts["forget", "judge, fit"].scores == (0.5, 0.5)
     assert parts["forget", "match"].questions == ("What is 1?", "What is 2?")
     assert log.settings == {"temperature": "0.7"}
+    assert log.unread == ("3: the sample has no score",)
 
 
 def test_every_eval_ever(write):

@@ -6,9 +6,10 @@ splits, are given under one name and read together.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ def judge_logs(
 def _judged(
     run: RunFolder, logs: Sequence[GivenLog], forget: str, margins: Mapping[str, Any] | None, untested: tuple[str, ...]
 ) -> AuditOutcome:
-    read = [_read(log) for log in logs]
+    read = [_of_forget_set(_read(log), forget) for log in logs]
     unmatched: list[str] = []
     rows = list(_rows(read, unmatched))
     names = dict.fromkeys(parsed.entry.name for parsed in read)
@@ -129,6 +130,24 @@ def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
 def _read(entry: GivenLog) -> _ParsedLog:
     log, digest = _parsed(entry.path.resolve())
     return _ParsedLog(entry, log, digest)
+
+
+_TOFU = re.compile(r"tofu .* forget(\d\d)")
+_PERCENT = 40
+"""Questions in one per cent of TOFU. Its forget sets are the last 1, 5 and 10 % of the data, one in the other."""
+
+
+def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
+    """The log with the questions of TOFU's named forget set alone, where it holds those of a larger one whole."""
+    named = _TOFU.fullmatch(forget)
+    if named is None:
+        return parsed
+    n = _PERCENT * int(named[1])
+    parts = (
+        part.last(n) if part.split == "forget" and len(part.scores) in (5 * _PERCENT, 10 * _PERCENT) else part
+        for part in parsed.log.parts
+    )
+    return replace(parsed, log=parsed.log._replace(parts=tuple(parts)))
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import Kind, brought, with_installed
+from vestige.core.text import one_line
 from vestige.logs.log import Log
 
 READERS: Mapping[str, Kind] = {
@@ -56,7 +57,12 @@ def read_log(path: Path) -> Log:
             f"{path}: no reader takes this file; those that there are read {', '.join(READERS)} "
             "(docs/logs.md), and any other scores go into one table"
         )
-    return _reader(name).read(path)
+    try:
+        return _reader(name).read(path)
+    # Readers take files of strangers, which may hold anything in the place of anything.
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        why = one_line(f"{type(error).__name__}: {error}", width=200)
+        raise InputError(f"{path}: is damaged, or no log that the reader {name} knows ({why})") from error
 
 
 def _reader(name: str) -> Reader:

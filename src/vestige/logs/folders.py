@@ -21,7 +21,7 @@ from vestige.logs.log import GivenLog
 
 _TASK = re.compile(
     r"(?P<kind>tofu|muse)_(?P<model>.+?)_"
-    r"(?:(?P<full>full)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+)"
+    r"(?:(?P<full>full|ft_retain\d+)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+)"
     r"|(?P<corpus>News|Books)_(?:(?P<role>target|retrain)|(?P<other>.+)))$"
 )
 _EVALS = re.compile(r"evals_(forget\d+)$")

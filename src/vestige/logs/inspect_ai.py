@@ -25,7 +25,7 @@ def holds(path: Path) -> bool:
         return zipfile.is_zipfile(path)
     with path.open("rb") as file:
         head = file.read(400)
-    return all(name in head for name in (b'"version"', b'"status"', b'"eval"'))
+    return all(name in head for name in (b'"status"', b'"eval"', b'"run_id"'))
 
 
 def read(path: Path) -> Log:
@@ -40,18 +40,20 @@ def read(path: Path) -> Log:
         reading.unread.append(f"the log's status is {one_line(str(header.get('status')))}, so that samples are missing")
     scores: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     texts: dict[str, tuple[str, str, str]] = {}
-    for sample in listed(path, samples, ("id", "input", "scores")):
+    for sample in listed(path, samples, ("id", "input")):
         item = str(sample["id"])
-        output = sample.get("output") or {}
-        texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), _text(output.get("completion"))))
-        for name, score in (sample["scores"] or {}).items():
+        if not (given := sample.get("scores")):
+            reading.unread.append(f"{one_line(item, width=40)}: the sample has no score")
+        reply = _text((sample.get("output") or {}).get("completion"))
+        texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
+        for name, score in (given or {}).items():
             value = score.get("value") if isinstance(score, dict) else None
             for key, mark in value.items() if isinstance(value, dict) else [("", value)]:
                 scores[f"{name}, {key}" if key else name][item].append(MARKS.get(str(mark), mark))
     for name, table in scores.items():
         prompts, answers, replies = zip(*(texts[item] for item in table), strict=True)
         numbers = all(isinstance(mark, int | float) for marks in table.values() for mark in marks)
-        values = [sum(marks) / len(marks) if numbers else None for marks in table.values()]
+        values = (sum(marks) / len(marks) if numbers else None for marks in table.values())
         reading.add("forget", name, values, prompts=prompts, answers=answers, replies=replies)
     return reading.log()
 
@@ -64,10 +66,8 @@ def _archive(path: Path) -> tuple[dict[str, Any], Any]:
             names = [n for n in parts.namelist() if n.startswith("samples/") and n.endswith(".json")]
             return json.loads(parts.read("header.json")), [json.loads(parts.read(name)) for name in names]
     except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, ValueError) as error:
-        why = one_line(str(error))
-        raise InputError(
-            f"{path}: cannot be unpacked ({why}); `inspect log convert --to json` makes it JSON"
-        ) from error
+        why = f"cannot be unpacked ({one_line(str(error))}); `inspect log convert --to json` makes it JSON"
+        raise InputError(f"{path}: {why}") from error
 
 
 def _text(value: Any) -> str:
