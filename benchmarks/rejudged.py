@@ -6,28 +6,35 @@ command says how to get it. No model is loaded.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import rankdata
 
-from benchmarks.error_rates import DEFAULTS, left_out, rates, scale_of
-from benchmarks.public_logs import FORGET, SOURCES, Cell, by_question, cells, folder_of, questions_of
+from benchmarks.error_rates import left_out, rates, scale_of
+from benchmarks.public_logs import SOURCES, Cell, by_question, cells, folder_of, questions_of
+from vestige.artifacts.audits import AuditOutcome
+from vestige.artifacts.layout import RunFolder
+from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
+from vestige.core.files import read_json, write_json
 from vestige.core.ids import file_digest
 from vestige.core.seeds import generator
 from vestige.logs import read_log
+from vestige.logs.folders import Group, recognise
+from vestige.logs.log import GivenLog
 from vestige.metrics.gains import leakage
 from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.membership import privleak
 from vestige.metrics.memorization import forget_quality
-from vestige.metrics.verdicts import Evidence, stays_below
 
 RESAMPLES = 2_000
 Row = Float[np.ndarray, " N"]
@@ -237,89 +244,95 @@ def _copies(logs: Path) -> str:
     return f"Byte for byte the same logs under several names: {'; '.join(copies) or 'none'}."
 
 
-class Group(NamedTuple):
-    """Checkpoints of one base and forget set, with their target and controls, asked by one evaluation."""
-
-    title: str
-    questions: int
-    target: Mapping[str, Row]
-    controls: Mapping[str, Mapping[str, Row]]
-    subjects: Mapping[str, Mapping[str, Row]]
+_DROPPED = re.compile(r"(?!No claim).*(byte for byte|is left out as a control|It is left out)")
 
 
-JUDGED = ("truth", "probability of a paraphrase")
-
-
-def groups(logs: Path) -> Iterator[Group]:
-    """Llama-3.2-3B and 3.1-8B unlearned by others, all asked by the evaluation of the same repository."""
-    saves, questions = folder_of(logs, "calibration") / "saves", questions_of(logs)
-
-    def scores(path: Path, places: range) -> dict[str, Row]:
-        known = by_question(path, questions)
-        return {
-            s: np.array([known[s][i] for i in places]) for s in JUDGED if all(i in known.get(s, {}) for i in places)
-        }
-
-    for base in ("Llama-3.2-3B", "Llama-3.1-8B"):
-        for forget, places in {**FORGET, "forget10": range(400)}.items():
-            runs = sorted(
-                (saves / "unlearn").glob(f"tofu_{base}-Instruct_{forget}_*/checkpoint-*/evals/TOFU_EVAL.json"),
-                key=_by_step,
-            )
-            asked = {
-                f"{p.parts[-4].rpartition('_')[2]}, step {p.parts[-3].partition('-')[2]}": scores(p, places)
-                for p in runs
-            }
-            again = {f"retain{r}": saves / f"eval/tofu_{base}-Instruct_retain{r}/TOFU_EVAL.json" for r in (90, 95, 99)}
-            for task in sorted((saves / "finetune").glob(f"tofu_{base}-Instruct_*")):
-                again[f"{task.name.rpartition('_')[2]}, another training"] = max(
-                    task.glob("checkpoint-*/evals/TOFU_EVAL.json"), key=_by_step
-                )
-            never = {name: own for name, path in again.items() if path.is_file() and (own := scores(path, places))}
-            target = scores(saves / f"eval/tofu_{base}-Instruct_ft_retain90/TOFU_EVAL.json", places)
-            if asked and never:
-                yield Group(f"{base}, {forget}", len(places), target, never, asked)
-
-
-def _by_step(path: Path) -> tuple[str, int]:
-    return path.parts[-4], int(path.parts[-3].partition("-")[2])
+def judged_groups(logs: Path) -> Iterator[tuple[Group, AuditOutcome]]:
+    """Every group of checkpoints that others published, judged as `vestige audit --logs FOLDER` judges it."""
+    saves = folder_of(logs, "calibration") / "saves"
+    for group in (*recognise([saves]).groups, *recognise([folder_of(logs, "muse")]).groups):
+        forget = group.name.rpartition("forget")[2]
+        with TemporaryDirectory() as folder:
+            given = list(group.logs)
+            if "3.2-3B" in group.name:
+                # The target's options on the questions kept, asked as the checkpoints of this base were.
+                asked = saves / f"eval/relu_Llama-3.2-3B-Instruct_full_retain{100 - int(forget)}_nochat/RELU_EVAL.json"
+                kept = Path(folder) / "TOFU_EVAL.json"
+                write_json(kept, {"retain_mcqa_prob": read_json(asked)["retain_mcqa_prob"]})
+                given.append(GivenLog("target", "full", kept))
+            run = RunFolder(Path(folder) / "run")
+            yield group, judge_logs(run, given, forget=group.name, forgiving=True)
 
 
 def rejudged(logs: Path) -> str:
-    """One row for each published checkpoint: forget quality, leakage with its bounds, verdict."""
-    parts = []
-    for group in groups(logs):
-        rows = [list(row) for name, own in group.subjects.items() if (row := _rejudged(name, own, group))]
-        passing = [row for row in rows if float(row[1]) > 0.05]
-        fail = sum(row[4] == "fails" for row in passing)
-        head = ["checkpoint", "forget quality", "paraphrase", "leakage by truth share", "verdict"]
-        said = f"Target {group.target['truth'].mean():.3f}, {len(group.controls)} retrained: " + ", ".join(
-            f"{name} {own['truth'].mean():.3f}" for name, own in group.controls.items()
+    """One row for each published checkpoint: the field's own figure, leakage by every score, utility, verdict."""
+    questions, parts = questions_of(logs), []
+    for group, outcome in judged_groups(logs):
+        formats = [line.format for line in outcome.formats if line.admitted]
+        if not formats:
+            continue
+        quality = _qualities(group, outcome, questions)
+        leaks = {name: _leakages(outcome, name, formats) for name in outcome.unlearned}
+        rows = [
+            [name, quality.get(name, ""), *leak, *_verdicts(outcome, name)] for name, leak in leaks.items() if any(leak)
+        ]
+        figure = "PrivLeak" if group.name.startswith("muse") else "forget quality"
+        head = ["checkpoint", figure, *formats, "utility lost", "not expressed", "utility preserved"]
+        levels = "; ".join(
+            f"{line.format}: target {line.target.value:.3f}, retrained {line.retrained.value:.3f}"
+            for line in outcome.formats
+            if line.admitted and line.retrained
         )
-        counts = f"Of {len(rows)} checkpoints {len(passing)} pass forget quality at 0.05; {fail} of these fail here."
-        title = f"## {group.title}, {group.questions} questions"
-        parts.append(f"{title}\n\n{table(head, rows)}\n\n{said}. {counts}")
-    return filled("rejudged", parts="\n\n".join(parts), sources=sources("calibration"))
+        told = [f"{levels}.", f"Controls: {', '.join(outcome.retrained)}."]
+        # Where a log lies on this machine is nobody's business.
+        told += [re.sub(r" \(/[^)]*\)", "", said) for said in outcome.untested if _DROPPED.match(said)]
+        untold = len(outcome.unlearned) - len(rows)
+        told += [f"{untold} more were not asked in {' or '.join(formats)}."] if untold else []
+        passing = [row for row in rows if figure != "PrivLeak" and float(row[1]) > 0.05]
+        fail = sum(row[-2].startswith("fails") for row in passing)
+        told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05; {fail} of these fail here."] * bool(
+            passing
+        )
+        parts.append(f"## {group.name}, {outcome.n_judged} questions\n\n{table(head, rows)}\n\n{' '.join(told)}")
+    return filled("rejudged", parts="\n\n".join(parts), sources=sources("calibration", "muse"))
 
 
-def _rejudged(name: str, own: Mapping[str, Row], group: Group) -> tuple[str, ...] | None:
-    if "truth" not in own:
-        return None
-    controls = group.controls
-    reference = next(rows for n, rows in controls.items() if n == f"retain{100 - int(group.title[-2:])}")
-    share = np.clip(own["truth"], 1e-12, 1 - 1e-12)
-    quality = f"{forget_quality(1 / share - 1, 1 / reference['truth'] - 1):.2g}"
-    rows = np.stack([one["truth"] for one in controls.values()])
-    means, target, level = rows.mean(axis=1), group.target["truth"], float(own["truth"].mean())
-    gap = float(target.mean() - means.mean())
-    paraphrase = float(own.get("probability of a paraphrase", np.array([np.nan])).mean())
-    if not means.min() - gap <= level <= max(float(target.mean()), means.max()) + gap:
-        return name, quality, f"{paraphrase:.3f}", f"({(level - means.mean()) / gap:.1f})", "collapsed"
-    drawn = leakage(own["truth"], scale_of(target, rows))
-    low, high = drawn.ends
-    outcome = stays_below([Evidence("truth", drawn, "leakage", "leakage")], DEFAULTS).outcome
-    said = {"inconclusive": "open"}.get(outcome, outcome)
-    return name, quality, f"{paraphrase:.3f}", f"{drawn.value:.2f} [{low:.2f}, {high:.2f}]", said
+def _qualities(group: Group, outcome: AuditOutcome, questions: tuple[str, ...]) -> dict[str, str]:
+    """TOFU's forget quality against the published model that was retrained for this forget set, or MUSE's PrivLeak."""
+    if group.name.startswith("muse"):
+        lines = [line for line in outcome.membership if line.privleak is not None]
+        return {line.subject: f"{line.privleak:.1f}" for line in lines}
+    forget = int(group.name[-2:])
+    places = range(len(questions) - 4 * forget * 10, len(questions))
+
+    def ratios(log: GivenLog) -> Row | None:
+        own = by_question(log.path, questions).get("truth", {})
+        share = np.clip([own.get(place, np.nan) for place in places], 1e-12, 1 - 1e-12)
+        return None if np.isnan(share).any() else 1 / share - 1
+
+    reference = next(r for log in group.logs if log.name == f"retain{100 - forget}" if (r := ratios(log)) is not None)
+    found = {log.name: ratios(log) for log in group.logs if log.role == "unlearned"}
+    return {name: f"{forget_quality(own, reference):.2g}" for name, own in found.items() if own is not None}
+
+
+def _leakages(outcome: AuditOutcome, name: str, formats: Sequence[str]) -> list[str]:
+    """The leakage by each score with its interval; what collapsed is called so, and what was not asked is empty."""
+    cells = {cell.format: cell.leakage for cell in outcome.matrix if cell.subject == name}
+    found = []
+    for form in formats:
+        collapsed = any(said.startswith(f"{name}, {form}: collapsed") for said in outcome.untested)
+        one = cells.get(form)
+        found.append("collapsed" if collapsed else f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" if one else "")
+    return found
+
+
+def _verdicts(outcome: AuditOutcome, name: str) -> list[str]:
+    """What was lost of the questions kept, and the two verdicts."""
+    harms = [f"{line.harm.value:.2f}" for line in outcome.kept if line.subject == name]
+    said = {v.claim: {"inconclusive": "open"}.get(v.outcome, v.outcome) for v in outcome.verdicts if v.subject == name}
+    facts = sum(line.subject == name for line in outcome.facts)
+    expressed = f"{said['not expressed']}, {facts} facts given away" if facts else said["not expressed"]
+    return ["; ".join(harms), expressed, said["utility preserved"]]
 
 
 PAGES: Mapping[str, Callable[[Path], str]] = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -329,3 +330,19 @@ def test_of_a_larger_forget_set_of_tofu_the_last_questions_are_those_of_a_smalle
     outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
     assert outcome.n_judged == N
     assert outcomes(outcome) == {"NPO": "fails"}
+
+
+@pytest.mark.parametrize("damage", [b"\x00\xff", b"", b"[" * 100_000, b"9" * 5_000, b'"prob": -5.0', b'"prob": 1e999'])
+def test_one_damaged_log_of_a_folder_takes_no_other_model_with_it(tmp_path, put, damage):
+    put(f"eval/{M}_full", tofu_eval(1.0, 0))
+    put(f"eval/{M}_retain99", tofu_eval(0.0, 1))
+    put(f"unlearn/{M}_forget01_NPO", tofu_eval(0.9, 4))
+    broken = put(f"unlearn/{M}_forget01_RMU", tofu_eval(0.9, 5, metric="forget_Q_A_Prob"))
+    whole = broken.read_bytes()
+    broken.write_bytes(re.sub(rb'"prob": [0-9.]+', damage, whole) if damage.startswith(b'"prob"') else damage)
+    done = cli("audit", "--logs", tmp_path / "saves", "--output-dir", tmp_path / "run", "--json")
+    shown = json.loads(done.stdout)
+    assert {(row["subject"], row["verdict"]) for row in shown["verdicts"] if row["claim"] == "not expressed"} == {
+        ("NPO", "fails"), *([("RMU", "fails")] if damage.startswith(b'"prob"') else [])}  # fmt: skip
+    named = " ".join(said for all_said in shown["untested"].values() for said in all_said)
+    assert "RMU" in named or "no share in [0, 1]" in named

@@ -201,14 +201,14 @@ def test_the_question_of_a_prompt_and_what_stands_around_it(prompt, question):
     assert around(prompt) == around(prompt.replace("Who", "When")) or "Who" not in prompt
 
 
-@pytest.mark.parametrize("score", [float("nan"), None, "0.5", float("inf")])
+@pytest.mark.parametrize("score", [float("nan"), None, "0.5", float("inf"), -5.0, 2])
 def test_a_score_that_is_no_number_is_not_read_and_named(write, score):
     stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
-    with pytest.raises(InputError, match="forget, probability: the score is not a number on 1 of 2 questions"):
+    with pytest.raises(InputError, match=r"forget, probability: the score is no share in \[0, 1\] on 1 of 2 questions"):
         read_log(write("TOFU_EVAL.json", stored))
     log = read_log(write("TOFU_EVAL.json", stored | {"extraction_strength": by_index([{"score": 0.5}])}))
     assert [part.format for part in log.parts] == ["extraction strength"]
-    assert log.unread == ("forget, probability: the score is not a number on 1 of 2 questions",)
+    assert log.unread == ("forget, probability: the score is no share in [0, 1] on 1 of 2 questions",)
 
 
 @pytest.mark.parametrize(

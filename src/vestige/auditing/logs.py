@@ -128,8 +128,10 @@ def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _read(entry: GivenLog) -> _ParsedLog:
-    log, digest = _parsed(entry.path.resolve())
-    return _ParsedLog(entry, log, digest)
+    try:
+        return _ParsedLog(entry, *_parsed(entry.path.resolve()))
+    except InputError as error:
+        raise Unfit(entry.name, f"{error}.") from error
 
 
 _TOFU = re.compile(r"tofu .* forget(\d\d)")

@@ -58,7 +58,7 @@ class GivenLog(NamedTuple):
 
 
 class LogReading:
-    """A log while it is read: `add` takes the scores one by one, and tells of those that are no numbers."""
+    """A log while it is read: `add` takes the scores one by one, and tells of those that are none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,9 +81,11 @@ class LogReading:
     ) -> None:
         """The scores of one format in the order of their questions, which are taken from the prompts."""
         values = tuple(map(_number, scores))
-        wrong = sum(not math.isfinite(value) for value in values)
+        least, most = (0.0, 1.0) if unit == "share" else (-math.inf, math.inf)
+        wrong = sum(not (math.isfinite(value) and least <= value <= most) for value in values)
         if wrong or not values:
-            problem = f"is not a number on {wrong} of {len(values)} questions" if values else "has no questions"
+            kind = "no share in [0, 1]" if unit == "share" else "not a number"
+            problem = f"is {kind} on {wrong} of {len(values)} questions" if values else "has no questions"
             self.unread.append(f"{split}, {name}: the score {problem}")
             return
         prompt_texts = tuple(map(str, prompts))
