@@ -23,13 +23,14 @@ from benchmarks.error_rates import left_out, rates, scale_of
 from benchmarks.public_logs import SOURCES, Cell, by_question, cells, folder_of, questions_of
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import file_digest
 from vestige.core.seeds import generator
 from vestige.logs import read_log
-from vestige.logs.folders import Group, recognise
+from vestige.logs.folders import LogGroup, recognise
 from vestige.logs.log import GivenLog
 from vestige.metrics.gains import leakage
 from vestige.metrics.intervals import interval_of_mean
@@ -247,7 +248,7 @@ def _copies(logs: Path) -> str:
 _DROPPED = re.compile(r"(?!No claim).*(byte for byte|is left out as a control|It is left out)")
 
 
-def judged_groups(logs: Path) -> Iterator[tuple[Group, AuditOutcome]]:
+def judged_groups(logs: Path) -> Iterator[tuple[LogGroup, AuditOutcome]]:
     """Every group of checkpoints that others published, judged as `vestige audit --logs FOLDER` judges it."""
     saves = folder_of(logs, "calibration") / "saves"
     for group in (*recognise([saves]).groups, *recognise([folder_of(logs, "muse")]).groups):
@@ -289,7 +290,7 @@ def rejudged(logs: Path) -> str:
         untold = len(outcome.unlearned) - len(rows)
         told += [f"{untold} more were not asked in {' or '.join(formats)}."] if untold else []
         passing = [row for row in rows if figure != "PrivLeak" and float(row[1]) > 0.05]
-        fail = sum(row[-2].startswith("fails") for row in passing)
+        fail = sum(row[-2].startswith("fail") for row in passing)
         told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05; {fail} of these fail here."] * bool(
             passing
         )
@@ -297,7 +298,7 @@ def rejudged(logs: Path) -> str:
     return filled("rejudged", parts="\n\n".join(parts), sources=sources("calibration", "muse"))
 
 
-def _qualities(group: Group, outcome: AuditOutcome, questions: tuple[str, ...]) -> dict[str, str]:
+def _qualities(group: LogGroup, outcome: AuditOutcome, questions: tuple[str, ...]) -> dict[str, str]:
     """TOFU's forget quality against the published model that was retrained for this forget set, or MUSE's PrivLeak."""
     if group.name.startswith("muse"):
         lines = [line for line in outcome.membership if line.privleak is not None]
@@ -329,7 +330,7 @@ def _leakages(outcome: AuditOutcome, name: str, formats: Sequence[str]) -> list[
 def _verdicts(outcome: AuditOutcome, name: str) -> list[str]:
     """What was lost of the questions kept, and the two verdicts."""
     harms = [f"{line.harm.value:.2f}" for line in outcome.kept if line.subject == name]
-    said = {v.claim: {"inconclusive": "open"}.get(v.outcome, v.outcome) for v in outcome.verdicts if v.subject == name}
+    said = {v.claim: WORDS[v.outcome] for v in outcome.verdicts if v.subject == name}
     facts = sum(line.subject == name for line in outcome.facts)
     expressed = f"{said['not expressed']}, {facts} facts given away" if facts else said["not expressed"]
     return ["; ".join(harms), expressed, said["utility preserved"]]

@@ -343,6 +343,29 @@ def test_one_damaged_log_of_a_folder_takes_no_other_model_with_it(tmp_path, put,
     done = cli("audit", "--logs", tmp_path / "saves", "--output-dir", tmp_path / "run", "--json")
     shown = json.loads(done.stdout)
     assert {(row["subject"], row["verdict"]) for row in shown["verdicts"] if row["claim"] == "not expressed"} == {
-        ("NPO", "fails"), *([("RMU", "fails")] if damage.startswith(b'"prob"') else [])}  # fmt: skip
+        ("NPO", "fail"), *([("RMU", "fail")] if damage.startswith(b'"prob"') else [])}  # fmt: skip
     named = " ".join(said for all_said in shown["untested"].values() for said in all_said)
     assert "RMU" in named or "no share in [0, 1]" in named
+
+
+def test_folders_of_tofus_own_code_are_recognised(tmp_path):
+    def tofu(folder, level, n=40):
+        numbers = {str(k): level + k / 1000 for k in range(n)}
+        stored = {"avg_gt_loss": numbers, "rougeL_recall": numbers,
+                  "generated_text": {k: [f"Question: Q{k}?", "r", "t"] for k in numbers}}  # fmt: skip
+        file = tmp_path / folder / "eval_results/ds_size300/eval_log_aggregated.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"eval_log_forget.json": stored}))
+
+    full = "ft_epoch5_lr1e-05_phi_full_wd0.01"
+    tofu(full, 0.1)
+    tofu("ft_epoch5_lr1e-05_phi_full_wd0", 0.1)
+    tofu("ft_epoch5_lr1e-05_phi_retain99_wd0.01", 0.3)
+    tofu("retain90_phi_wd0.01", 0.3)
+    tofu("retain90_llama_wd0.01", 0.3)
+    tofu(f"{full}/grad_ascent_1e-05_forget01_5/checkpoint-4", 0.2)
+    (group,) = recognise([tmp_path]).groups
+    assert group.name == "tofu phi forget01"
+    assert [(log.role, log.name) for log in group.logs] == [
+        ("target", full), ("retrained", "ft_epoch5_lr1e-05_phi_retain99_wd0.01"), ("retrained", "retain90_phi_wd0.01"),
+        ("unlearned", "grad_ascent_1e-05")]  # fmt: skip

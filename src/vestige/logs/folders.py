@@ -2,7 +2,9 @@
 
 OpenUnlearning: `eval/tofu_MODEL_full/evals_forget01`, `eval/tofu_MODEL_retain99`, `finetune/tofu_MODEL_retain99`,
 `unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`. A task
-of another name says its model and forget set in `.hydra/config.yaml`. MUSE: `MEMORY/out/CORPUS/MODEL/...`.
+of another name says its model and forget set in `.hydra/config.yaml`. MUSE: `MEMORY/out/CORPUS/MODEL/...`. TOFU:
+`ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder of its
+start `METHOD_1e-05_forget01_5`.
 
 A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of these too. Of
 the checkpoints of one training the last is a control, since the others are no further trainings.
@@ -10,6 +12,7 @@ the checkpoints of one training the last is a control, since the others are no f
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from os.path import commonpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +27,10 @@ _TASK = re.compile(
     r"(?:(?P<full>full|ft_retain\d+)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+)"
     r"|(?P<corpus>News|Books)_(?:(?P<role>target|retrain)|(?P<other>.+)))$"
 )
+_TUNED = re.compile(
+    r"(?:ft_epoch\d+_lr[^_]+_(?P<model>[^_]+)_(?:full|retain(?P<retain>\d+))|retain(?P<only>\d+)_(?P<base>[^_]+))_wd[\d.]+$"
+)
+_FORGOT = re.compile(r"(?P<method>.+)_(?P<forget>forget\d+)_\d+$")
 _EVALS = re.compile(r"evals_(forget\d+)$")
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 CORPORA = {"bbc": "News", "hp": "Books"}
@@ -84,6 +91,8 @@ def _placed(path: Path, root: Path) -> _PlacedLog | None:
     folders = path.relative_to(root.parent if root.name else root).parts[:-1]
     if reader_of(path) == "muse":
         return _of_muse(path, folders)
+    if reader_of(path) == "tofu":
+        return _of_tofu(path, folders)
     for depth in range(len(folders) - 1, -1, -1):
         matched = _TASK.match(folders[depth])
         if matched is not None:
@@ -107,6 +116,20 @@ def _of_task(path: Path, task: Mapping[str, str | None], below: Sequence[str]) -
         name = f"retain{task['retain']}{training}"
         return _PlacedLog(path, model, "retrained", name, forget_asked, int(task["retain"]), step)
     return _PlacedLog(path, model, "unlearned", f"{task['method']}{at}", str(task["forget"]), checkpoint=step)
+
+
+def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
+    tuned = next((m for part in folders if (m := _TUNED.match(part))), None)
+    if tuned is None:
+        return None
+    family, retain = f"tofu {tuned['model'] or tuned['base']}", tuned["retain"] or tuned["only"]
+    step = next((int(m[1]) for part in folders if (m := _CHECKPOINT.match(part))), -1)
+    forgot = next((m for part in folders if (m := _FORGOT.match(part))), None)
+    if forgot is not None:
+        return _PlacedLog(path, family, "unlearned", forgot["method"], forgot["forget"], checkpoint=step)
+    return _PlacedLog(
+        path, family, "retrained" if retain else "target", tuned[0], retain=int(retain or 0), checkpoint=step
+    )
 
 
 def _of_config(path: Path) -> _PlacedLog | None:
@@ -189,7 +212,9 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> I
             placed_log for placed_log in same if placed_log.role == "retrained" and _never_saw(placed_log, forget)
         ]
         if target and controls:
-            members = (*target, *controls, *sorted(unlearned, key=_order))
+            # Of several targets that from which the unlearned models started: they lie below it.
+            start = max(target, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
+            members = (*(log for log in target if log.name == start), *controls, *sorted(unlearned, key=_order))
             logs = tuple(GivenLog(placed_log.role, placed_log.name, placed_log.path) for placed_log in members)
             yield LogGroup(family if forget == "forget" else f"{family} {forget}", logs)
             continue

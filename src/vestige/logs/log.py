@@ -26,7 +26,7 @@ class LogPart(NamedTuple):
     unit: str = "share"
     chance: float | None = None
 
-    def last(self, n: int) -> "Part":
+    def last(self, n: int) -> "LogPart":
         """The part with its last n questions."""
         scores, *texts = (column[-n:] for column in (self.scores, self.questions, self.answers, self.replies))
         return self._replace(scores=scores, questions=texts[0], answers=texts[1], replies=texts[2])
