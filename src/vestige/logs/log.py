@@ -28,8 +28,12 @@ class LogPart(NamedTuple):
 
     def last(self, n: int) -> "LogPart":
         """The part with its last n questions."""
-        scores, *texts = (column[-n:] for column in (self.scores, self.questions, self.answers, self.replies))
-        return self._replace(scores=scores, questions=texts[0], answers=texts[1], replies=texts[2])
+        return self._replace(
+            scores=self.scores[-n:],
+            questions=self.questions[-n:],
+            answers=self.answers[-n:],
+            replies=self.replies[-n:],
+        )
 
 
 class Log(NamedTuple):
