@@ -151,6 +151,18 @@ def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: P
         export(study, tmp_path / "x.xls", "xls")
 
 
+def test_one_table_has_all_scores_and_a_table_of_differences_says_what_it_shows(study: Study) -> None:
+    scores, *differences = tables_of(PooledResults(study))
+    metrics = study.settings.report.metrics
+    shown = [name for name in scores.head if ": " in name]
+    assert len(shown) == len(metrics) * len({name.partition(":")[0] for name in shown})
+    assert all(len(row) == len(scores.head) for row in scores.rows)
+    # Two differences of the forget set, 0.2 each at p = 0.0742.
+    lead = next(t.lead for t in differences if "forget;" in t.title)
+    assert lead.startswith("edge:1_2 less edge:0_1: above 0 in 2 of 2 comparisons and below in 0; p < 0.05 in 0, after")
+    assert lead.translate(str.maketrans({"<": "\\<", "_": "\\_"})) in markdown(differences[0])
+
+
 def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,12 +87,13 @@ def scored(row: ScoreRow) -> str:
 
 
 class TextTable(NamedTuple):
-    """A table as text: its title, heads and rows, and remarks in sentences."""
+    """A table as text: its title, heads and rows, remarks below it, and above it what it says, in sentences."""
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    lead: str = ""
 
 
 class ContrastRow(NamedTuple):

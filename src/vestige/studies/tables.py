@@ -83,10 +83,8 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def tables_of(results: PooledResults) -> list[TextTable]:
-    """A table of scores for each data set, and one of the differences."""
-    tables = []
-    for data in results.study.settings.names()["data"]:
-        tables += [_scores(results, data, metric) for metric in results.study.settings.report.metrics]
+    """A table of scores for each data set, and one of the differences in each score, under what it says."""
+    tables = [_scores(results, data) for data in results.study.settings.names()["data"]]
     scores = dict.fromkeys((c.metric, c.split) for c in results.contrasts)
     tables += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
     if results.verdicts:
@@ -98,22 +96,25 @@ def tables_of(results: PooledResults) -> list[TextTable]:
     return [table for table in tables if table.rows]
 
 
-def _scores(results: PooledResults, data: str, metric: str) -> TextTable:
-    at = {(r.group, r.split): r for r in results.rows if r.metric == metric}
-    groups = [g for g in results.groups if g.data == data and any(key[0] == g for key in at)]
-    splits = [s for s in results.study.settings.report.splits if any((g, s) in at for g in groups)]
+def _scores(results: PooledResults, data: str) -> TextTable:
+    """All scores on one data set, as the papers print them: a row a model, a column for each split and metric."""
+    at = {(r.group, r.split, r.metric): r for r in results.rows if r.data == data}
+    groups = [g for g in results.groups if any(key[0] == g for key in at)]
+    report = results.study.settings.report
+    columns = [(s, m) for s in report.splits for m in report.metrics if any((g, s, m) in at for g in groups)]
     several, attacked = len({g.model for g in groups}) > 1, any(g.attack for g in groups)
-    head = [*["model"] * several, "forget set", "method", "rate", *["after"] * attacked, *map(_named_split, splits)]
+    names = [f"{_named_split(split)}: {metric_name(metric)}" for split, metric in columns]
+    head = [*["model"] * several, "forget set", "method", "rate", *["after"] * attacked, *names, "seeds"]
     rows = []
     for group in groups:
-        group_rows = [at.get((group, s)) for s in splits]
+        scores = [at.get((group, *column)) for column in columns]
         missed = (group.model, group.data, group.forget, group.method, group.rate) in results.unreached
         rate = f"{group.rate} (not reached)" if missed else group.rate
         cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
-        cells += ["" if r is None else scored(r) for r in group_rows]
-        rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in group_rows if r}))))
-    about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
-    return TextTable(about, (*head, "seeds"), tuple(rows), results.warnings)
+        seeds = ", ".join(str(n) for n in sorted({r.seeds for r in scores if r}))
+        rows.append((*cells, *("" if r is None else scored(r) for r in scores), seeds))
+    title = f"{data}: mean ± SD over seeds [95 % interval over items and seeds]"
+    return TextTable(title, tuple(head), tuple(rows), results.warnings)
 
 
 def metric_name(metric: str) -> str:
@@ -137,7 +138,23 @@ def _differences(contrasts: Sequence[ContrastRow]) -> TextTable:
         at = f"{c.at}, one training" if "one seed" in c.method_of_test else c.at
         rows.append((c.model, c.method, c.rates, at, f"{c.second} less {c.first}", size, *test))
     score = f"{metric_name(contrasts[0].metric)}, {_named_split(contrasts[0].split)}"
-    return TextTable(f"Differences in {score}; Holm's p counts all tests of this table", head, tuple(rows))
+    title = f"Differences in {score}; Holm's p counts all tests of this table"
+    return TextTable(title, head, tuple(rows), lead=_answer(contrasts))
+
+
+def _answer(contrasts: Sequence[ContrastRow]) -> str:
+    """What a table of differences says, in a sentence for each pair that it compares."""
+    sentences = []
+    for first, second in dict.fromkeys((c.first, c.second) for c in contrasts):
+        pair = [c for c in contrasts if (c.first, c.second) == (first, second)]
+        above, below = (sum(sign * c.difference > 0 for c in pair) for sign in (1, -1))
+        tests = ([c.p for c in pair], [c.p_holm for c in pair])
+        alone, corrected = (sum(p is not None and p < 0.05 for p in values) for values in tests)
+        sentences.append(
+            f"{second} less {first}: above 0 in {above} of {len(pair)} comparisons and below in {below}; p < 0.05 in "
+            f"{alone}, after Holm's correction in {corrected}."
+        )
+    return " ".join(sentences)
 
 
 def _verdicts(verdicts: Sequence[VerdictRow]) -> TextTable:
@@ -167,6 +184,7 @@ def markdown(table: TextTable) -> str:
         [
             f"## {one_line(table.title).translate(_MARK)}",
             "",
+            *([one_line(table.lead, width=1000).translate(_MARK), ""] if table.lead else []),
             head,
             "|" + " --- |" * len(table.head),
             *rows,
@@ -186,7 +204,8 @@ def latex(table: TextTable) -> str:
     caption, columns = one_line(table.title).translate(_TEX), "l" * len(table.head)
     begin = (r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule")
     notes = [one_line(note, width=1000).translate(_TEX) + r"\par" for note in table.notes]
-    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
+    lead = [one_line(table.lead, width=1000).translate(_TEX) + r"\par"] if table.lead else []
+    return "\n".join([*lead, *begin, *body, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
 
 
 def write_figures(folder: Path, results: PooledResults) -> list[Path]:
