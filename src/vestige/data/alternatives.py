@@ -14,7 +14,7 @@ is for `vestige check-data` to say.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -207,14 +207,11 @@ class _Known:
             raise _LeftOut("there is no other answer that is as known as theirs")
         return [values[n_value] for n_value in shuffled(rng, len(values)).tolist()[:n]]
 
-    def _values_of(self, type_: ContractType, attribute: str, contract: Contract) -> Iterator[str]:
+    def _values_of(self, type_: ContractType, attribute: str, contract: Contract) -> Iterable[str]:
         """All values that the attribute could have had in this contract, each with equal chance."""
-        rule = type_.spec.attributes[attribute].generator
-        if isinstance(rule, Date):
-            first, last = rule.span
-            yield from map(day_text, range(first, last + 1))
-        elif isinstance(rule, Integer) and rule.at_least is not None:
-            least = int(contract.values[rule.at_least])
-            yield from (str(value) for value in rule.grid() if value >= least)
-        else:
-            yield from candidate_values(type_.spec, type_.spec.attributes[attribute])
+        match type_.spec.attributes[attribute].generator:
+            case Date(span=(first, last)):
+                return map(day_text, range(first, last + 1))
+            case Integer(at_least=str(bound)) as rule:
+                return (str(value) for value in rule.grid() if value >= int(contract.values[bound]))
+        return candidate_values(type_.spec, type_.spec.attributes[attribute])

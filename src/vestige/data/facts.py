@@ -154,13 +154,13 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
     attribute it decides; else the answer is long, or is given about nothing else (without edges), or the questions
     share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
     """
-    items_asked = _Asked(items, embed)
+    questions = _Questions(items, embed)
     fact_by_id: dict[str, str] = {}
     firsts: dict[object, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         # Answers that say the same in other words are looked for among those of one contract alone.
-        block = firsts[item.edge if item.edge is not None else items_asked.answers[number]]
-        same = next((n for n in block if items_asked.one_fact(n, number)), None)
+        block = firsts[item.edge if item.edge is not None else questions.answers[number]]
+        same = next((n for n in block if questions.one_fact(n, number)), None)
         if same is None:
             block.append(number)
         else:
@@ -180,7 +180,7 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
     Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
     plain, plain_retained = ([i for i in items if i.edge is None] for items in (forget, retained))
-    index = _Asked([*plain, *plain_retained], embed)
+    index = _Questions([*plain, *plain_retained], embed)
     of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number in range(len(plain)):
         of[index.answers[number]].append(number)
@@ -197,51 +197,41 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The questions with what is compared of them, by their numbers."""
+class _Questions:
+    """What is compared of the questions, by their numbers."""
 
-    items: Sequence[Item]
-    embed: Embed | None
-
-    @cached_property
-    def questions(self) -> list[frozenset[str]]:
-        return [frozenset(words(i.question)) for i in self.items]
-
-    @cached_property
-    def names(self) -> list[frozenset[str]]:
-        return [named_words(i.question) for i in self.items]
-
-    @cached_property
-    def answers(self) -> list[tuple[str, ...]]:
-        return [tuple(words(fact_of(i) or i.answer)) for i in self.items]
-
-    @cached_property
-    def owned(self) -> frozenset[tuple[str, ...]]:
-        """Answers that are given about one subject alone, where there are others."""
+    def __init__(self, items: Sequence[Item], embed: Embed | None) -> None:
+        self.items, self.embed = items, embed
+        self.words = [frozenset(words(i.question)) for i in items]
+        self.names = [named_words(i.question) for i in items]
+        self.answers = [tuple(words(fact_of(i) or i.answer)) for i in items]
         subjects: dict[tuple[str, ...], set[frozenset[str]]] = defaultdict(set)
         for answer, names in zip(self.answers, self.names, strict=True):
             subjects[answer].add(names)
         several = len(set(self.names)) > 1
-        return frozenset(a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values)))
+        # Answers that are given about one subject alone, where there are others.
+        self.unique = {a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values))}
 
     @cached_property
     def embedded(self) -> Float[np.ndarray, "N D"]:
+        """The embeddings of the questions, where there is an embedder."""
         assert self.embed is not None
         return self.embed([i.question for i in self.items])
 
     def one_fact(self, first: int, second: int) -> bool:
-        left_item, right_item = self.items[first], self.items[second]
-        if left_item.attribute is not None and right_item.attribute is not None:
-            return left_item.attribute == right_item.attribute and self._same_answer(first, second)
-        answer = self.answers[first]
-        if not self._same_answer(first, second):
+        """Whether two questions ask for one fact (see `facts_of`)."""
+        left, right = self.items[first], self.items[second]
+        both_name = left.attribute is not None and right.attribute is not None
+        if (both_name and left.attribute != right.attribute) or not self._same_answer(first, second):
             return False
-        if left_item.edge is None and len(answer) < _SENTENCE and not self._same_names(first, second):
-            return False
-        if len(answer) >= _LONG or (left_item.edge is None and answer in self.owned):
+        if both_name:
             return True
-        a, b = self.questions[first], self.questions[second]
+        answer, no_edge = self.answers[first], left.edge is None
+        if no_edge and len(answer) < _SENTENCE and not self._same_names(first, second):
+            return False
+        if len(answer) >= _LONG or (no_edge and answer in self.unique):
+            return True
+        a, b = self.words[first], self.words[second]
         if len(a & b) >= _ALIKE * len(a | b):
             return True
         return self.embed is not None and float(self.embedded[first] @ self.embedded[second]) > THRESHOLD
@@ -253,4 +243,4 @@ class _Asked:
         return min(leak_score(left_answer, right_answer), leak_score(right_answer, left_answer)) >= _SAME
 
     def _same_names(self, first: int, second: int) -> bool:
-        return self.names[first] <= self.questions[second] and self.names[second] <= self.questions[first]
+        return self.names[first] <= self.words[second] and self.names[second] <= self.words[first]
