@@ -36,7 +36,9 @@ from vestige.models.load import ModelSettings, load
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.training.settings import TrainingSettings
 
-NOISE, SHARES, EACH, HONEST = (0.01, 0.05, 0.2), (0.1, 0.2, 0.4, 0.6), 3, 5
+NOISE, SHARES, EACH, HONEST = (0.01, 0.05, 0.2), (0.1, 0.3, 0.6), 3, 5
+ASKED = AUDIT.model_copy(update={"evals": ("qa", "memory"), "relearn": (), "quantize": ()})
+"""Without attacks, of which each costs as much as all questions: what controls are is said before any."""
 LORA = TRAINING.model_copy(update={"lora_rank": 8, "lora_alpha": 16})
 OF_TARGET = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """How much of the target S may be mixed with; the least is taken with which it states a quarter of the facts."""
@@ -128,7 +130,7 @@ class Workshop:
         models = [AuditedModel(target, "target", str(where))]
         models += [AuditedModel(f"retrained {n}", "retrained", str(c)) for n, c in enumerate(controls)]
         models += [AuditedModel(name, "unlearned", str(place)) for name, place in others]
-        request = AuditRequest(tuple(models), NamedSplits("north", self.facts, {}), AUDIT, seed=self.seed, device="cpu")
+        request = AuditRequest(tuple(models), NamedSplits("north", self.facts, {}), ASKED, seed=self.seed, device="cpu")
         return run_audit(self.run.path / f"audit {kind}", request, workers=1).outcome
 
 

@@ -104,8 +104,10 @@ def read_membership(ground: Ground) -> Membership:
             elif subject in plan.audited:
                 missing[subject].append(f"{name}: not read on it")
     untested: tuple[str, ...] = ()
+    if any(line.found is not None for line in lines):
+        untested = ("The share of members found at 1 % false positives is told and not judged.",)
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
-        untested = (
+        untested += (
             "The membership score reference was not made: it needs two retrained models, one to refer to and one as "
             "the control.",
         )

@@ -493,7 +493,9 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
 
 
 def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, layer: str, way_out: str) -> NotFinite:
-    text = "" if ids is None else subject.tokenizer.decode(ids.tolist(), skip_special_tokens=True)
+    decode = partial(subject.tokenizer.decode, [] if ids is None else ids.tolist())
+    # A search reads what stands before every question by itself, which may be special tokens alone.
+    text = decode(skip_special_tokens=True) or decode()
     at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
     where = f", first from its layer {layer} on" if layer else ", though not when that is read alone" if at else ""
     narrow = subject.model.dtype != torch.float32
