@@ -77,12 +77,13 @@ def test_a_verdict_carries_the_end_that_it_rests_on():
     failed = judge(case({"ga": subject(0.5)}), resamples=QUICK)
     line = verdict(failed, "not expressed")
     assert (line.at_least, line.at_most) == (line.evidence["forced"].low, line.evidence["forced"].high)
-    assert bound_said(failed, line) == f"at least {line.at_least:.2f} left; 60 facts given away"
+    said = f"50 % left (at least {100 * line.at_least:.0f} %), forced; states 60 facts that no control states"
+    assert bound_said(failed, line) == said
     held = judge(case({"ga": subject(0.0)}), resamples=QUICK)
     line = verdict(held, "not expressed")
     # What holds is bound on one side, at less confidence than the interval has on two.
     assert 0 < line.at_most <= line.evidence[line.decides].high
-    assert bound_said(held, line).startswith("at most ")
+    assert bound_said(held, line).startswith(f"0 % left (at most {100 * line.at_most:.0f} %)")
 
 
 def test_each_control_is_judged_by_the_others_so_that_their_spread_can_be_shown():

@@ -31,7 +31,7 @@ from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
 from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
+from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import content_id
 from vestige.core.store import read_sealed, typed
 from vestige.metrics.leaks import Misjudged, leak_score
@@ -155,8 +155,9 @@ def _replies(row: Mapping[str, Any]) -> list[str]:
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     """Who told leaks in free replies, and with what error; "" where none were asked for."""
     places = [evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"]
-    for evaluation in places:
-        record = next(iter(read_records(EvalFolder(run.path / evaluation.path))), {})
+    for evaluation in places[:1]:
+        # One judge told all, whose name each record has: the first line of the first file is enough.
+        record = next(read_jsonl(EvalFolder(run.path / evaluation.path).records), {})
         if "judge" in record:
             error = Misjudged(**record["judge"]["error"])
             return (
