@@ -157,7 +157,7 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     places = [evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"]
     for evaluation in places[:1]:
         # One judge told all, whose name each record has: the first line of the first file is enough.
-        record = next(read_jsonl(EvalFolder(run.path / evaluation.path).records), {})
+        record: Mapping[str, Any] = next(read_jsonl(EvalFolder(run.path / evaluation.path).records), {})
         if "judge" in record:
             error = Misjudged(**record["judge"]["error"])
             return (
