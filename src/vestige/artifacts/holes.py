@@ -295,6 +295,8 @@ SETS = (ADJACENT_USED, ADJACENT_HELD_OUT, LATENT_BEFORE, LATENT_USED, LATENT_HEL
 """Columns of the table beside the forget score, in their order."""
 HARM, QUALITY, ROUGE_L = "harm", "quality", "rougeL_recall"
 """What of the forget set is scored: harm where the task is harm, else the other two."""
+LOWEST = "lowest score"
+"""The share of answers at the lowest score."""
 
 
 @dataclass(frozen=True)
@@ -349,6 +351,14 @@ class MitigationRow:
     sets: Mapping[str, SetScore]
     changes: Mapping[str, Estimate] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
+
+
+def numbers_of(row: MitigationRow) -> list[tuple[str, str, Estimate]]:
+    """Every number of a mended model's row: the set that it is of, what it measures, and the estimate."""
+    numbers = [(FORGET, metric, estimate) for metric, estimate in row.forget.items()]
+    for name, score in row.sets.items():
+        numbers += [(name, QUALITY, score.quality), (name, LOWEST, score.lowest)]
+    return numbers
 
 
 @dataclass(frozen=True)

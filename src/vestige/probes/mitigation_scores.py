@@ -18,6 +18,7 @@ from vestige.artifacts.holes import (
     HARM,
     LATENT_NEW,
     LATENT_USED,
+    LOWEST,
     QUALITY,
     ROUGE_L,
     MitigationRow,
@@ -172,7 +173,7 @@ def score_of(rows: Sequence[ScoredAnswer], *, seed: int) -> SetScore | None:
     values = np.array([r.scores[QUALITY] for r in judged])
     origins = [r.origin for r in judged]
     quality = mean_estimate(QUALITY, values, "score", SCALE, origins, seed=seed)
-    lowest = mean_estimate("lowest score", values <= SCALE[0], "share", SHARE, origins, seed=seed)
+    lowest = mean_estimate(LOWEST, values <= SCALE[0], "share", SHARE, origins, seed=seed)
     return SetScore(len(rows), len(judged), quality, lowest)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
-    FORGET,
+    LOWEST,
     SETS,
     Hole,
     HoleMap,
@@ -23,6 +23,7 @@ from vestige.artifacts.holes import (
     Placebo,
     Tested,
     Way,
+    numbers_of,
     read_holes,
     read_map,
     read_mitigation,
@@ -271,12 +272,18 @@ def _mended(table: MitigationTable) -> dict[str, Any]:
 
 
 def _numbers(row: MitigationRow) -> list[dict[str, Any]]:
-    found = [(FORGET, metric, estimate, estimate.n) for metric, estimate in row.forget.items()]
-    for name, score in row.sets.items():
-        found += [(name, "quality", score.quality, score.n), (name, "lowest", score.lowest, score.n)]
+    asked = {name: score.n for name, score in row.sets.items()}
     return [
-        {"set": name, "metric": metric, "value": e.value, "low": e.low, "high": e.high, "n": e.n, "n_asked": n}
-        for name, metric, e, n in found
+        {
+            "set": name,
+            "metric": "lowest" if measure == LOWEST else measure,
+            "value": e.value,
+            "low": e.low,
+            "high": e.high,
+            "n": e.n,
+            "n_asked": asked.get(name, e.n),
+        }
+        for name, measure, e in numbers_of(row)
     ]
 
 

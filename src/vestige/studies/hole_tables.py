@@ -7,23 +7,28 @@ criteria, 16 to 20 holes with both answers.
 
 Figure 3 is of the checkpoints of one training.
 
-A cell of an estimate is value [low, high] with its 95 % interval. What is not there is said in words, never left as an
-empty or a zero.
+Numbers come first (`HoleTables.numbers`, the rows of holes.csv), and tables are pivots of them. A cell of an estimate
+is value [low, high] with its 95 % interval. What is not there is said in words, never left as an empty or a zero.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from itertools import zip_longest
+from functools import cache, cached_property, partial
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.holes import (
+    FORGET,
+    HARM,
     LATENT_J,
+    LOWEST,
+    QUALITY,
+    ROUGE_L,
     SETS,
     Diversity,
     HoleRow,
@@ -31,6 +36,7 @@ from vestige.artifacts.holes import (
     MitigationTable,
     Outcome,
     estimates_of,
+    numbers_of,
     read_attempts,
     read_holes,
     read_mitigation,
@@ -52,8 +58,27 @@ from vestige.studies.holes import hole_settings
 from vestige.studies.lm_eval import read_benchmarks, scores_of
 from vestige.studies.results import PooledResults, ResultGroup, TextTable, scored
 
-COLUMNS = ("table", "row", "set", "measure", "value", "low", "high", "n", "interval")
-"""Of the CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""
+
+class HoleNumber(NamedTuple):
+    """A number of one of the paper's tables; what has no interval, as a p-value, has "" for it and for its ends."""
+
+    table: int
+    row: str
+    set: str
+    measure: str
+    value: float
+    low: float | str
+    high: float | str
+    n: int
+    interval: str
+
+    def text(self) -> str:
+        """As in `0.42 [0.36, 0.48]`."""
+        low, high = float(self.low), float(self.high)
+        return Estimate(self.measure, "", self.value, low, high, self.n, self.interval).said()
+
+
+COLUMNS = HoleNumber._fields
 MISSING = "not made"
 SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
 """The paper's names of the sources."""
@@ -63,7 +88,7 @@ _SHOWN = 5
 """Prompts and holes of a model that are shown as text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Probed:
     """One probe's files, as far as they are there; `name` is the unlearned model's."""
 
@@ -98,19 +123,7 @@ class Probed:
         """What its prompts of one source came to."""
         return next((r for r in self.table.rows if r.source == source), None) if self.table else None
 
-    def side(self, source: str, when: str) -> str:
-        """Mean quality on one side, with the share at the lowest score."""
-        row = self.row(source)
-        if row is None:
-            return self.why_not
-        score, lowest = (row.before, row.lowest_before) if when == "before" else (row.after, row.lowest_after)
-        return f"{score.said()} ({lowest.value:.1%}), n = {row.n_judged}"
-
-    def holes(self, source: str) -> str:
-        """The share of prompts that are holes."""
-        row = self.row(source)
-        return self.why_not if row is None else row.holes.said()
-
+    @cache  # noqa: B019 a probe lives as long as its report
     def tests(self, source: str) -> dict[str, Outcome]:
         """The t-tests over the prompts that were judged on both sides."""
         tested = read_tested(self.folder) if self.folder else []
@@ -121,30 +134,11 @@ class Probed:
         after = np.array([t.unlearned_score for t in judged], dtype=float)
         return change_tests(before, after, [t.origin or t.id for t in judged])
 
-    def change(self, source: str) -> tuple[str, ...]:
-        """n, change, p-values, holes, false holes, and holes beyond these."""
-        row = self.row(source)
-        if row is None:
-            return (self.why_not, *("" for _ in range(7)))
-        false = next(iter(row.placebos), None)
-        beyond = false.excess.said() if false and false.excess else MISSING
-        n = f"{row.n_judged}" if row.n == row.n_judged else f"{row.n_judged} of {row.n}"
-        tests = map(_outcome, self.tests(source).values())
-        return n, row.change.said(), *tests, row.holes.said(), false.rate.said() if false else MISSING, beyond
-
     def diversity(self, source: str) -> Diversity | None:
         """How diverse the prompts of a source are, or the retained questions."""
         if source == RETAINED:
             return Diversity(**self.made["retained"]) if "retained" in self.made else None
         return self.table.diversity.get(source) if self.table else None
-
-    def spread(self, source: str) -> tuple[str, str, str, str]:
-        """n, Vendi, Vendi / n and 1 - avgSelfBLEU."""
-        found = self.diversity(source)
-        if found is None:
-            return self.why_not, "", "", ""
-        ngrams = "one prompt" if found.distinct_ngrams is None else f"{found.distinct_ngrams:.3f}"
-        return f"{found.n}", f"{found.vendi_share * found.n:.2f}", f"{found.vendi_share:.3f}", ngrams
 
     def tried(self) -> tuple[str, str]:
         """How many attempts of the search got J = 10, and when its policy collapsed."""
@@ -159,10 +153,9 @@ class Probed:
 
 @dataclass(frozen=True, eq=False)
 class HoleTables:
-    """All tables of a study of holes, and their single numbers by `COLUMNS`."""
+    """All numbers of a study of holes, and the tables that they make."""
 
     results: PooledResults
-    numbers: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
     def _made(self) -> list[tuple[StudyCell, Path | None, Mapping[str, Any]]]:
@@ -202,40 +195,85 @@ class HoleTables:
             if table.rows
         ]  # fmt: skip
 
-    def _count(self, table: int, row: str, set_: str, *estimates: Estimate) -> None:
-        for e in estimates:
-            own = {c: getattr(e, c) for c in COLUMNS[4:]}
-            self.numbers.append({"table": table, "row": row, "set": set_, "measure": e.metric, **own})
+    @cached_property
+    def numbers(self) -> list[HoleNumber]:
+        """Every number of every table, in the order of the tables."""
+        return [*chain(*(self._of_probe(*row) for row in self._probe_rows()), self._means(), self._mended_numbers())]
 
-    def _bare(self, table: int, row: str, set_: str, measure: str, value: float | None, n: int) -> None:
-        if value is not None:
-            empty = {"low": "", "high": "", "interval": ""}
-            own = {"table": table, "row": row, "set": set_, "measure": measure, "value": value, "n": n}
-            self.numbers.append({**own, **empty})
+    @cached_property
+    def _index(self) -> dict[tuple[int, str, str, str], HoleNumber]:
+        """The numbers by where they stand; of several placebos the first is in a table."""
+        index: dict[tuple[int, str, str, str], HoleNumber] = {}
+        for number in self.numbers:
+            index.setdefault(number[:4], number)
+        return index
 
-    def _counted(self, table: int, probe: Probed, name: str = "") -> None:
-        """The numbers of one probe."""
-        for source, called in SOURCES.items():
-            row, name = probe.row(source), name or probe.name
-            if row is None:
-                continue
-            self._count(table, name, called, *estimates_of(row))
-            for measure, test in probe.tests(source).items():
-                self._bare(table, name, called, measure, test.p, row.n_judged)
+    def _probe_rows(self) -> Iterator[tuple[int, str, Probed]]:
+        """Which probe stands in which row of which table."""
+        yield from ((1, probe.name, probe) for probe in self.probes if probe.whole)
+        for probe in chain(*self.checkpoints.values()):
+            yield 7, f"{probe.name}, run {_run(probe)}", probe
+        yield from ((10, f"{probe.name}, {_setting(probe)}", probe) for probe in self.ablated)
+
+    def _of_probe(self, table: int, row: str, probe: Probed) -> Iterator[HoleNumber]:
+        if probe.harm and table != 10:
+            yield _number(table, row, "forget", probe.harm)
+        for source, name in {**SOURCES, RETAINED: "retained questions"}.items():
+            if scores := probe.row(source):
+                yield from (_number(table, row, name, estimate) for estimate in estimates_of(scores))
+                for measure, test in probe.tests(source).items():
+                    if test.p is not None:
+                        yield _plain(table, row, name, measure, test.p, scores.n_judged)
+            # Table 2 has them of the models of Table 1, and of the retained questions too.
+            diversity = probe.diversity(source) if table == 1 or (table == 10 and source != RETAINED) else None
+            if diversity is not None:
+                of = 2 if table == 1 else table
+                yield _plain(of, row, name, "Vendi / n", diversity.vendi_share, diversity.n)
+                if diversity.distinct_ngrams is not None:
+                    yield _plain(of, row, name, "1 - avgSelfBLEU", diversity.distinct_ngrams, diversity.n)
+
+    def _means(self) -> Iterator[HoleNumber]:
+        """Mean quality after unlearning over the runs of a checkpoint that left prompts to test, and its SD."""
+        for runs in self.checkpoints.values():
+            for source, name in SOURCES.items():
+                values = [row.after.value for probe in runs if (row := probe.row(source)) is not None]
+                if len(values) > 1:
+                    of_checkpoint = 7, f"{runs[0].name}, mean", name
+                    yield _plain(*of_checkpoint, "quality after", float(np.mean(values)), len(values))
+                    yield _plain(*of_checkpoint, "SD over runs", float(np.std(values, ddof=1)), len(values))
+
+    def _mended_numbers(self) -> Iterator[HoleNumber]:
+        for number, name, table in self.mended:
+            for row in table.rows:
+                for of_set, measure, estimate in numbers_of(row):
+                    yield _number(number, f"{name}: {row.arm} {row.at}", of_set, estimate, measure)
+
+    def _text(self, table: int, row: str, of_set: str, measure: str, missing: str = MISSING) -> str:
+        """A cell: an estimate with its interval, or a plain number."""
+        number = self._index.get((table, row, of_set, measure))
+        if number is None:
+            return missing
+        return number.text() if number.interval else f"{number.value:.3f}"
+
+    def _scored(self, table: int, row: str, of_set: str, when: str, missing: str) -> str:
+        """A cell: mean quality, with the share at the lowest score."""
+        quality = self._index.get((table, row, of_set, f"quality{when}"))
+        lowest = self._index.get((table, row, of_set, f"{LOWEST}{when}"))
+        if quality is None or lowest is None:
+            return missing
+        return f"{quality.text()} ({lowest.value:.1%}), n = {quality.n}"
 
     def _quality(self) -> Iterator[TextTable]:
         probes = [p for p in self.probes if p.whole]
         scores = {(p.name, when): self._scores(p, when) for p in probes for when in ("before", "after")}
-        columns = list(dict.fromkeys(column for found in scores.values() for column in found))
+        columns = list(dict.fromkeys(column for of_model in scores.values() for column in of_model))
         rows, tests = [], []
         for probe in probes:
-            self._counted(1, probe)
-            self._count(1, probe.name, "forget", *([probe.harm] if probe.harm else []))
             for when in ("before", "after"):
-                own = scores[probe.name, when]
-                cells = [*(probe.side(s, when) for s in SOURCES), *(own.get(c, MISSING) for c in columns)]
-                rows.append((probe.name, when, *cells))
-            tests += [(probe.name, called, *probe.change(source)) for source, called in SOURCES.items()]
+                sides = (self._scored(1, probe.name, name, f" {when}", probe.why_not) for name in SOURCES.values())
+                others = (scores[probe.name, when].get(column, MISSING) for column in columns)
+                rows.append((probe.name, when, *sides, *others))
+            tests += [(probe.name, name, *self._change(probe, source, name)) for source, name in SOURCES.items()]
         yield TextTable(
             "Table 1: quality before and after unlearning",
             ("model", "when", *SOURCES.values(), *columns),
@@ -257,6 +295,18 @@ class HoleTables:
                 "False holes are those of the target asked at another seed.",
             ),
         )
+
+    def _change(self, probe: Probed, source: str, name: str) -> tuple[str, ...]:
+        """n, change, p-values, holes, false holes, and holes beyond these."""
+        row = probe.row(source)
+        if row is None:
+            return (probe.why_not, *[""] * 7)
+        n = f"{row.n_judged}" if row.n == row.n_judged else f"{row.n_judged} of {row.n}"
+        change, *holes = (
+            self._text(1, probe.name, name, measure)
+            for measure in ("change of quality", "holes", "false holes", "holes beyond false ones")
+        )
+        return n, change, *map(_outcome, probe.tests(source).values()), *holes
 
     def _scores(self, probe: Probed, when: str) -> dict[str, str]:
         """What a model scores beside the holes: on the data's own questions, and on benchmarks."""
@@ -281,9 +331,17 @@ class HoleTables:
     def _diversity(self) -> Iterator[TextTable]:
         rows = []
         for probe in (p for p in self.probes if p.whole):
-            sets = {**SOURCES, RETAINED: "retained questions"}
-            rows += [(probe.name, called, *probe.spread(source)) for source, called in sets.items()]
-            self._spread(2, probe, probe.name, sets)
+            for source, name in {**SOURCES, RETAINED: "retained questions"}.items():
+                diversity = probe.diversity(source)
+                if diversity is None:
+                    rows.append((probe.name, name, probe.why_not, "", "", ""))
+                    continue
+                vendi = f"{diversity.vendi_share * diversity.n:.2f}"
+                shares = (
+                    self._text(2, probe.name, name, "Vendi / n"),
+                    self._text(2, probe.name, name, "1 - avgSelfBLEU", "one prompt"),
+                )
+                rows.append((probe.name, name, f"{diversity.n}", vendi, *shares))
         yield TextTable(
             "Table 2: diversity of the prompts",
             ("model", "prompts", "n", "Vendi", "Vendi / n", "1 - avgSelfBLEU"),
@@ -294,55 +352,43 @@ class HoleTables:
             ),
         )
 
-    def _spread(self, table: int, probe: Probed, name: str, sets: Mapping[str, str] = SOURCES) -> None:
-        for source, called in sets.items():
-            if found := probe.diversity(source):
-                self._bare(table, name, called, "Vendi / n", found.vendi_share, found.n)
-                self._bare(table, name, called, "1 - avgSelfBLEU", found.distinct_ngrams, found.n)
+    @cached_property
+    def mended(self) -> list[tuple[int, str, MitigationTable]]:
+        """Every mending by the table that it stands in, 3 (one-shot) or 4 (iterative), and its name."""
+        made = ((cell, path) for cell, path, _ in self._made if path)
+        cells = ((cell.point, MitigationFolder(path)) for cell, path in made if cell.kind == "mitigate")
+        return [
+            (4 if point.part == "iterative" else 3, f"{self.name(point)}, {point.part}", read_mitigation(folder))
+            for point, folder in cells
+        ]
 
     def _mended(self) -> Iterator[TextTable]:
         """An unlearned model tuned on what was found, by its checkpoints; or the target unlearned anew, by rounds."""
-        made = [(c.point, read_mitigation(MitigationFolder(p))) for c, p, _ in self._made if c.kind == "mitigate" and p]
-        for number, title, at, iterative in (
-            (3, "Tables 3 and 8: one-shot mitigation", "step", False),
-            (4, "Tables 4 and 9: iterative mitigation", "round", True),
+        for number, title, unit in (
+            (3, "Tables 3 and 8: one-shot mitigation", "step"),
+            (4, "Tables 4 and 9: iterative mitigation", "round"),
         ):
-            found = [(point, table) for point, table in made if (point.part == "iterative") is iterative]
-            tables = [table for _, table in found]
-            metrics = list(dict.fromkeys(m for table in tables for row in table.rows for m in row.forget))
-            sets = [n for n in SETS if any(n in row.sets for table in tables for row in table.rows)]
-            rows: list[tuple[str, ...]] = []
-            for point, table in found:
-                rows += self._mended_rows(number, f"{self.name(point)}, {point.part}", table, metrics, sets)
+            named = [(name, table) for of, name, table in self.mended if of == number]
+            there = {n[2:4] for n in self.numbers if n.table == number}
+            metrics = [metric for metric in (HARM, QUALITY, ROUGE_L) if (FORGET, metric) in there]
+            sets = [name for name in SETS if any(name == of_set for of_set, _ in there)]
+            rows = []
+            for name, row in ((name, row) for name, table in named for row in table.rows):
+                key = f"{name}: {row.arm} {row.at}"
+                forget = (self._text(number, key, FORGET, metric) for metric in metrics)
+                scores = (self._scored(number, key, of_set, "", "none") for of_set in sets)
+                rows.append((name, row.arm, f"{row.at} (kept)" if row.kept else f"{row.at}", *forget, *scores))
             yield TextTable(
                 title,
-                ("model and way", "arm", at, *(f"forget set, {m}" for m in metrics), *sets),
+                ("model and way", "arm", unit, *(f"forget set, {metric}" for metric in metrics), *sets),
                 tuple(rows),
                 (
                     "Quality of answers by set, with the share at the lowest score. Held-out prompts were not trained "
                     "on; the others were, where they are named used.",
-                    *(
-                        f"{point.part}: {', '.join(f'{n} {name}' for name, n in t.sizes.items())}."
-                        for point, t in found
-                    ),
-                    *dict.fromkeys(note for t in tables for note in t.notes),
+                    *(f"{name}: {', '.join(f'{n} {of_set}' for of_set, n in t.sizes.items())}." for name, t in named),
+                    *dict.fromkeys(note for _, table in named for note in table.notes),
                 ),
             )
-
-    def _mended_rows(
-        self, number: int, name: str, table: MitigationTable, metrics: Sequence[str], sets: Sequence[str]
-    ) -> Iterator[tuple[str, ...]]:
-        for row in table.rows:
-            own = f"{name}: {row.arm} {row.at}"
-            self._count(number, own, "forget", *row.forget.values())
-            for set_, score in row.sets.items():
-                self._count(number, own, set_, score.quality, score.lowest)
-            scores = [
-                f"{s.quality.said()} ({s.lowest.value:.1%}), n = {s.n_judged}" if (s := row.sets.get(n)) else "none"
-                for n in sets
-            ]
-            forget = [row.forget[m].said() if m in row.forget else MISSING for m in metrics]
-            yield name, row.arm, f"{row.at} (kept)" if row.kept else f"{row.at}", *forget, *scores
 
     def _settings(self) -> Iterator[TextTable]:
         """The values of the search, and those that the ablation tries."""
@@ -370,16 +416,14 @@ class HoleTables:
         rows = []
         for runs in self.checkpoints.values():
             for probe in runs:
-                run, scores = probe.point.part.removeprefix("run ") or "1", self._scores(probe, "after")
+                run, scores = _run(probe), self._scores(probe, "after")
                 forget = scores.get("harmscore", scores.get(f"{SPLITS['forget']}, ROUGE-1", MISSING))
-                retain = scores.get(f"{SPLITS['retain']}, ROUGE-1", MISSING)
-                sides = [probe.side(source, "after") for source in SOURCES]
-                rows.append((probe.name, run, forget, retain, *sides, probe.holes(LATENT)))
-                self._counted(7, probe, f"{probe.name}, run {run}")
-                self._count(7, f"{probe.name}, run {run}", "forget", *([probe.harm] if probe.harm else []))
+                retain, row = scores.get(f"{SPLITS['retain']}, ROUGE-1", MISSING), f"{probe.name}, run {run}"
+                sides = (self._scored(7, row, name, " after", probe.why_not) for name in SOURCES.values())
+                holes = self._text(7, row, SOURCES[LATENT], "holes", probe.why_not)
+                rows.append((probe.name, run, forget, retain, *sides, holes))
             if len(runs) > 1:
-                means = [self._over_runs(runs, source, called) for source, called in SOURCES.items()]
-                rows.append((runs[0].name, "mean", "", "", *means, ""))
+                rows.append((runs[0].name, "mean", "", "", *map(partial(self._mean, runs), SOURCES), ""))
         harmful = any(probe.harm for runs in self.checkpoints.values() for probe in runs)
         first = "harmscore" if harmful else "forget set, ROUGE-1"
         head = ("checkpoint", "run", first, "retained, ROUGE-1", "D_AP after", "D_LP after", "holes in D_LP")
@@ -389,27 +433,36 @@ class HoleTables:
         )
         yield TextTable("Table 7: checkpoints of one training", head, tuple(rows), (note,))
 
-    def _over_runs(self, runs: Sequence[Probed], source: str, called: str) -> str:
-        """The mean quality after unlearning over the runs that left prompts of a source to test, with its SD."""
-        found = [row.after.value for probe in runs if (row := probe.row(source)) is not None]
-        if len(found) < 2:
-            return "" if not found else "one run"
-        mean = float(np.mean(found))
-        self._bare(7, f"{runs[0].name}, mean", called, "quality after", mean, len(found))
-        return f"{mean:.2f} ± {float(np.std(found, ddof=1)):.2f}, {len(found)} runs"
+    def _mean(self, runs: Sequence[Probed], source: str) -> str:
+        """A cell: mean and SD over the runs of a checkpoint."""
+        where = 7, f"{runs[0].name}, mean", SOURCES[source]
+        mean, sd = (self._index.get((*where, measure)) for measure in ("quality after", "SD over runs"))
+        if mean is None or sd is None:
+            return "one run" if any(probe.row(source) for probe in runs) else ""
+        return f"{mean.value:.2f} ± {sd.value:.2f}, {mean.n} runs"
+
+    @cached_property
+    def ablated(self) -> list[Probed]:
+        """The probes of the methods whose search was varied, with the study's own settings and with each other."""
+        methods = {p.point.method for p in self.probes if p.point.part and not p.point.until}
+        return [p for p in self.probes if p.point.method in methods and not p.point.until]
 
     def _ablation(self) -> Iterator[TextTable]:
-        of = {p.point.method for p in self.probes if p.point.part and not p.point.until}
-        rows = []
-        for probe in self.probes:
-            if probe.point.method not in of or probe.point.until:
-                continue
-            setting, (tried, collapsed) = probe.point.part or "default", probe.tried()
-            _, _, vendi, ngrams = probe.spread(LATENT)
-            side, holes = probe.side(LATENT, "after"), probe.holes(LATENT)
-            rows.append((probe.name, setting, tried, side, holes, vendi, ngrams, collapsed))
-            self._counted(10, probe, f"{probe.name}, {setting}")
-            self._spread(10, probe, f"{probe.name}, {setting}")
+        rows, latent = [], SOURCES[LATENT]
+        for probe in self.ablated:
+            row, (tried, collapsed) = f"{probe.name}, {_setting(probe)}", probe.tried()
+            rows.append(
+                (
+                    probe.name,
+                    _setting(probe),
+                    tried,
+                    self._scored(10, row, latent, " after", probe.why_not),
+                    self._text(10, row, latent, "holes", probe.why_not),
+                    self._text(10, row, latent, "Vendi / n", ""),
+                    self._text(10, row, latent, "1 - avgSelfBLEU", "one prompt" if probe.diversity(LATENT) else ""),
+                    collapsed,
+                )
+            )
         head = ("model", "setting", "J = 10 (different)", "D_LP after", "holes in D_LP", "Vendi / n",
                 "1 - avgSelfBLEU", "collapsed")  # fmt: skip
         note = "One hyper-parameter of the search at a time. One seed each: between two settings lies chance as well."
@@ -481,6 +534,23 @@ class HoleTables:
         p = probe.point
         row = self.results.row(ResultGroup(p.model, p.data, p.forget, label_of(p), rate_name(p)), split, RECALL)
         return None if row is None else Estimate(RECALL, "share", row.value, row.low, row.high, row.items, "")
+
+
+def _run(probe: Probed) -> str:
+    return probe.point.part.removeprefix("run ") or "1"
+
+
+def _setting(probe: Probed) -> str:
+    return probe.point.part or "default"
+
+
+def _number(table: int, row: str, of_set: str, estimate: Estimate, measure: str = "") -> HoleNumber:
+    e = estimate
+    return HoleNumber(table, row, of_set, measure or e.metric, e.value, e.low, e.high, e.n, e.interval)
+
+
+def _plain(table: int, row: str, of_set: str, measure: str, value: float, n: int) -> HoleNumber:
+    return HoleNumber(table, row, of_set, measure, value, "", "", n, "")
 
 
 def _place_and_time(subject: SubjectFolder) -> tuple[str, float | None]:

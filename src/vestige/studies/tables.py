@@ -47,8 +47,7 @@ def write_report(study: Study) -> list[Path]:
         from vestige.studies.hole_tables import COLUMNS, HoleTables
 
         holes = HoleTables(results)
-        holes.all()
-        write_csv(tables / "holes.csv", COLUMNS, holes.numbers)
+        write_csv(tables / "holes.csv", COLUMNS, (number._asdict() for number in holes.numbers))
         paths += [tables / "holes.csv", *holes.write_figures(figures)]
     return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
 
