@@ -171,7 +171,7 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
         board = Board(ours.folder.state)
         work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
-    assert list(board.status().failed.values()) == ["no rounds here"]
+    assert [failure.reason for failure in board.status().failed.values()] == ["no rounds here"]
     spec = {c.kind: SubjectFolder(place_of(ours, c.key)) for c in ours.cells if c.kind in ("unlearned", "checkpoint")}
     specs = {kind: read_spec(folder.spec) for kind, folder in spec.items()}
     assert specs["checkpoint"].settings["until_step"] == 1

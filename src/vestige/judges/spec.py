@@ -121,10 +121,10 @@ class JudgeSpec:
 
     def text(self) -> str:
         """The spec by which two judges are the same: without what changes no verdict, such as limits."""
-        given = self.settings if isinstance(self.settings, Mapping) else self.settings.model_dump(exclude_unset=True)
+        values = self.settings if isinstance(self.settings, Mapping) else self.settings.model_dump(exclude_unset=True)
         if isinstance(self.settings, ServerSettings):
-            given = {key: value for key, value in given.items() if key in _CHANGES_VERDICTS - {"url", "model"}}
-        query = urlencode({key: "none" if value is None else value for key, value in sorted(given.items())})
+            values = {key: value for key, value in values.items() if key in _CHANGES_VERDICTS - {"url", "model"}}
+        query = urlencode({key: "none" if value is None else value for key, value in sorted(values.items())})
         before, mark, after = self.name.partition("#")
         return f"{before}?{query}{mark}{after}" if query else self.name
 
@@ -141,13 +141,13 @@ def judge_spec(text: str) -> JudgeSpec:
     values = dict(parse_qsl(query, keep_blank_values=True))
     if kind in _FORMS and not (kind == "local" and model):
         raise InputError(f"judge {one_line(head)!r}: give {_FORMS[kind]}")
-    own: dict[str, type[Settings]] = {"grounded": GroundedSettings, "likeness": Settings, "local": LocalSettings}
-    if kind in own and (not model or kind != "grounded"):
-        return JudgeSpec(kind, model, own[kind].build(values, where=f"judge {one_line(head)}"))
+    classes: dict[str, type[Settings]] = {"grounded": GroundedSettings, "likeness": Settings, "local": LocalSettings}
+    if kind in classes and (not model or kind != "grounded"):
+        return JudgeSpec(kind, model, classes[kind].build(values, where=f"judge {one_line(head)}"))
     if head in known_judges():
         return JudgeSpec(head, "", values)
-    known = [name for name in (*known_judges(), "likeness") if name not in _FORMS]
-    raise InputError(f"no judge {one_line(head)!r}; {closest(head, known)}, or give {', or '.join(_FORMS.values())}")
+    names = [name for name in (*known_judges(), "likeness") if name not in _FORMS]
+    raise InputError(f"no judge {one_line(head)!r}; {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 
 
 def refuse_old_judge(key: str) -> None:

@@ -115,8 +115,8 @@ class _Cell:
     @cached_property
     def in_order(self) -> list[int]:
         """The places of the items, drawn."""
-        drawn = generator(self.seed, "neighbour", self.source.id, self.distance, self.relation)
-        return list(shuffled(drawn, len(self.items)).tolist())
+        rng = generator(self.seed, "neighbour", self.source.id, self.distance, self.relation)
+        return list(shuffled(rng, len(self.items)).tolist())
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,21 @@ class _Around:
 
     def edges_from(self, edge: str) -> dict[int, list[str]]:
         """The retained edges by their distance from one."""
-        found: dict[int, list[str]] = {}
+        edges: dict[int, list[str]] = {}
         for name, distance in contract_distances(self.dataset.graph, [edge], farthest=self.farthest).items():
             if name not in self.forget:
-                found.setdefault(distance, []).append(name)
-        return found
+                edges.setdefault(distance, []).append(name)
+        return edges
 
     def items(self, edges: Sequence[str], source: Item, relation: str) -> list[Item]:
         """The items of these edges that ask for the source's attribute of its type, or for another."""
-        known = source.attribute is not None
+        has_attribute = source.attribute is not None
         return [
             item
             for edge in edges
             for item in self.dataset.items_of_edge.get(edge, ())
-            if (known and (item.group, item.attribute) == (source.group, source.attribute)) == (relation == SAME)
+            if (has_attribute and (item.group, item.attribute) == (source.group, source.attribute))
+            == (relation == SAME)
         ]
 
     def states(self, item: Item) -> bool:
@@ -177,20 +178,20 @@ class _Around:
 def _deal(desk: Desk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
     """Admit up to k questions, one cell after the other and round again; the number admitted."""
     hands = [iter(cell.in_order) for cell in cells]
-    n, left = 0, set(range(len(cells)))
-    while left and n < k:
-        for place in sorted(left):
+    n, open_cells = 0, set(range(len(cells)))
+    while open_cells and n < k:
+        for place in sorted(open_cells):
             if n < k:
                 taken = _next(desk, around, cells[place], hands[place])
                 n += taken
-                left -= set() if taken else {place}
+                open_cells -= set() if taken else {place}
     return n
 
 
 def _next(desk: Desk, around: _Around, cell: _Cell, hand: Iterator[int]) -> bool:
     """Whether a question of the cell is admitted, the first in its order that can be."""
-    for place in hand:
-        item = cell.items[place]
+    for index in hand:
+        item = cell.items[index]
         if around.states(item):
             desk.drop(STATED)
             continue
@@ -247,8 +248,8 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
         identity = _adjacent_identity(request)
         if is_there(folder, "adjacent", identity):
             return read_adjacent(folder)
-        made = adjacent_of(request)
-        rows = [{"of": of, "question": asdict(q)} for of, found in made.items() for q in found.questions]
+        by_set = adjacent_of(request)
+        rows = [{"of": of, "question": asdict(q)} for of, adjacents in by_set.items() for q in adjacents.questions]
         write_jsonl(folder.adjacent, rows)
         put_down(
             folder,
@@ -256,11 +257,11 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
             identity,
             {
                 of: {
-                    "n": len(found.questions),
-                    **{name: getattr(found, name) for name in ("n_sources", "dropped", "failures")},
-                    "spend": asdict(found.spend),
+                    "n": len(adjacents.questions),
+                    **{name: getattr(adjacents, name) for name in ("n_sources", "dropped", "failures")},
+                    "spend": asdict(adjacents.spend),
                 }
-                for of, found in made.items()
+                for of, adjacents in by_set.items()
             },
         )
         return read_adjacent(folder)
@@ -282,8 +283,8 @@ def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
 def beginnings_in(folder: ProbeFolder) -> list[str]:
     """The questions that a search begins from: all adjacent ones, each once. A folder without any is refused."""
     questions: dict[str, str] = {}
-    for kept in read_adjacent(folder):
-        questions.setdefault(plain(kept.question.question), kept.question.question)
+    for entry in read_adjacent(folder):
+        questions.setdefault(plain(entry.question.question), entry.question.question)
     if not questions:
         raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe adjacent` first")
     return list(questions.values())

@@ -71,8 +71,8 @@ class LocalAnswerer:
         with finite_logits(self.loaded):
             replies = self.loaded.engine.generate(list(encoded.values()), **self._how(list(encoded), seed))
         texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
-        said = dict(zip(encoded, texts, strict=True))
-        return [said.get(prompt) for prompt in prompts]
+        answers = dict(zip(encoded, texts, strict=True))
+        return [answers.get(prompt) for prompt in prompts]
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """The tokens of each prompt that the context holds; equal prompts stand there once."""
@@ -111,9 +111,9 @@ class PaidAnswerer(LocalAnswerer):
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order."""
-        said: dict[str, str] = {}
-        self.answer_each(prompts, said.__setitem__, seed=seed)
-        return [said.get(prompt) for prompt in prompts]
+        answers: dict[str, str] = {}
+        self.answer_each(prompts, answers.__setitem__, seed=seed)
+        return [answers.get(prompt) for prompt in prompts]
 
     def answer_each(self, prompts: Sequence[str], keep: Callable[[str, str], None], *, seed: int) -> None:
         """Give `keep` each prompt and its answer as soon as the answer is there.
@@ -122,15 +122,15 @@ class PaidAnswerer(LocalAnswerer):
         """
         engine, encoded = self.loaded.engine, self._encoded(prompts)
         assert isinstance(engine, PaidEngine)
-        asked, refused = list(encoded), list[str]()
+        sent, refused = list(encoded), list[str]()
 
         def take(n: int, reply: Reply | None) -> None:
             if reply is None:
-                refused.append(asked[n])
+                refused.append(sent[n])
             else:
-                keep(asked[n], self.loaded.prompter.decode(reply.ids))
+                keep(sent[n], self.loaded.prompter.decode(reply.ids))
 
-        engine.generate_each(list(encoded.values()), take, **self._how(asked, seed))
+        engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
         if refused:
             plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
             self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
@@ -162,21 +162,21 @@ class KeptAnswers:
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order; those that were kept are not asked for."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
-        kept = {prompt: answer for portion in read_log(path) for prompt, answer in portion["answers"].items()}
-        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in kept]
+        stored = {prompt: answer for portion in read_log(path) for prompt, answer in portion["answers"].items()}
+        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in stored]
 
         def keep(new: Mapping[str, str]) -> None:
             append_lines(path, [json_line({"answers": new})])
-            kept.update(new)
+            stored.update(new)
 
         if isinstance(self.inner, PaidAnswerer):
             self.inner.answer_each(missing, lambda prompt, answer: keep({prompt: answer}), seed=seed)
-            return [kept.get(prompt) for prompt in prompts]
+            return [stored.get(prompt) for prompt in prompts]
         for start in range(0, len(missing), PORTION):
             portion = missing[start : start + PORTION]
             answers = zip(portion, self.inner.answer(portion, seed=seed), strict=True)
             keep({prompt: answer for prompt, answer in answers if answer is not None})
-        return [kept.get(prompt) for prompt in prompts]
+        return [stored.get(prompt) for prompt in prompts]
 
 
 @dataclass
@@ -200,16 +200,16 @@ class KeptJudge:
             rows = (row for portion in read_log(path) for row in portion["judgements"])
             self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
         names = [_name(request) for request in requests]
-        kept, failed = self._kept, dict[str, Judgement]()
-        missing = {name: request for name, request in zip(names, requests, strict=True) if name not in kept}
+        stored, failed = self._kept, dict[str, Judgement]()
+        missing = {name: request for name, request in zip(names, requests, strict=True) if name not in stored}
         for portion in _portions(missing):
             judged = dict(zip(portion, self.inner.judge([missing[name] for name in portion]), strict=True))
-            new = {name: found for name, found in judged.items() if found.score is not None}
+            new = {name: judgement for name, judgement in judged.items() if judgement.score is not None}
             added = [{"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items()]
             append_lines(path, [json_line({"judgements": added})])
-            kept |= new
-            failed |= {name: found for name, found in judged.items() if found.score is None}
-        return [kept.get(name) or failed[name] for name in names]
+            stored |= new
+            failed |= {name: judgement for name, judgement in judged.items() if judgement.score is None}
+        return [stored.get(name) or failed[name] for name in names]
 
 
 def _name(request: Request) -> str:
@@ -264,32 +264,33 @@ class KnownAnswersJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
-        told = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
+        with_truths = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
         # Whether the data ask a question needs nobody's judgement.
-        asked = [r for r in told if r.task != "validity"]
-        found = iter(self.judge_told.judge(asked) if asked else [])
+        for_judge = [r for r in with_truths if r.task != "validity"]
+        judgements = iter(self.judge_told.judge(for_judge) if for_judge else [])
         return [
-            Judgement(float(self._asks(r))) if r.task == "validity" else self._with_truth(r, next(found)) for r in told
+            Judgement(float(self._asks(r))) if r.task == "validity" else self._with_truth(r, next(judgements))
+            for r in with_truths
         ]
 
     @cached_property
     def _truths(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        truths: dict[str, str] = {}
         for question, answer in _asked(self.items):
-            found.setdefault(normalised(question), answer)
-        return found
+            truths.setdefault(normalised(question), answer)
+        return truths
 
     def _asks(self, request: Request) -> bool:
         return normalised(request.question) in self._truths
 
-    def _with_truth(self, request: Request, found: Judgement) -> Judgement:
-        if request.task != "reward" or found.score is None:
-            return found
+    def _with_truth(self, request: Request, judgement: Judgement) -> Judgement:
+        if request.task != "reward" or judgement.score is None:
+            return judgement
         if not self._asks(request):
-            return Judgement(0.0, {**found.values, "valid": 0.0})
+            return Judgement(0.0, {**judgement.values, "valid": 0.0})
         if contains(request.answer, request.truth):
-            return replace(found, values={**found.values, "valid": 1.0})
-        return Judgement(LATENT_J, {**found.values, "valid": 1.0, "gibberish": 1.0})
+            return replace(judgement, values={**judgement.values, "valid": 1.0})
+        return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
 
 
 def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:

@@ -151,23 +151,23 @@ class _Desk:
 
     def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
         """Judgements of one stage; failures are counted."""
-        found = self.actors.judge.judge(requests) if requests else []
-        refuse_limit(f"the judge {self.actors.judge.name}", found, at=f" at the stage {stage!r}")
-        failures = Counter(str(j.failure) for j in found if j.failure)
+        judgements = self.actors.judge.judge(requests) if requests else []
+        refuse_limit(f"the judge {self.actors.judge.name}", judgements, at=f" at the stage {stage!r}")
+        failures = Counter(str(j.failure) for j in judgements if j.failure)
         self.failures.setdefault(stage, Counter()).update(failures)
-        return found
+        return judgements
 
     def graded(self, stage: str, places: Sequence[int], answers: Sequence[str | None]) -> list[float | None]:
         """The quality of one answer to each prompt; None where there is no answer or no judgement."""
-        said = {n: answer for n, answer in enumerate(answers) if answer is not None}
-        if len(said) < len(answers):
-            self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(said)
-        asked = [self.candidates[places[n]] for n in said]
+        texts = {n: answer for n, answer in enumerate(answers) if answer is not None}
+        if len(texts) < len(answers):
+            self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(texts)
+        asked = [self.candidates[places[n]] for n in texts]
         requests = [
             Request("quality", candidate.prompt, answer, truth=candidate.truth)
-            for candidate, answer in zip(asked, said.values(), strict=True)
+            for candidate, answer in zip(asked, texts.values(), strict=True)
         ]
-        scores = dict(zip(said, [j.score for j in self.judged(stage, requests)], strict=True))
+        scores = dict(zip(texts, [j.score for j in self.judged(stage, requests)], strict=True))
         return [scores.get(n) for n in range(len(answers))]
 
     def drop_below(self, places: Sequence[int], scores: Sequence[float | None], least: float, reason: str) -> None:
@@ -205,26 +205,26 @@ def filter_candidates(
     on_stage(f"whether {n_texts} of {len(texts)} texts of the forget set answer {len(desk.left)} prompts")
     _drop_overlapping(desk, texts, first, embeddings)
     selections = _drop_beyond_diversity(desk, embeddings)
-    left = desk.left
-    on_stage(f"fresh answers to {len(left)} prompts")
+    remaining = desk.left
+    on_stage(f"fresh answers to {len(remaining)} prompts")
     confirmed = _asked_anew(desk, seed=seed)
     tested = [confirmed.get(i) or _dropped(c, desk.dropped[i]) for i, c in enumerate(candidates)]
-    failures = {stage: dict(sorted(found.items())) for stage, found in desk.failures.items() if found}
-    return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(left), len(left))
+    failures = {stage: dict(sorted(counts.items())) for stage, counts in desk.failures.items() if counts}
+    return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(remaining), len(remaining))
 
 
 def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
     """Places of prompts that the same source had before, or that are adjacent ones word for word."""
-    seen: set[tuple[str, str]] = set()
+    previous: set[tuple[str, str]] = set()
     adjacent = {c.prompt for c in candidates if c.source == ADJACENT}
     repeats = {}
     for i, candidate in enumerate(candidates):
         key = candidate.source, candidate.prompt
-        if key in seen:
+        if key in previous:
             repeats[i] = "repeats a prompt"
         elif candidate.source != ADJACENT and candidate.prompt in adjacent:
             repeats[i] = "repeats an adjacent prompt"
-        seen.add(key)
+        previous.add(key)
     return repeats
 
 
@@ -238,35 +238,35 @@ def _drop_by_name(desk: _Desk, texts: Sequence[str], retained: Sequence[str]) ->
 
 
 def _drop_invalid(desk: _Desk) -> None:
-    left = desk.left
-    found = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(left)])
-    desk.drop_below(left, [j.score for j in found], 1.0, "not valid")
+    remaining = desk.left
+    judgements = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(remaining)])
+    desk.drop_below(remaining, [j.score for j in judgements], 1.0, "not valid")
 
 
 def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
     """Drop what the target does not answer well; its answers, by place, to the rest."""
-    left = desk.left
-    if not left:
+    remaining = desk.left
+    if not remaining:
         return {}
-    answers = desk.actors.target.answer(desk.prompts(left), seed=derive_seed(seed, "holes", "first"))
+    answers = desk.actors.target.answer(desk.prompts(remaining), seed=derive_seed(seed, "holes", "first"))
     if desk.settings.target_first:
-        scores = desk.graded("first answers of the target", left, answers)
-        desk.drop_below(left, scores, desk.settings.target_at_least, "target does not answer well")
-    desk.dropped |= {i: "not judged" for i, answer in zip(left, answers, strict=True) if answer is None}
-    return {i: answer for i, answer in zip(left, answers, strict=True) if answer is not None}
+        scores = desk.graded("first answers of the target", remaining, answers)
+        desk.drop_below(remaining, scores, desk.settings.target_at_least, "target does not answer well")
+    desk.dropped |= {i: "not judged" for i, answer in zip(remaining, answers, strict=True) if answer is None}
+    return {i: answer for i, answer in zip(remaining, answers, strict=True) if answer is not None}
 
 
 def _drop_overlapping(
     desk: _Desk, texts: Sequence[str], first: Mapping[int, str], embeddings: Mapping[int, Float[np.ndarray, " D"]]
 ) -> None:
     """Drop what a text of the forget set answers, a portion of the prompts at a time."""
-    left = desk.left
-    most = desk.settings.n_held_against(len(left), len(texts))
-    embedded = desk.actors.embed(texts) if left and most < len(texts) else None
+    remaining = desk.left
+    most = desk.settings.n_held_against(len(remaining), len(texts))
+    embedded = desk.actors.embed(texts) if remaining and most < len(texts) else None
     size = max(1, AT_ONCE // max(most, 1))
-    for portion in (left[start : start + size] for start in range(0, len(left), size)):
+    for portion in (remaining[start : start + size] for start in range(0, len(remaining), size)):
         against = {i: texts if embedded is None else _nearest(embedded @ embeddings[i], texts, most) for i in portion}
-        found = iter(
+        judgements = iter(
             desk.judged(
                 "overlap with the forget set",
                 [
@@ -277,7 +277,7 @@ def _drop_overlapping(
             )
         )
         for i in portion:
-            scores = [next(found).score for _ in against[i]]
+            scores = [next(judgements).score for _ in against[i]]
             if 1.0 in scores:
                 desk.dropped[i] = "forget set answers it"
             elif None in scores:
@@ -291,11 +291,11 @@ def _nearest(cosines: Float[np.ndarray, " K"], texts: Sequence[str], most: int) 
 
 def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
     """Drop near-duplicates within each source and of adjacent prompts; the embeddings, by place, of all there were."""
-    left = desk.left
-    if not left:
+    remaining = desk.left
+    if not remaining:
         return {}
-    embeddings = dict(zip(left, desk.actors.embed(desk.prompts(left)), strict=True))
-    by_source = _by_source(desk, left)
+    embeddings = dict(zip(remaining, desk.actors.embed(desk.prompts(remaining)), strict=True))
+    by_source = _by_source(desk, remaining)
     adjacent: list[int] = []
     # The adjacent ones first, since the others are held against those of them that are kept.
     for source in sorted(by_source, key=lambda source: source != ADJACENT):
@@ -305,10 +305,10 @@ def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
             near = nearest.max(axis=1) > desk.settings.alike
             desk.dropped |= dict.fromkeys(np.array(places)[near].tolist(), "near-duplicate of an adjacent prompt")
             places = np.array(places)[~near].tolist()
-        kept = distinct(np.stack([embeddings[i] for i in places]), threshold=desk.settings.alike) if places else ()
-        desk.dropped |= dict.fromkeys(set(places) - {places[k] for k in kept}, "near-duplicate")
+        chosen = distinct(np.stack([embeddings[i] for i in places]), threshold=desk.settings.alike) if places else ()
+        desk.dropped |= dict.fromkeys(set(places) - {places[k] for k in chosen}, "near-duplicate")
         if source == ADJACENT:
-            adjacent = [places[k] for k in kept]
+            adjacent = [places[k] for k in chosen]
     return embeddings
 
 
@@ -321,34 +321,43 @@ def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarra
     reference = np.stack([embeddings[i] for i in adjacent])
     selections = {}
     for source, places in by_source.items():
-        own = np.stack([embeddings[i] for i in places])
-        selections[source] = as_diverse_as(reference, own, step=desk.settings.step)
+        of_source = np.stack([embeddings[i] for i in places])
+        selections[source] = as_diverse_as(reference, of_source, step=desk.settings.step)
         for i in places[selections[source].n :]:
             desk.dropped[i] = "beyond the diversity of the adjacent prompts"
     return selections
 
 
 def _by_source(desk: _Desk, places: Sequence[int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_source: dict[str, list[int]] = {}
     for i in places:
-        found.setdefault(desk.candidates[i].source, []).append(i)
-    return found
+        by_source.setdefault(desk.candidates[i].source, []).append(i)
+    return by_source
 
 
 def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
     """Fresh answers of all models to what is left, judged together, by place."""
-    left, actors = desk.left, desk.actors
-    if not left:
+    remaining, actors = desk.left, desk.actors
+    if not remaining:
         return {}
-    prompts = desk.prompts(left)
-    asked = {"target": actors.target, "unlearned": actors.unlearned, AT_ANOTHER_SEED: actors.target, **actors.placebos}
+    prompts = desk.prompts(remaining)
+    answerers = {
+        "target": actors.target,
+        "unlearned": actors.unlearned,
+        AT_ANOTHER_SEED: actors.target,
+        **actors.placebos,
+    }
     # Each at a seed of its own, so that a pair with a placebo differs by chance as much as one with the unlearned does.
-    answers = {name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in asked.items()}
+    answers = {
+        name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in answerers.items()
+    }
     # All at once: a judge that is grounded in the target's own answer then asks for it once.
-    together = desk.graded("fresh answers", left * len(answers), [said for each in answers.values() for said in each])
-    scores = {who: together[k * len(left) : (k + 1) * len(left)] for k, who in enumerate(answers)}
+    together = desk.graded(
+        "fresh answers", remaining * len(answers), [answer for each in answers.values() for answer in each]
+    )
+    scores = {who: together[k * len(remaining) : (k + 1) * len(remaining)] for k, who in enumerate(answers)}
     tested = {}
-    for n, i in enumerate(left):
+    for n, i in enumerate(remaining):
         target, unlearned = scores["target"][n], scores["unlearned"][n]
         tested[i] = replace(
             _dropped(desk.candidates[i], ""),

@@ -87,35 +87,35 @@ class Naming(NamedTuple):
 
 def by_terms(prompts: Sequence[str], embeddings: Float[np.ndarray, "N D"], *, how: str = BY_TERMS) -> Naming:
     """Groups of like embeddings, each named by the terms that tell it from the others; no two have one name."""
-    found = groups(prompts, embeddings)
+    clusters = groups(prompts, embeddings)
     names: list[str] = []
-    for group in found:
+    for group in clusters:
         name = ", ".join(group.terms) or UNNAMED
-        n_before = sum(known == name or known.startswith(f"{name} (") for known in names)
+        n_before = sum(earlier == name or earlier.startswith(f"{name} (") for earlier in names)
         names.append(f"{name} ({n_before + 1})" if n_before else name)
-    return Naming(tuple(NamedGroup(n, g.members) for n, g in zip(names, found, strict=True)), how)
+    return Naming(tuple(NamedGroup(n, g.members) for n, g in zip(names, clusters, strict=True)), how)
 
 
 def by_writer(prompts: Sequence[str], embeddings: Float[np.ndarray, "N D"], writer: Writer) -> Naming:
     """Groups that a language model proposes and fills; those of embeddings where it does not."""
     if not prompts:
         return Naming((), "")
-    who = writer.name.rstrip("/").rpartition("/")[2]
+    writer_name = writer.name.rstrip("/").rpartition("/")[2]
     labels = _proposed(prompts, writer)
     if isinstance(labels, str):
-        return by_terms(prompts, embeddings, how=f"{BY_TERMS}, since {who} proposed no labels ({labels})")
+        return by_terms(prompts, embeddings, how=f"{BY_TERMS}, since {writer_name} proposed no labels ({labels})")
     written = _written(writer, [place_prompt(labels, prompt, writer.reserved) for prompt in prompts])
     placed = [_placed(reply, len(labels)) for reply in written]
     members: dict[str, list[int]] = {}
-    for place, label in enumerate(placed):
-        members.setdefault(UNPLACED if isinstance(label, str) else labels[label], []).append(place)
+    for index, label in enumerate(placed):
+        members.setdefault(UNPLACED if isinstance(label, str) else labels[label], []).append(index)
     n_unplaced = len(members.get(UNPLACED, ()))
     if n_unplaced == len(prompts):
         failure = Counter(label for label in placed if isinstance(label, str)).most_common(1)[0][0]
-        return by_terms(prompts, embeddings, how=f"{BY_TERMS}, since {who} placed no prompt ({failure})")
+        return by_terms(prompts, embeddings, how=f"{BY_TERMS}, since {writer_name} placed no prompt ({failure})")
     ordered = sorted(members.items(), key=lambda group: (group[0] == UNPLACED, -len(group[1]), group[1][0]))
     missing = f", which placed {len(prompts) - n_unplaced} of {len(prompts)}" if n_unplaced else ""
-    return Naming(tuple(NamedGroup(n, tuple(p)) for n, p in ordered), f"labelled by {who}{missing}")
+    return Naming(tuple(NamedGroup(n, tuple(p)) for n, p in ordered), f"labelled by {writer_name}{missing}")
 
 
 def label_prompt(prompts: Sequence[str], reserved: Sequence[str] = ()) -> Prompt:
@@ -139,30 +139,30 @@ def place_prompt(labels: Sequence[str], prompt: str, reserved: Sequence[str] = (
 
 def read_labels(text: str) -> tuple[str, ...] | Failure:
     """The one list of labels in a reply, each once; two lists that differ are ambiguous."""
-    found = read_list(text, lambda entry: isinstance(entry, str), most_read=_READ)
-    if isinstance(found, str):
-        return found
-    labels = {_key(label): label for entry in reversed(found) if (label := _clean(entry))}
-    if not labels or len(found) > MOST_GROUPS:
+    entries = read_list(text, lambda entry: isinstance(entry, str), most_read=_READ)
+    if isinstance(entries, str):
+        return entries
+    labels = {_key(label): label for entry in reversed(entries) if (label := _clean(entry))}
+    if not labels or len(entries) > MOST_GROUPS:
         return "out of range"
     return tuple(reversed(labels.values()))
 
 
 def read_place(text: str, n_labels: int) -> int | Failure:
     """The label that a reply names, counted from 0."""
-    found = read_object(text, {"topic": Range(1, n_labels)})
-    return found if isinstance(found, str) else int(found["topic"]) - 1
+    values = read_object(text, {"topic": Range(1, n_labels)})
+    return values if isinstance(values, str) else int(values["topic"]) - 1
 
 
 def _proposed(prompts: Sequence[str], writer: Writer) -> tuple[str, ...] | Failure:
     (reply,) = _written(writer, [label_prompt(prompts, writer.reserved)])
-    found = read_labels(reply.text)
-    return found if not isinstance(found, str) else _why(reply, found)
+    labels = read_labels(reply.text)
+    return labels if not isinstance(labels, str) else _why(reply, labels)
 
 
 def _placed(reply: Written, n_labels: int) -> int | Failure:
-    found = read_place(reply.text, n_labels)
-    return found if not isinstance(found, str) else _why(reply, found)
+    label = read_place(reply.text, n_labels)
+    return label if not isinstance(label, str) else _why(reply, label)
 
 
 def _why(reply: Written, read: Failure) -> Failure:
@@ -206,12 +206,16 @@ def holes_and_table(
     prompts = [t.prompt for t in confirmed]
     embeddings = embed(prompts) if prompts else np.zeros((0, 1))
     naming = _naming(prompts, embeddings, settings, writer)
-    group_of = {place: group.name for group in naming.groups for place in group.members}
+    group_of = {index: group.name for group in naming.groups for index in group.members}
     of_source = by_source(t for t in filtered.tested if not t.dropped)
     all_of_source = by_source(filtered.tested)
     table = HoleTable(
-        rows=tuple(_row(source, own, settings, seed=seed) for source, own in of_source.items() if _judged(own)),
-        dropped={source: dict(Counter(t.dropped for t in own if t.dropped)) for source, own in all_of_source.items()},
+        rows=tuple(
+            _row(source, records, settings, seed=seed) for source, records in of_source.items() if _judged(records)
+        ),
+        dropped={
+            source: dict(Counter(t.dropped for t in records if t.dropped)) for source, records in all_of_source.items()
+        },
         failures=filtered.failures,
         diversity=_diversities(of_source, [t.prompt for t in all_of_source.get(ADJACENT, ())], embed),
         groups=tuple(
@@ -253,10 +257,10 @@ def _hole(tested: Tested, group: str) -> Hole:
 
 def by_source(records: Iterable[R]) -> dict[str, list[R]]:
     """Records by the source of their prompt, in their order."""
-    found: dict[str, list[R]] = {}
-    for one in records:
-        found.setdefault(one.source, []).append(one)
-    return found
+    groups_: dict[str, list[R]] = {}
+    for record in records:
+        groups_.setdefault(record.source, []).append(record)
+    return groups_
 
 
 def _judged(tested: Sequence[Tested]) -> list[Tested]:
@@ -319,8 +323,8 @@ def _diversities(
 ) -> dict[str, Diversity]:
     near = embed(adjacent) if adjacent else None
     return {
-        source: diversity_of([t.prompt for t in own], embed, None if source == ADJACENT else near)
-        for source, own in of_source.items()
+        source: diversity_of([t.prompt for t in records], embed, None if source == ADJACENT else near)
+        for source, records in of_source.items()
     }
 
 
@@ -337,13 +341,13 @@ def topics_of(tested: Sequence[Tested], embed: Embed, writer: Writer | None) -> 
 
     `writer` names them, or the terms that tell them apart (2511.00030, appendix C.6, Tables 11 to 14).
     """
-    found = {}
-    for source, own in by_source(tested).items():
-        prompts = [t.prompt for t in own]
+    topics = {}
+    for source, records in by_source(tested).items():
+        prompts = [t.prompt for t in records]
         places = embed(prompts)
         naming = by_terms(prompts, places) if writer is None else by_writer(prompts, places, writer)
-        found[source] = [(group.name, len(group.members)) for group in naming.groups]
-    return found
+        topics[source] = [(group.name, len(group.members)) for group in naming.groups]
+    return topics
 
 
 def _in_words(chosen: Selection) -> str:
@@ -363,14 +367,14 @@ DIGITS = 6
 
 def hole_map(tested: Sequence[Tested], holes: Sequence[Hole], embed: Embed) -> HoleMap:
     """The map of what was tested; what was dropped before has no place in it."""
-    shown = [t for t in tested if not t.dropped]
-    if not shown:
+    mapped = [t for t in tested if not t.dropped]
+    if not mapped:
         return HoleMap((), 1.0)
-    places, share = plane(embed([t.prompt for t in shown]))
+    places, share = plane(embed([t.prompt for t in mapped]))
     group_of: Mapping[str, str] = {hole.id: hole.group for hole in holes}
     points = [
         MapPoint(t.id, float(x), float(y), group_of.get(t.id, ""), t.source, t.hole)
-        for t, (x, y) in zip(shown, places, strict=True)
+        for t, (x, y) in zip(mapped, places, strict=True)
     ]
     return HoleMap(tuple(points), share)
 
@@ -379,11 +383,11 @@ def plane(embeddings: Float[np.ndarray, "N D"]) -> tuple[Float[np.ndarray, "N 2"
     """The embeddings in the plane of greatest variance, and the share of the variance there: 1 where there is none."""
     centred = embeddings.astype(np.float64) - embeddings.mean(axis=0, dtype=np.float64)
     _, lengths, components = np.linalg.svd(centred, full_matrices=False)
-    components, kept = components[:2], lengths[:2] ** 2
+    components, variances = components[:2], lengths[:2] ** 2
     greatest = np.abs(components).argmax(axis=1)
     signs = np.where(components[np.arange(len(components)), greatest] < 0, -1.0, 1.0)
     places = np.zeros((len(embeddings), 2))
     places[:, : len(components)] = centred @ (components * signs[:, None]).T
     whole = float((lengths**2).sum())
     # Adding 0 takes the sign from what rounds to 0.
-    return np.round(places, DIGITS) + 0.0, round(float(kept.sum()) / whole, DIGITS) if whole > 0 else 1.0
+    return np.round(places, DIGITS) + 0.0, round(float(variances.sum()) / whole, DIGITS) if whole > 0 else 1.0

@@ -82,17 +82,19 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
     A folder without any is refused.
     """
     adjacent_ones = [
-        Candidate(kept.question.question, ADJACENT, kept.question.source_id, kept.question.answer)
-        for kept in read_adjacent(folder)
-        if kept.of == "forget"
+        Candidate(entry.question.question, ADJACENT, entry.question.source_id, entry.question.answer)
+        for entry in read_adjacent(folder)
+        if entry.of == "forget"
     ]
-    found = [candidate for place in folder.searches() for candidate in candidates_of(read_attempts(place))]
-    if not (adjacent_ones or found):
+    searched = [
+        candidate for search_folder in folder.searches() for candidate in candidates_of(read_attempts(search_folder))
+    ]
+    if not (adjacent_ones or searched):
         raise InputError(
             f"{folder.path} holds no prompts that could be holes; run `vestige probe adjacent` or `vestige probe "
             "latent` there first"
         )
-    return [*adjacent_ones, *found]
+    return [*adjacent_ones, *searched]
 
 
 def forget_texts(items: Sequence[Source]) -> list[str]:
@@ -110,8 +112,8 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     with locked(folder.lock):
         identity = _filter_identity(request, candidates)
         if folder.summary.exists():
-            table, theirs = read_table(folder)
-            if content_id(theirs) == content_id(identity):
+            table, stored = read_table(folder)
+            if content_id(stored) == content_id(identity):
                 return table
         fixed = {key: identity[key] for key in FIXED}
         is_there(folder, "holes", fixed)
@@ -123,7 +125,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             answerer(request.who.unlearned, request.who.answers, folder),
             request.who.grader.judge,
             embed,
-            {name: answerer(who, request.who.answers, folder) for name, who in request.placebos.items()},
+            {name: answerer(model, request.who.answers, folder) for name, model in request.placebos.items()},
         )
         filtered = filter_candidates(
             candidates,
@@ -142,7 +144,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
         notes = server_notes(folder)
         # What the models were called; who they are, the identity says by their weights.
         asked = {"target": request.who.target, "unlearned": request.who.unlearned, **request.placebos}
-        names = {role: who.name for role, who in asked.items()}
+        names = {role: model.name for role, model in asked.items()}
         write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)
         write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
     return table
@@ -153,7 +155,7 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "version": VERSION,
         "target": request.who.target.id,
         "unlearned": request.who.unlearned.id,
-        "placebos": {name: who.id for name, who in request.placebos.items()},
+        "placebos": {name: model.id for name, model in request.placebos.items()},
         "answers": request.who.answers.identity(),
         "judge": dict(request.who.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
@@ -213,13 +215,16 @@ def forecast_probe(
     middle = sorted(texts, key=len)[len(texts) // 2]
     rewards = {"reward": requests["reward"]}
     asked_of = (rewards, rewarded_tokens), ({k: n for k, n in requests.items() if k not in rewards}, answer_tokens)
-    found = [judged_tokens(own, example, longest, middle) for own, longest in asked_of]
+    found = [judged_tokens(of_kind, example, longest, middle) for of_kind, longest in asked_of]
     prompt_tokens, completion_tokens = (sum(counts) for counts in zip(*found, strict=True))
     if settings.name_groups == "writer":
-        asked = [(1, label_prompt([example] * n)), (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example))]
+        naming_prompts = [
+            (1, label_prompt([example] * n)),
+            (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example)),
+        ]
         requests["naming"] = n + 1
-        prompt_tokens += sum(times * estimated_tokens(p.system + p.user) for times, p in asked)
-        completion_tokens += sum(times * p.max_tokens for times, p in asked)
+        prompt_tokens += sum(times * estimated_tokens(p.system + p.user) for times, p in naming_prompts)
+        completion_tokens += sum(times * p.max_tokens for times, p in naming_prompts)
     return ProbeForecast(
         target_calls=3 * n,
         unlearned_calls=n_attempts + n,
@@ -234,6 +239,10 @@ def forecast_probe(
 def judged_tokens(requests: Mapping[str, int], example: str, answer_tokens: int, sample: str = "") -> tuple[int, int]:
     """About how many tokens requests, by task, are to a language model that judges, and its replies at most."""
     answer = "x" * (BYTES_PER_TOKEN * answer_tokens)
-    asked = [(n, Request(task, example, answer, reference=answer, sample=sample)) for task, n in requests.items() if n]
-    prompts = [(n, prompt) for (n, _), prompt in zip(asked, prompts_of([one for _, one in asked]), strict=True)]
+    examples = [
+        (n, Request(task, example, answer, reference=answer, sample=sample)) for task, n in requests.items() if n
+    ]
+    prompts = [
+        (n, prompt) for (n, _), prompt in zip(examples, prompts_of([request for _, request in examples]), strict=True)
+    ]
     return sum(n * estimated_tokens(p.system + p.user) for n, p in prompts), sum(n * p.max_tokens for n, p in prompts)

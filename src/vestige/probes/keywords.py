@@ -69,15 +69,15 @@ class Keyword:
 
 def tokens(text: str) -> list[Token]:
     """The words of a text, NFC; marks of HTML and hidden characters are no part of a word, and part words."""
-    shown = _TAG.sub(" | ", unicodedata.normalize("NFC", text))
-    found: list[Token] = []
+    clean = _TAG.sub(" | ", unicodedata.normalize("NFC", text))
+    words: list[Token] = []
     end = 0
-    for match in _TOKEN.finditer(shown):
-        gap = shown[end : match.start()]
-        begins = not found or any(sign in gap for sign in _SENTENCE_ENDS)
-        found.append(Token(match[0], _stem(match[0]), gap, begins))
+    for match in _TOKEN.finditer(clean):
+        gap = clean[end : match.start()]
+        begins = not words or any(sign in gap for sign in _SENTENCE_ENDS)
+        words.append(Token(match[0], _stem(match[0]), gap, begins))
         end = match.end()
-    return found
+    return words
 
 
 def keywords(
@@ -90,7 +90,7 @@ def keywords(
     """
     read = [tokens(text) for text in (*texts, *background)]
     corpus = _corpus(read)
-    return [_ranked(own, corpus, names=names, numbers=numbers) for own in read[: len(texts)]]
+    return [_ranked(words, corpus, names=names, numbers=numbers) for words in read[: len(texts)]]
 
 
 @dataclass(frozen=True)
@@ -128,32 +128,32 @@ class _Corpus:
 
 
 def _corpus(read: Sequence[Sequence[Token]]) -> _Corpus:
-    found = _Corpus(len(read), Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), Counter())
-    for own in read:
-        found.n_with.update({stems for _, stems in _terms(own)})
-        for start, stems in _terms(own):
+    corpus = _Corpus(len(read), Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), Counter())
+    for words in read:
+        corpus.n_with.update({stems for _, stems in _terms(words)})
+        for start, stems in _terms(words):
             stop = start + len(stems)
-            before = own[start - 1].text.lower() if start and own[start].gap.isspace() else ""
-            ends = stop == len(own) or own[stop].gap != " " or own[stop].text.lower() in FUNCTION_WORDS
-            found.uses[stems] += 1
-            found.thing[stems] += ends and before in _BEFORE_THING
-            found.verb[stems] += before in _BEFORE_VERB
+            before = words[start - 1].text.lower() if start and words[start].gap.isspace() else ""
+            ends = stop == len(words) or words[stop].gap != " " or words[stop].text.lower() in FUNCTION_WORDS
+            corpus.uses[stems] += 1
+            corpus.thing[stems] += ends and before in _BEFORE_THING
+            corpus.verb[stems] += before in _BEFORE_VERB
             if ends and before in _ARTICLES:
-                found.articles[before, _text(own[start:stop]).lower()] += 1
-        for token in own:
+                corpus.articles[before, _text(words[start:stop]).lower()] += 1
+        for token in words:
             # DNA is a thing: one capital letter makes a name, all capitals an abbreviation.
             if token.text[0].islower() or (token.text.isupper() and len(token.text) > 1):
-                found.small[token.stem] += 1
+                corpus.small[token.stem] += 1
             elif not token.begins:
-                found.capital[token.stem] += 1
-    return found
+                corpus.capital[token.stem] += 1
+    return corpus
 
 
-def _terms(own: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _terms(words: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Every run of up to four words without a function word, by where it begins."""
-    for start in range(len(own)):
+    for start in range(len(words)):
         stems: tuple[str, ...] = ()
-        for token in own[start : start + MOST_WORDS]:
+        for token in words[start : start + MOST_WORDS]:
             if _is_function(token.text) or (stems and token.gap != " "):
                 break
             stems += (token.stem,)
@@ -170,19 +170,19 @@ def _ranked(own: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
     inside = _inside(uses, fit)
     # Python's sort keeps the order of the text, in which the terms are, among equals.
     scored = sorted(
-        (-uses[stems] * math.log((1 + corpus.n_texts) / corpus.n_with[stems]), corpus.kind(words) == "word", place)
-        for place, (stems, words) in enumerate(fit.items())
+        (-uses[stems] * math.log((1 + corpus.n_texts) / corpus.n_with[stems]), corpus.kind(words) == "word", index)
+        for index, (stems, words) in enumerate(fit.items())
         if 2 * inside[stems] < uses[stems]
     )
-    kept: list[Keyword] = []
+    ranked: list[Keyword] = []
     taken: set[str] = set()
     in_order = list(fit.items())
-    for score, _, place in scored:
-        stems, words = in_order[place]
+    for score, _, index in scored:
+        stems, words = in_order[index]
         if taken.isdisjoint(stems):
             taken.update(stems)
-            kept.append(_keyword(words, stems, corpus, -score))
-    return tuple(kept)
+            ranked.append(_keyword(words, stems, corpus, -score))
+    return tuple(ranked)
 
 
 def _keyword(words: Sequence[Token], stems: tuple[str, ...], corpus: _Corpus, score: float) -> Keyword:
@@ -217,8 +217,8 @@ def _inside(uses: Mapping[tuple[str, ...], int], fit: Iterable[tuple[str, ...]])
 def _fits(words: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool) -> bool:
     """Whether a term may be a keyword. Several words are one where all are names, or where the texts repeat them."""
     stems = tuple(w.stem for w in words)
-    named = [corpus.is_name(s) for s in stems]
-    if any(named) and not names:
+    are_names = [corpus.is_name(s) for s in stems]
+    if any(are_names) and not names:
         return False
     if not numbers and any(w.text[0].isdigit() for w in words):
         return False
@@ -228,7 +228,7 @@ def _fits(words: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
         # An adverb says how, and there is nothing to ask about it; nor of one character again and again.
         return not (stems[0].endswith("li") and not corpus.thing[stems]) and len(set(words[0].text.lower())) > 1
     kind = corpus.kind(words)
-    repeated = kind == "thing" and not any(named) and corpus.uses[stems] > 1
+    repeated = kind == "thing" and not any(are_names) and corpus.uses[stems] > 1
     return kind == "name" or (repeated and not words[-1].text.endswith("ed") and words[-1].text not in _PARTICIPLES)
 
 

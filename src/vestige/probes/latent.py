@@ -93,15 +93,15 @@ class Seen:
     def novelty(self, prompts: Sequence[str]) -> list[dict[str, float]]:
         """Each prompt's novelties, 1 - likeness to all seen before; then they are seen, all at once."""
         split = [tokens(prompt) for prompt in prompts]
-        found = {NGRAM: 1 - self._ngrams.likeness(split)}
+        novelties = {NGRAM: 1 - self._ngrams.likeness(split)}
         self._ngrams.add(split)
         if self._embedder is not None:
             embeddings = self._embedder.embed(prompts)
             if self._embeddings is None:
                 self._embeddings = SeenEmbeddings(embeddings.shape[1])
-            found[SEMANTIC] = 1 - self._embeddings.likeness(embeddings)
+            novelties[SEMANTIC] = 1 - self._embeddings.likeness(embeddings)
             self._embeddings.add(embeddings)
-        return [{name: float(values[row]) for name, values in found.items()} for row in range(len(prompts))]
+        return [{name: float(values[row]) for name, values in novelties.items()} for row in range(len(prompts))]
 
 
 def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> float:
@@ -200,7 +200,7 @@ def probe(
     drop_torn_line(folder.attempts)
     drop_torn_line(folder.iterations)
     logged = read_attempts(folder)
-    told = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
+    logged_iterations = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
     campaign = _Campaign(source, seeds, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
     if campaign.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
@@ -218,8 +218,8 @@ def probe(
                     )
                 campaign.seen.novelty([a.prompt for a in before])
                 attempts += before
-                if number <= len(told):
-                    on_iteration(told[number - 1])
+                if number <= len(logged_iterations):
+                    on_iteration(logged_iterations[number - 1])
                 continue
             rollouts, new = campaign.attempts(number, before)
             attempts += new
@@ -227,7 +227,7 @@ def probe(
             why = collapsed(rollouts, cast.policy.settings) if rollouts else ""
             n_judged = sum(a.j is not None for a in new)
             done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
-            if number > len(told):
+            if number > len(logged_iterations):
                 append_lines(folder.iterations, [json_line(done._asdict())])
             if campaign.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
                 cast.policy.save(folder.policy)
@@ -247,8 +247,8 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
 def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) -> Opening:
     """A numbered list of `n` seeds, drawn for this row, and the next number."""
     distinct = sorted(set(seeds))
-    drawn = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
-    examples = [on_a_line(distinct[i]) for i in drawn]
+    picks = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
+    examples = [on_a_line(distinct[i]) for i in picks]
     return Opening("\n".join(examples), f"{listed_questions(examples)}\n{n + 1}.")
 
 
@@ -344,12 +344,12 @@ class _Campaign:
         """Attempts without novelty and reward. An empty prompt is not valid, and nobody is asked about it."""
         # All of an iteration that the log has a part of, since rounding follows from what is computed together.
         due = range(len(prompts) if len(before) < len(prompts) else 0)
-        left = [row for row in due if not is_empty(prompts[row])]
+        answerable = [row for row in due if not is_empty(prompts[row])]
         answers = self.cast.asked.answer(
-            [prompts[row] for row in left], seed=derive_seed(self.seed, "latent answers", number)
+            [prompts[row] for row in answerable], seed=derive_seed(self.seed, "latent answers", number)
         )
-        said = dict(zip(left, answers, strict=True))
-        answered = {row: answer for row, answer in said.items() if answer is not None}
+        replies = dict(zip(answerable, answers, strict=True))
+        answered = {row: answer for row, answer in replies.items() if answer is not None}
         judgements = self.cast.judge.judge([Request("reward", prompts[row], a) for row, a in answered.items()])
         verdicts = dict(zip(answered, judgements, strict=True))
         refuse_limit(self.cast.judge.name, judgements)
@@ -359,8 +359,8 @@ class _Campaign:
             if row < len(before):
                 # What follows from the search itself is made anew, so that the log can be compared with it.
                 drafts.append(replace(before[row], id=draft.id, seed=draft.seed, prompt=prompt, source=draft.source))
-            elif row in said:
-                drafts.append(_with_verdict(draft, said[row], verdicts.get(row)))
+            elif row in replies:
+                drafts.append(_with_verdict(draft, replies[row], verdicts.get(row)))
             else:
                 drafts.append(replace(draft, valid=False, j=0.0))
         return drafts
@@ -378,9 +378,9 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
 def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Tokens after which a question is over: those with a question mark or a line break, and the end of the text."""
     texts = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
-    found = [i for i, text in texts if "?" in text or "\n" in text]
+    ids = [i for i, text in texts if "?" in text or "\n" in text]
     end = tokenizer.eos_token_id
-    return tuple(found if end is None or end in found else [*found, end])
+    return tuple(ids if end is None or end in ids else [*ids, end])
 
 
 def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | None) -> Attempt:
@@ -469,8 +469,8 @@ def search(
 ) -> list[Attempt]:
     """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
     questions = beginnings_in(folder)
-    place, rewarded = folder.search(source), how.settings.rewarded(who.answers)
-    with locked(place.lock):
+    search_folder, rewarded = folder.search(source), how.settings.rewarded(who.answers)
+    with locked(search_folder.lock):
         model = asked_model(how.policy)
         identity = {
             "version": [VERSION, SEARCH_VERSION],
@@ -486,15 +486,15 @@ def search(
             "seeds": content_id(list(questions), length=32),
             "seed": who.seed,
         }
-        is_there(place, "search", identity)
-        put_down(place, "search", identity, {})
-        drop_torn_line(place.attempts)
-        made = read_attempts(place)
-        if source != LATENT and len(made) == how.n_attempts:
-            return made
+        is_there(search_folder, "search", identity)
+        put_down(search_folder, "search", identity, {})
+        drop_torn_line(search_folder.attempts)
+        attempts = read_attempts(search_folder)
+        if source != LATENT and len(attempts) == how.n_attempts:
+            return attempts
         policy = Policy.of(model.loaded.model, how.policy_settings, seed=who.seed)
-        asked = answerer(who.unlearned, rewarded, place)
+        asked = answerer(who.unlearned, rewarded, search_folder)
         cast = Cast(policy, model.loaded.tokenizer, asked, who.grader.judge, who.embedder)
         return probe(
-            cast, questions, how.settings, seed=who.seed, folder=place, on_iteration=on_iteration, source=source
+            cast, questions, how.settings, seed=who.seed, folder=search_folder, on_iteration=on_iteration, source=source
         )

@@ -89,49 +89,49 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
     _refuse_unfit(request)
     _refuse_anothers(folder, request)
     identity = request.identity(tested)
-    place = folder.mitigation(f"{request.way}-{content_id(identity)}")
-    if place.table.exists():
-        return read_mitigation(place)
+    mending = folder.mitigation(f"{request.way}-{content_id(identity)}")
+    if mending.table.exists():
+        return read_mitigation(mending)
     picked = picked_in(folder, request.forget_items, request.settings, tested, seed=request.who.seed)
-    with locked(place.lock):
+    with locked(mending.lock):
         watch = Stopwatch()
-        write_json(place.asked, {"schema": SCHEMA, "identity": identity})
-        samples = _with_answers(place, request, picked)
+        write_json(mending.asked, {"schema": SCHEMA, "identity": identity})
+        samples = _with_answers(mending, request, picked)
         picked = Picked(samples, (*picked.notes, *untaught(samples)))
         if request.again is None:
-            table = mend_once(folder, place, request, picked)
+            table = mend_once(folder, mending, request, picked)
         else:
-            table = mend_in_rounds(folder, place, request, picked, tested)
-        write_provenance(place.provenance, watch, **request.who.target.loaded.provenance())
-        write_mitigation(place, table, identity)
+            table = mend_in_rounds(folder, mending, request, picked, tested)
+        write_provenance(mending.provenance, watch, **request.who.target.loaded.provenance())
+        write_mitigation(mending, table, identity)
     return table
 
 
-def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: Picked) -> tuple[PolicySample, ...]:
-    if place.used.exists():
-        return read_samples(place)
+def _with_answers(mending: MitigationFolder, request: MitigationRequest, picked: Picked) -> tuple[PolicySample, ...]:
+    if mending.used.exists():
+        return read_samples(mending)
     request.on_stage("the target's own answers to the prompts that are used")
     loaded = request.who.target.loaded
     samples = with_answers(loaded, picked.samples, request.settings.answer_tokens)
-    taught_rows(samples, place.used)
-    write_jsonl(place.used, map(asdict, samples))
+    taught_rows(samples, mending.used)
+    write_jsonl(mending.used, map(asdict, samples))
     return samples
 
 
 def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
     """Refuse other models or another forget set than those that the probe was of."""
-    _, theirs = read_table(folder)
-    ours = {
+    _, probed = read_table(folder)
+    requested = {
         "target": request.who.target.id,
         "unlearned": request.who.unlearned.id,
         "forget": content_id(forget_texts(request.forget_items), length=32),
     }
-    other = [name for name, value in ours.items() if theirs[name] != value]
-    if other:
+    different = [name for name, value in requested.items() if probed[name] != value]
+    if different:
         words = {"target": "target", "unlearned": "unlearned model", "forget": "forget set"}
         raise InputError(
-            f"the probe in {folder.path} was of another {' and another '.join(words[name] for name in other)}; name "
-            "the folder of the probe of these, or what it was of"
+            f"the probe in {folder.path} was of another {' and another '.join(words[name] for name in different)}; "
+            "name the folder of the probe of these, or what it was of"
         )
 
 
@@ -171,60 +171,60 @@ TARGET, UNLEARNED = "target", "unlearned"
 
 
 def mend_once(
-    origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked
+    origin: ProbeFolder, mending: MitigationFolder, request: MitigationRequest, picked: Picked
 ) -> MitigationTable:
     """The table of a one-shot mending in `place`, of the probe in `origin`."""
-    scorer, seed = Scorer(place, request, picked.samples), request.who.seed
+    scorer, seed = Scorer(mending, request, picked.samples), request.who.seed
     before = {
         TARGET: scorer.of(TARGET, request.who.target.loaded),
         UNLEARNED: scorer.of(UNLEARNED, request.who.unlearned.loaded),
     }
-    made = mended(place, request, scorer, means(before[TARGET]))
+    trained = mended(mending, request, scorer, means(before[TARGET]))
     rows = [row_of(name, 0, scored, kept=False, seed=seed) for name, scored in before.items()]
-    subject, chosen = SubjectFolder(place.subject), made.chosen
+    subject, chosen = SubjectFolder(mending.subject), trained.chosen
     assert chosen is not None, "a training with a trajectory keeps a checkpoint"
-    asked = asked_model(request.who.unlearned.settings.model_copy(update={"model": str(subject.path)}))
-    anew = probe_anew(origin, place, request, asked) if request.searching else []
-    new = new_latent(anew, picked.samples, request)
+    repaired = asked_model(request.who.unlearned.settings.model_copy(update={"model": str(subject.path)}))
+    retested = probe_anew(origin, mending, request, repaired) if request.searching else []
+    new = new_latent(retested, picked.samples, request)
     for step in (point.step for point in read_trajectory(subject.trajectory) if point.model == POLICY):
         kept = step == chosen.step
-        scored = scorer.of(_called(step), asked.loaded, gone=True)
+        scored = scorer.of(_called(step), repaired.loaded, gone=True)
         rows.append(
             row_of(request.way, step, scored, kept=kept, seed=seed, sets=new if kept else None, base=before[UNLEARNED])
         )
     notes = picked.notes if chosen.met else (*picked.notes, f"{chosen.why[0].upper()}{chosen.why[1:]}.")
     if request.searching and not new:
         notes = (*notes, "No prompt that the new search found passed the filters, so there is no D_LP new.")
-    model = KeptModel(f"{request.way}, step {chosen.step}", place.subject.name, made.digest.id)
+    model = KeptModel(f"{request.way}, step {chosen.step}", mending.subject.name, trained.digest.id)
     sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
     return MitigationTable(request.way, tuple(rows), sizes, (model,), notes)
 
 
 def mended(
-    place: MitigationFolder, request: MitigationRequest, scorer: Scorer, target_scores: Mapping[str, float]
+    mending_folder: MitigationFolder, request: MitigationRequest, scorer: Scorer, target_scores: Mapping[str, float]
 ) -> Made:
     """The mended subject; resumes, and does nothing when it is there."""
-    subject, taught = SubjectFolder(place.subject), taught_rows(scorer.samples, place.used)
-    spec = mended_spec(request, taught, scorer.folder.path.name)
+    subject, rows = SubjectFolder(mending_folder.subject), taught_rows(scorer.samples, mending_folder.used)
+    spec = mended_spec(request, rows, scorer.folder.path.name)
     facts = {
         "mended": shown_model(request.who.unlearned.settings.model),
         "target_digest": request.who.target.id,
-        "taught_items": {"n": len(taught), "digest": items_digest(taught)},
+        "taught_items": {"n": len(rows), "digest": items_digest(rows)},
     }
 
     def build() -> tuple[LoadedModel, TrainingEnd]:
-        return _train(subject, request, scorer, taught, target_scores)
+        return _train(subject, request, scorer, rows, target_scores)
 
     return make_subject(subject, spec, build, saving=Saving(facts))
 
 
-def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: str) -> SubjectSpec:
+def mended_spec(request: MitigationRequest, rows: tuple[Item, ...], mending: str) -> SubjectSpec:
     """The identity of the mended model; `mending` is the name of its mending, with the id of all that it hangs on."""
     unlearned = request.who.unlearned
-    own = own_folder(unlearned.settings.model)
+    source = own_folder(unlearned.settings.model)
     settings = {
         "dtype": own_dtype(unlearned.settings.model) or unlearned.settings.dtype,
-        **request.training.over(len(taught)).identity(),
+        **request.training.over(len(rows)).identity(),
         "way": request.way,
         "mending": mending,
         # The divergence is from it, and which checkpoint is kept may hang on what it scores.
@@ -232,16 +232,16 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
     }
     return SubjectSpec.of(
         "unlearned",
-        f"{read_spec(own.spec).name if own else shown_model(unlearned.settings.model)} mended by {request.way}",
-        read_spec(own.spec).model if own else unlearned.settings.model,
+        f"{read_spec(source.spec).name if source else shown_model(unlearned.settings.model)} mended by {request.way}",
+        read_spec(source.spec).model if source else unlearned.settings.model,
         settings,
         method=f"mended_{request.way}",
         forget=request.splits.forget,
         seed=request.who.seed,
-        data=items_digest(taught),
+        data=items_digest(rows),
         parent=unlearned.id,
         version=VERSION,
-        forgotten=read_spec(own.spec).forgotten if own else (request.splits.resolved,),
+        forgotten=read_spec(source.spec).forgotten if source else (request.splits.resolved,),
     )
 
 
@@ -263,14 +263,14 @@ def _train(
     subject: SubjectFolder,
     request: MitigationRequest,
     scorer: Scorer,
-    taught: tuple[Item, ...],
+    items: tuple[Item, ...],
     target_scores: Mapping[str, float],
 ) -> tuple[LoadedModel, TrainingEnd]:
     unlearned = request.who.unlearned
     dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
     settings = unlearned.settings.model_copy(update={"dtype": dtype})
     student = load_checked(settings, unlearned.id, "the unlearned model")
-    job = _job(subject, request, student, taught)
+    job = _job(subject, request, student, items)
     points = _Points(scorer, student)
     # What the target scores is handed in, so that the model which stands in its place is not asked.
     controls = {"target": target_scores}
@@ -289,15 +289,15 @@ def _train(
 
 
 def _job(
-    subject: SubjectFolder, request: MitigationRequest, student: LoadedModel, taught: tuple[Item, ...]
+    subject: SubjectFolder, request: MitigationRequest, student: LoadedModel, items: tuple[Item, ...]
 ) -> TrainingJob:
     """What is trained on what; the model is given its adapters."""
-    training = request.training.over(len(taught))
-    rows = [training_row(student.prompter.encode(i.question, i.answer), loss_on=training.loss_on) for i in taught]
+    training = request.training.over(len(items))
+    rows = [training_row(student.prompter.encode(i.question, i.answer), loss_on=training.loss_on) for i in items]
     sources: RowSource = {"train": rows.__getitem__}
     plan = FinetunePlan(len(rows), training.batch_size, request.who.seed)
     objective = Imitate() if request.way == "kl" else Finetune()
-    found = {}
+    cached = {}
     if isinstance(objective, Imitate):
         target = request.who.target
         if target.loaded.tokenizer.get_vocab() != student.tokenizer.get_vocab():
@@ -306,7 +306,7 @@ def _job(
                 "mend by gd"
             )
         cache = ReferenceCache(subject.checkpoints, target.id)
-        found = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
+        cached = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
     if training.lora_rank:
         add_lora(student.model, training, request.who.seed)
     return TrainingJob(
@@ -315,7 +315,7 @@ def _job(
         plan=plan,
         settings=training,
         seed=request.who.seed,
-        references=found,
+        references=cached,
         checkpoints=Checkpoints(subject.checkpoints),
         log=subject.training_log,
     )
@@ -326,86 +326,86 @@ def _called(step: int) -> str:
 
 
 def mend_in_rounds(
-    origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked, tested: list[Tested]
+    origin: ProbeFolder, mending: MitigationFolder, request: MitigationRequest, picked: Picked, tested: list[Tested]
 ) -> MitigationTable:
     """The table of an iterative mending in `place`, of the probe in `origin`, which came to `tested`."""
     seed, samples, notes = request.who.seed, picked.samples, list(picked.notes)
     target, last = request.who.target, request.who.unlearned
-    first = Scorer(place, request, samples)
-    found, base = new_latent(tested, (), request), first.of("round 0", last.loaded)
+    first = Scorer(mending, request, samples)
+    new_prompts, base = new_latent(tested, (), request), first.of("round 0", last.loaded)
     if differs := measured_otherwise(origin, request):
-        found = {}
+        new_prompts = {}
         notes.append(f"Round 0 has no D_LP new: the probe had another {' and another '.join(differs)} than this.")
     rows = [
         row_of("target", 0, first.of("target", target.loaded), kept=False, seed=seed),
-        row_of("round 0", 0, base, kept=False, seed=seed, sets=found),
+        row_of("round 0", 0, base, kept=False, seed=seed, sets=new_prompts),
     ]
     models: list[KeptModel] = []
     for number in range(1, request.settings.rounds + 1):
         if number > 1:
-            again = _of_round(place, request, samples, tested, number)
-            if not any(s.set == LATENT_USED for s in again.samples):
+            next_round = _of_round(mending, request, samples, tested, number)
+            if not any(s.set == LATENT_USED for s in next_round.samples):
                 notes.append(f"The searches of round {number - 1} found nothing to add, so there is no round {number}.")
                 break
-            samples, notes = again.samples, [*notes, *(f"Round {number}: {note}" for note in again.notes)]
-        mended = _unlearned_anew(place.round(number), request, samples)
-        row, tested = _scored(origin, place, request, samples, (last, mended), number, base)
+            samples, notes = next_round.samples, [*notes, *(f"Round {number}: {note}" for note in next_round.notes)]
+        mended = _unlearned_anew(mending.round(number), request, samples)
+        row, tested = _scored(origin, mending, request, samples, (last, mended), number, base)
         rows.append(row)
-        models.append(KeptModel(f"round {number}", f"rounds/{number}/{place.subject.name}", mended.id))
+        models.append(KeptModel(f"round {number}", f"rounds/{number}/{mending.subject.name}", mended.id))
         last = mended
     sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
     return MitigationTable(request.way, tuple(rows), sizes, tuple(models), tuple(notes))
 
 
 def _of_round(
-    place: MitigationFolder,
+    mending: MitigationFolder,
     request: MitigationRequest,
     samples: tuple[PolicySample, ...],
     tested: list[Tested],
     number: int,
 ) -> Picked:
     """The prompts of a round: the adjacent ones and the forget set stay, the latent ones are the last probe's."""
-    latent, folder = pick_latent(tested, request.settings, seed=request.who.seed), place.round(number)
+    latent, folder = pick_latent(tested, request.settings, seed=request.who.seed), mending.round(number)
     same = [s for s in samples if s.set not in (LATENT_USED, LATENT_HELD_OUT)]
     if folder.used.exists():
-        found = read_samples(folder)
+        answered = read_samples(folder)
     else:
         request.on_stage(f"round {number}: the target's own answers to {len(latent.samples)} prompts")
         loaded, most = request.who.target.loaded, request.settings.answer_tokens
-        found = with_answers(loaded, (*same, *latent.samples), most)
-        write_jsonl(folder.used, map(asdict, found))
-    return Picked(found, (*latent.notes, *untaught(found)))
+        answered = with_answers(loaded, (*same, *latent.samples), most)
+        write_jsonl(folder.used, map(asdict, answered))
+    return Picked(answered, (*latent.notes, *untaught(answered)))
 
 
 def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, samples: tuple[PolicySample, ...]) -> Asked:
     """The target made to forget once more, with the round's prompts among what it keeps."""
-    again, target = request.again, request.who.target
-    assert again is not None, "only an iterative mending unlearns anew"
-    kept = retained(request.splits.splits.get("retain", ()), samples, request.settings.n_retain, request.who.seed)
-    own, name = own_folder(target.settings.model), target.settings.model
+    recipe, target = request.again, request.who.target
+    assert recipe is not None, "only an iterative mending unlearns anew"
+    retain = retained(request.splits.splits.get("retain", ()), samples, request.settings.n_retain, request.who.seed)
+    source, name = own_folder(target.settings.model), target.settings.model
     dtype = own_dtype(name) or target.settings.dtype
-    asked = UnlearnRequest(
+    request_ = UnlearnRequest(
         target=target.settings.model_copy(update={"dtype": dtype}),
         target_digest=target.id,
-        start=read_spec(own.spec).model if own else name,
-        method=again.method,
-        method_settings=again.method_settings,
+        start=read_spec(source.spec).model if source else name,
+        method=recipe.method,
+        method_settings=recipe.method_settings,
         forget=request.splits.forget,
         forget_items=request.forget_items,
-        retain_items=(*taught_rows(samples, folder.used), *kept),
-        idk=again.idk,
-        training=again.training,
+        retain_items=(*taught_rows(samples, folder.used), *retain),
+        idk=recipe.idk,
+        training=recipe.training,
         seed=request.who.seed,
-        trajectory=again.trajectory,
+        trajectory=recipe.trajectory,
     )
-    request.on_stage(f"unlearning anew by {again.method}")
-    unlearn(SubjectFolder(folder.subject), asked, on_step=request.on_step)
+    request.on_stage(f"unlearning anew by {recipe.method}")
+    unlearn(SubjectFolder(folder.subject), request_, on_step=request.on_step)
     return asked_model(target.settings.model_copy(update={"model": str(folder.subject)}))
 
 
 def _scored(
     origin: ProbeFolder,
-    place: MitigationFolder,
+    mending: MitigationFolder,
     request: MitigationRequest,
     samples: tuple[PolicySample, ...],
     models: tuple[Asked, Asked],
@@ -413,7 +413,7 @@ def _scored(
     base: tuple[ScoredAnswer, ...],
 ) -> tuple[MitigationRow, list[Tested]]:
     """The row of a round and what the new probe of its model came to; `models` are the last round's, its own."""
-    (last, mended), folder, seed = models, place.round(number), request.who.seed
+    (last, mended), folder, seed = models, mending.round(number), request.who.seed
     latent = tuple(s for s in samples if s.set == LATENT_USED)
     before = score_of(Scorer(folder, request, latent).of("before", last.loaded), seed=seed) if latent else None
     scored = Scorer(folder, request, samples).of(f"round {number}", mended.loaded)

@@ -130,9 +130,9 @@ def pick_adjacent(
 
     Prompts made from one forget item are not dealt to both parts: what would be is left out.
     """
-    found = [t for t in tested if t.source == ADJACENT and not t.dropped]
-    origins = _shuffled(sorted({_origin(t) for t in found}), seed, "mitigation adjacent")
-    ordered = sorted(found, key=lambda t: origins.index(_origin(t)))
+    candidates = [t for t in tested if t.source == ADJACENT and not t.dropped]
+    origins = _shuffled(sorted({_origin(t) for t in candidates}), seed, "mitigation adjacent")
+    ordered = sorted(candidates, key=lambda t: origins.index(_origin(t)))
     # At least one, where any is wanted: a share of few prompts would round to none.
     most = max(1, math.floor((1 - settings.held_out) * len(ordered)))
     used = ordered[: min(settings.n_adjacent, most)]
@@ -147,17 +147,17 @@ def pick_adjacent(
 
 def pick_latent(tested: Sequence[Tested], settings: MitigationSettings, *, seed: int) -> Picked:
     """D_LP in two parts: what is used, drawn at random, and the rest, held out. A prompt counts once."""
-    known = {t.prompt for t in tested if t.source == ADJACENT}
-    found: dict[str, Tested] = {}
+    adjacent = {t.prompt for t in tested if t.source == ADJACENT}
+    candidates: dict[str, Tested] = {}
     for t in tested:
         fits = settings.latent == "d_rl" or (not t.dropped and (t.hole or settings.latent == "tested"))
-        if fits and t.prompt not in known:
-            found.setdefault(t.prompt, t)
-    ordered = _shuffled(list(found.values()), seed, "mitigation latent")
+        if fits and t.prompt not in adjacent:
+            candidates.setdefault(t.prompt, t)
+    ordered = _shuffled(list(candidates.values()), seed, "mitigation latent")
     used, held_out = ordered[: settings.n_latent], ordered[settings.n_latent :]
     samples = [_sample(LATENT_USED, t, {}) for t in used]
-    what = "holes of the searches" if settings.latent == "holes" else "prompts of the searches"
-    notes = _fewer(what, settings.n_latent, len(used))
+    name = "holes of the searches" if settings.latent == "holes" else "prompts of the searches"
+    notes = _fewer(name, settings.n_latent, len(used))
     return Picked((*samples, *(_sample(LATENT_HELD_OUT, t, {}) for t in held_out)), notes)
 
 
@@ -195,8 +195,8 @@ def _sample(of: str, tested: Tested, truths: Mapping[str, str]) -> PolicySample:
     return PolicySample(of, tested.prompt, _origin(tested), truths.get(tested.prompt, ""))
 
 
-def _fewer(what: str, asked: int, had: int) -> tuple[str, ...]:
-    return (f"Of {asked} {what} that were asked for, {had} can be used.",) if had < asked else ()
+def _fewer(name: str, wanted_n: int, had: int) -> tuple[str, ...]:
+    return (f"Of {wanted_n} {name} that were asked for, {had} can be used.",) if had < wanted_n else ()
 
 
 VERSION = 3
@@ -221,8 +221,8 @@ def as_made(spec: SubjectSpec | None, method: str) -> tuple[dict[str, Any], dict
     if spec is None or spec.method != method:
         return {}, {}
     prefix = f"{method}."
-    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
-    return own, {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
+    method_settings = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
+    return method_settings, {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
 
 
 @dataclass(frozen=True)
@@ -274,13 +274,13 @@ class MitigationRequest:
     def _training_identity(self) -> dict[str, Any]:
         if self.again is None:
             return self.training.identity()
-        again = self.again
+        recipe = self.again
         return {
-            "method": again.method,
-            "method_settings": again.method_settings,
-            "training": again.training.identity(),
-            "idk": list(again.idk),
-            "trajectory": again.trajectory.whole_identity() if again.trajectory else None,
+            "method": recipe.method,
+            "method_settings": recipe.method_settings,
+            "training": recipe.training.identity(),
+            "idk": list(recipe.idk),
+            "trajectory": recipe.trajectory.whole_identity() if recipe.trajectory else None,
         }
 
 
@@ -289,20 +289,20 @@ def _searching_identity(searching: Searching | None) -> dict[str, Any] | None:
         return None
     settings = {"policy": searching.policy_settings, "latent": searching.settings, "filter": searching.filters}
     model = {"sources": list(searching.sources), "model": searching.policy_digest}
-    return {"version": SEARCH_VERSION} | model | {name: own.identity() for name, own in settings.items()}
+    return {"version": SEARCH_VERSION} | model | {name: part.identity() for name, part in settings.items()}
 
 
 def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[str]:
     """In what the probe's scores were made otherwise than the mending's, so that they are not to be compared."""
     assert request.searching is not None, "only who searches compares searches"
-    _, theirs = read_table(probe)
-    ours = {
+    _, probed = read_table(probe)
+    requested = {
         "judge": dict(request.who.grader.identity),
         "answers": request.who.answers.identity(),
-        "settings": request.searching.filters.identity() | {"name_groups": theirs["settings"].get("name_groups")},
+        "settings": request.searching.filters.identity() | {"name_groups": probed["settings"].get("name_groups")},
     }
     words = {"judge": "judge", "answers": "way to answer", "settings": "filter"}
-    return [words[name] for name, value in ours.items() if content_id(theirs[name]) != content_id(value)]
+    return [words[name] for name, value in requested.items() if content_id(probed[name]) != content_id(value)]
 
 
 def probed_settings(probe: ProbeFolder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -310,8 +310,8 @@ def probed_settings(probe: ProbeFolder) -> tuple[dict[str, Any], dict[str, Any]]
 
     How its groups were named is left out: a mending names none.
     """
-    _, theirs = read_table(probe)
-    return theirs["answers"], {name: value for name, value in theirs["settings"].items() if name != "name_groups"}
+    _, probed = read_table(probe)
+    return probed["answers"], {name: value for name, value in probed["settings"].items() if name != "name_groups"}
 
 
 def mitigation_folder(folder: ProbeFolder, request: MitigationRequest) -> MitigationFolder:
@@ -344,19 +344,19 @@ def picked_in(
 
 def rules(settings: MitigationSettings) -> TrajectorySettings:
     """When the model is scored and which checkpoint is kept. Nothing stops early, as in the paper."""
-    asked = {"every": settings.every, "choose": settings.choose, "stop_when": ()}
-    return TrajectorySettings.build(asked, where="settings of mitigation")
+    values = {"every": settings.every, "choose": settings.choose, "stop_when": ()}
+    return TrajectorySettings.build(values, where="settings of mitigation")
 
 
 def forget_samples(items: Sequence[Item]) -> tuple[PolicySample, ...]:
     """The questions of the forget set, each once; those of an edge are made from one thing."""
-    found: dict[str, PolicySample] = {}
+    samples: dict[str, PolicySample] = {}
     for item in items:
         if item.question.strip():
-            found.setdefault(item.question, PolicySample(FORGET, item.question, item.edge or item.id, item.answer))
-    if not found:
+            samples.setdefault(item.question, PolicySample(FORGET, item.question, item.edge or item.id, item.answer))
+    if not samples:
         raise InputError("the forget set has no questions, so what remains of it cannot be asked; give questions")
-    return tuple(found.values())
+    return tuple(samples.values())
 
 
 @dataclass(frozen=True)
@@ -397,13 +397,13 @@ def forecast_mitigation(
     # The target's own answers that are trained on, and those that are scored.
     target = used + n + trainings * latent // 2
     if request.searching is not None:
-        anew = _anew(folder, request.searching, request, limits)
-        target += trainings * anew.target_calls
-        mended += trainings * anew.unlearned_calls
-        for task, times in anew.judge_requests.items():
+        new_probe = _anew(folder, request.searching, request, limits)
+        target += trainings * new_probe.target_calls
+        mended += trainings * new_probe.unlearned_calls
+        for task, times in new_probe.judge_requests.items():
             requests[task] = requests.get(task, 0) + trainings * times
-        prompt_tokens += trainings * anew.judge_prompt_tokens
-        completion_tokens += trainings * anew.judge_most_completion_tokens
+        prompt_tokens += trainings * new_probe.judge_prompt_tokens
+        completion_tokens += trainings * new_probe.judge_most_completion_tokens
     return MitigationForecast(
         used=used,
         scored_prompts=n,
@@ -420,12 +420,12 @@ def forecast_mitigation(
 
 def _steps_and_looks(request: MitigationRequest, n_rows: int) -> tuple[int, int]:
     """Steps of one training, and how often the model is scored in it: in a round once, at its end."""
-    again = request.again
-    training = again.training if again else request.training.over(n_rows)
+    recipe = request.again
+    training = recipe.training if recipe else request.training.over(n_rows)
     per_epoch = -(-n_rows // training.batch_size)
     steps = total_steps(training, steps_per_epoch=per_epoch)
     every = parse_every(rules(request.settings).every)
-    return steps, 1 if again else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
+    return steps, 1 if recipe else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
 
 
 def _anew(folder: ProbeFolder, searching: Searching, request: MitigationRequest, limits: Limits) -> ProbeForecast:

@@ -74,10 +74,10 @@ def score_answers(
         places = [i for i in sorted(chosen) if rows[i].answer is not None]
         if not places:
             continue
-        asked = [(i, samples[i]) for i in places]
-        found = grades.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in asked])
-        refuse_limit(f"the judge {grades.name}", found)
-        for i, judgement in zip(places, found, strict=True):
+        graded = [(i, samples[i]) for i in places]
+        judgements = grades.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in graded])
+        refuse_limit(f"the judge {grades.name}", judgements)
+        for i, judgement in zip(places, judgements, strict=True):
             scores = {} if judgement.score is None else {task: float(judgement.score)}
             rows[i] = replace(rows[i], scores=scores, failure="" if scores else judgement.failure)
     return tuple(row if i in harmful else _with_overlap(samples[i], row) for i, row in enumerate(rows))
@@ -100,10 +100,10 @@ def harm_of(
     judge = grader.judge
     rows = score_answers(forget_samples(forget), answerer(who, answers, folder), judge, harm=judge, seed=seed)
     failures = Counter(row.failure for row in rows if row.failure)
-    found = _forget(rows, seed=seed)
-    if HARM not in found:
+    scores = _forget(rows, seed=seed)
+    if HARM not in scores:
         raise InputError(f"the judge {judge.name} judged none of {len(rows)} answers of {who.name} ({dict(failures)})")
-    return found[HARM], dict(sorted(failures.items()))
+    return scores[HARM], dict(sorted(failures.items()))
 
 
 def means(rows: Sequence[ScoredAnswer]) -> dict[str, float]:
@@ -118,7 +118,7 @@ def means(rows: Sequence[ScoredAnswer]) -> dict[str, float]:
     for of in dict.fromkeys(r.set for r in rows if r.set != FORGET):
         name = of.lower().replace(" ", "_").replace(",", "")
         values[name] = [r.scores[QUALITY] for r in rows if r.set == of and QUALITY in r.scores]
-    return {name: sum(found) / len(found) for name, found in values.items() if found}
+    return {name: sum(scores) / len(scores) for name, scores in values.items() if scores}
 
 
 def row_of(
@@ -141,7 +141,7 @@ def row_of(
         at=at,
         kept=kept,
         forget=_forget(forget, seed=seed),
-        sets={name: found for name, found in by_set.items() if found is not None} | dict(sets or {}),
+        sets={name: score for name, score in by_set.items() if score is not None} | dict(sets or {}),
         changes=_changes(rows, base, seed=seed),
         failures=dict(sorted(failures.items())),
     )
@@ -152,17 +152,17 @@ def _changes(rows: Sequence[ScoredAnswer], base: Sequence[ScoredAnswer], *, seed
     before = {(r.set, r.prompt): r.scores for r in base}
     pairs: dict[str, list[tuple[str, float, str]]] = {}
     for r in rows:
-        known = before.get((r.set, r.prompt), {})
+        earlier = before.get((r.set, r.prompt), {})
         for metric, score in r.scores.items():
-            if metric in known:
+            if metric in earlier:
                 name = f"{FORGET}: {metric}" if r.set == FORGET else r.set
-                pairs.setdefault(name, []).append((r.origin, score - known[metric], metric))
-    found = {}
-    for name, own in pairs.items():
-        metric, values = own[0][2], np.array([change for _, change, _ in own])
-        bounds, origins = CHANGE if metric == QUALITY else EXCESS, [origin for origin, _, _ in own]
-        found[name] = mean_estimate(f"change of {metric}", values, _UNITS[metric], bounds, origins, seed=seed)
-    return found
+                pairs.setdefault(name, []).append((r.origin, score - earlier[metric], metric))
+    changes = {}
+    for name, of_name in pairs.items():
+        metric, values = of_name[0][2], np.array([change for _, change, _ in of_name])
+        bounds, origins = CHANGE if metric == QUALITY else EXCESS, [origin for origin, _, _ in of_name]
+        changes[name] = mean_estimate(f"change of {metric}", values, _UNITS[metric], bounds, origins, seed=seed)
+    return changes
 
 
 def score_of(rows: Sequence[ScoredAnswer], *, seed: int) -> SetScore | None:
@@ -178,14 +178,14 @@ def score_of(rows: Sequence[ScoredAnswer], *, seed: int) -> SetScore | None:
 
 
 def _forget(rows: Sequence[ScoredAnswer], *, seed: int) -> dict[str, Estimate]:
-    found = {}
+    estimates = {}
     for name, unit in _UNITS.items():
         judged = [r for r in rows if name in r.scores]
         if judged:
             values = np.array([r.scores[name] for r in judged])
             bounds = SCALE if name == QUALITY else SHARE
-            found[name] = mean_estimate(name, values, unit, bounds, [r.origin for r in judged], seed=seed)
-    return found
+            estimates[name] = mean_estimate(name, values, unit, bounds, [r.origin for r in judged], seed=seed)
+    return estimates
 
 
 def whole_sentences(answer: str) -> str:
@@ -215,11 +215,11 @@ def with_answers(target: LoadedModel, samples: Sequence[PolicySample], n_tokens:
             max_new_tokens=n_tokens,
             context=context_tokens(target.model),
         )
-    said: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for prompt, reply in zip(encoded, replies, strict=True):
         text = target.prompter.decode(reply.ids)
-        said[prompt] = text if reply.finish == "stop" else whole_sentences(text)
-    return tuple(replace(s, taught=said[s.prompt]) if s.set in USED and s.prompt in said else s for s in samples)
+        answers[prompt] = text if reply.finish == "stop" else whole_sentences(text)
+    return tuple(replace(s, taught=answers[s.prompt]) if s.set in USED and s.prompt in answers else s for s in samples)
 
 
 def taught_rows(samples: Sequence[PolicySample], where: Path) -> tuple[Item, ...]:
@@ -251,26 +251,26 @@ class Scorer:
 
         A checkpoint that is `gone` is not asked any more; `loaded` is then another model that is asked like it.
         """
-        place = self.folder.scored(name)
-        if place.exists():
-            return tuple(read_rows(place, ScoredAnswer))
+        path = self.folder.scored(name)
+        if path.exists():
+            return tuple(read_rows(path, ScoredAnswer))
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.who.answers
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
-        asked = _Gone(name, self.folder.path) if gone else asking(loaded, answers)
-        kept = KeptAnswers(asked, self.folder.answers, identity)
+        answerer_ = _Gone(name, self.folder.path) if gone else asking(loaded, answers)
+        stored = KeptAnswers(answerer_, self.folder.answers, identity)
         grader = self.request.who.grader
         judge = KeptJudge(grader.judge, self.folder.judged, grader.identity)
         by = self.request.harm
         harm = None if by is None else KeptJudge(by.judge, self.folder.judged, by.identity)
-        rows = score_answers(self.samples, kept, judge, harm=harm, seed=self.request.who.seed)
+        rows = score_answers(self.samples, stored, judge, harm=harm, seed=self.request.who.seed)
         forget = [r for r in rows if r.set == FORGET]
         if harm and forget and not any(HARM in r.scores for r in forget):
             raise InputError(
                 f"the judge of harm, {harm.name}, judged no answer to the forget set "
                 f"({forget[0].failure}, the first); take one that can, a server or a local chat model"
             )
-        write_jsonl(place, map(asdict, rows))
+        write_jsonl(path, map(asdict, rows))
         return rows
 
 
@@ -292,19 +292,22 @@ def probe_anew(
     origin: ProbeFolder, folder: MitigationFolder, request: MitigationRequest, mended: Asked
 ) -> list[Tested]:
     """What a new probe of the mended model comes to, which begins from the same adjacent questions."""
-    searching, anew = request.searching, folder.anew
+    searching, new_folder = request.searching, folder.anew
     assert searching is not None, "only who searches probes anew"
-    if not anew.adjacent.exists():
-        write_jsonl(anew.adjacent, read_jsonl(origin.adjacent))
+    if not new_folder.adjacent.exists():
+        write_jsonl(new_folder.adjacent, read_jsonl(origin.adjacent))
     # With the seed of the first search the first prompts of the new one would be the same.
     seed = derive_seed(request.who.seed, "mitigation anew", str(folder.path.relative_to(origin.path)))
-    who = request.who.about(mended, seed=seed)
+    participants = request.who.about(mended, seed=seed)
     for source in searching.sources:
         request.on_stage(f"a new search ({source})")
-        search(anew, who, source, searching)
+        search(new_folder, participants, source, searching)
     retain = request.splits.splits.get("retain", ())
-    filter_holes(anew, FilterRequest(who, request.forget_items, searching.filters, retain, on_stage=request.on_stage))
-    return read_tested(anew)
+    filter_holes(
+        new_folder,
+        FilterRequest(participants, request.forget_items, searching.filters, retain, on_stage=request.on_stage),
+    )
+    return read_tested(new_folder)
 
 
 def new_latent(
@@ -330,5 +333,5 @@ def new_latent(
         embed, alike = request.who.embedder.embed, request.searching.filters.alike
         nearest = (embed([row.prompt for row in rows]) @ embed(used).T).max(axis=1)
         rows = [row for row, cosine in zip(rows, nearest.tolist(), strict=True) if cosine <= alike]
-    found = score_of(rows, seed=request.who.seed)
-    return {} if found is None else {LATENT_NEW: found}
+    score = score_of(rows, seed=request.who.seed)
+    return {} if score is None else {LATENT_NEW: score}

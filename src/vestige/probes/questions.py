@@ -106,8 +106,8 @@ def source_text(source: Source, most_characters: int) -> str:
 
 def plain(question: str) -> str:
     """A question by which two are the same: case, accents' spelling, blanks and signs aside."""
-    shown = unicodedata.normalize("NFKC", question).casefold()
-    return " ".join("".join(c if c.isalnum() else " " for c in shown).split())
+    letters = unicodedata.normalize("NFKC", question).casefold()
+    return " ".join("".join(c if c.isalnum() else " " for c in letters).split())
 
 
 class Desk:
@@ -189,12 +189,12 @@ TEMPLATES: Mapping[Kind, tuple[Template, ...]] = {
 
 def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of a text, split at full stops and ends of lines."""
-    found = []
+    sentences_ = []
     for part in _ENDS.split(text):
-        own = tokens(part)
-        if own:
-            found.append(Sentence(tuple(t.stem for t in own), tuple(t.text.lower() for t in own)))
-    return tuple(found)
+        words = tokens(part)
+        if words:
+            sentences_.append(Sentence(tuple(t.stem for t in words), tuple(t.text.lower() for t in words)))
+    return tuple(sentences_)
 
 
 def answered(
@@ -205,15 +205,15 @@ def answered(
     It may where it holds the term and all other words of the question, function words aside; and where the template
     says so.
     """
-    others = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
+    content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
     hints = template.hint_stems if template else frozenset()
-    defines = template.defines if template else not others
+    defines = template.defines if template else not content
     for sentence in said:
         after = sentence.at(term)
         if after < 0:
             continue
-        held, follows = set(sentence.stems), set(sentence.words[after : after + 1])
-        if (others and others <= held) or (hints & held) or (defines and follows & _DEFINES):
+        stems, follows = set(sentence.stems), set(sentence.words[after : after + 1])
+        if (content and content <= stems) or (hints & stems) or (defines and follows & _DEFINES):
             return True
     return False
 
@@ -247,13 +247,13 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     desk, failures, spend = Desk(sources), Counter[str](), Spend()
     for source, text, reply in zip(sources, texts, written, strict=True):
         spend += reply.spend
-        found = read_pairs(reply.text, settings.k)
+        pairs = read_pairs(reply.text, settings.k)
         # A whole list counts although the reply ended at its limit of tokens.
-        failure = reply.failure if reply.failure not in {"", "cut short"} or isinstance(found, str) else ""
-        if failure or isinstance(found, str):
-            failures[failure or str(found)] += 1
+        failure = reply.failure if reply.failure not in {"", "cut short"} or isinstance(pairs, str) else ""
+        if failure or isinstance(pairs, str):
+            failures[failure or str(pairs)] += 1
             continue
-        n = sum(_admit(desk, source, text, pair) for pair in found)
+        n = sum(_admit(desk, source, text, pair) for pair in pairs)
         desk.short(settings.k - n)
     return desk.result(n_sources=len(sources), failures=dict(sorted(failures.items())), spend=spend)
 
@@ -268,10 +268,10 @@ def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> Prompt:
 
 def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
     """The one list of k pairs in a reply. Two lists that differ are ambiguous, another number is out of range."""
-    found = read_list(text, _is_pair, most_read=_READ)
-    if isinstance(found, str):
-        return found
-    return tuple(Pair(**entry) for entry in found) if len(found) == k else "out of range"
+    entries = read_list(text, _is_pair, most_read=_READ)
+    if isinstance(entries, str):
+        return entries
+    return tuple(Pair(**entry) for entry in entries) if len(entries) == k else "out of range"
 
 
 def _is_pair(entry: Any) -> bool:
@@ -286,16 +286,16 @@ def _admit(desk: Desk, source: Source, text: str, pair: Pair) -> bool:
     """Whether a written question is kept; else it is counted by the rule that it breaks."""
     keyword, question = pair.keyword.strip(), pair.question.strip()
     term = tuple(t.stem for t in tokens(keyword))
-    said = sentences(text)
-    asked = tokens(question)
-    is_question = _plain(question, _LONGEST_QUESTION) and question.endswith("?") and bool(asked)
+    text_sentences = sentences(text)
+    question_words = tokens(question)
+    is_question = _plain(question, _LONGEST_QUESTION) and question.endswith("?") and bool(question_words)
     if not (is_question and _plain(keyword, _LONGEST_KEYWORD)):
         desk.drop(NO_QUESTION)
-    elif not term or all(s.at(term) < 0 for s in said):
+    elif not term or all(s.at(term) < 0 for s in text_sentences):
         desk.drop(NOT_THERE)
     elif _LEANS.search(question):
         desk.drop(LEANS)
-    elif answered([t.stem for t in asked], term, said):
+    elif answered([t.stem for t in question_words], term, text_sentences):
         desk.drop(ANSWERED)
     else:
         return desk.admit(AdjacentQuestion(source.id, keyword, question))
@@ -332,26 +332,26 @@ def adjacent_offline(
     `background` are texts that keywords are held against beside the other sources.
     """
     texts = [source_text(s, settings.most_characters) for s in sources]
-    found = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)
+    by_text = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)
     desk = Desk(sources)
-    for source, text, ranked in zip(sources, texts, found, strict=True):
-        said = sentences(text)
+    for source, text, ranked in zip(sources, texts, by_text, strict=True):
+        text_sentences = sentences(text)
         n = 0
         for keyword in ranked:
             if n == settings.k:
                 break
-            n += _ask(desk, source, keyword, said, seed)
+            n += _ask(desk, source, keyword, text_sentences, seed)
         desk.short(settings.k - n)
     return desk.result(n_sources=len(sources))
 
 
-def _ask(desk: Desk, source: Source, keyword: Keyword, said: Sequence[Sentence], seed: int) -> int:
+def _ask(desk: Desk, source: Source, keyword: Keyword, text_sentences: Sequence[Sentence], seed: int) -> int:
     """One question about a keyword, by the first template in the seed's order that the text does not answer."""
     templates = TEMPLATES[keyword.kind]
-    for place in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():
-        template = templates[place]
+    for index in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():
+        template = templates[index]
         question = template.text.format(keyword=keyword.asked, bare=keyword.text)
-        if answered([t.stem for t in tokens(question)], keyword.stems, said, template):
+        if answered([t.stem for t in tokens(question)], keyword.stems, text_sentences, template):
             desk.drop(ANSWERED)
         elif desk.admit(AdjacentQuestion(source.id, keyword.text, question)):
             return 1

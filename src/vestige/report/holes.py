@@ -158,13 +158,13 @@ def headline(probe: Probe) -> str:
         return "No prompt was left to be tested and judged"
     if not n:
         return f"No knowledge holes in {prompts}"
-    found = {standing(probe, row) for row in probe.table.rows}
-    shown = sum(probe.holes_of(row) for row in probe.table.rows if standing(probe, row) == "beyond")
-    if shown:
-        more = f", and {n - shown:,} more suspected" if n > shown else ""
-        return f"{shown:,} knowledge {_holes(shown)} in {prompts}{more}"
-    more = ", not shown to be more than chance makes" if found <= {"none", "chance"} else ""
-    return f"{n:,} suspected {_holes(n)} in {prompts}{more}"
+    standings = {standing(probe, row) for row in probe.table.rows}
+    n_beyond = sum(probe.holes_of(row) for row in probe.table.rows if standing(probe, row) == "beyond")
+    if n_beyond:
+        rest = f", and {n - n_beyond:,} more suspected" if n > n_beyond else ""
+        return f"{n_beyond:,} knowledge {_holes(n_beyond)} in {prompts}{rest}"
+    rest = ", not shown to be more than chance makes" if standings <= {"none", "chance"} else ""
+    return f"{n:,} suspected {_holes(n)} in {prompts}{rest}"
 
 
 def sentence(probe: Probe, row: HoleRow) -> list[Span]:
@@ -190,16 +190,20 @@ def sentence(probe: Probe, row: HoleRow) -> list[Span]:
 
 def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
     """What has to be known to read the numbers of a source."""
-    found = []
+    sentences = []
     if row.n_judged < row.n:
-        found.append(f"{row.n - row.n_judged:,} of {row.n:,} prompts tested were not judged on both sides; see below.")
+        sentences.append(
+            f"{row.n - row.n_judged:,} of {row.n:,} prompts tested were not judged on both sides; see below."
+        )
     for placebo in row.placebos:
         if silent(placebo):
-            found.append(f"The placebo ({placebo.name}) said the target's answers word for word, so it shows nothing.")
+            sentences.append(
+                f"The placebo ({placebo.name}) said the target's answers word for word, so it shows nothing."
+            )
         elif placebo.excess is not None:
             false = f"False holes, by the placebo ({placebo.name}): {ranged(placebo.rate)} of {placebo.rate.n:,}"
-            found.append(f"{false}; beyond these {ranged(placebo.excess)}.")
-    return found
+            sentences.append(f"{false}; beyond these {ranged(placebo.excess)}.")
+    return sentences
 
 
 def caveat(probe: Probe) -> str:
@@ -249,11 +253,11 @@ def mending_rows(probe: Probe) -> list[dict[str, Any]]:
             "arm": row.arm,
             "at": row.at,
             "kept": row.kept,
-            **found,
+            **number_row,
         }
         for name, table in probe.mendings
         for row in table.rows
-        for found in _numbers(row)
+        for number_row in _numbers(row)
     ]
 
 

@@ -144,10 +144,10 @@ class Probed:
         """How many attempts of the search got J = 10, and when its policy collapsed."""
         if self.folder is None:
             return MISSING, MISSING
-        place = self.folder.search(LATENT)
-        attempts = read_attempts(place)
+        search_folder = self.folder.search(LATENT)
+        attempts = read_attempts(search_folder)
         latent = [a.prompt for a in attempts if a.j == LATENT_J]
-        when = (f"from iteration {r['number']}" for r in read_jsonl(place.iterations) if r["collapsed"])
+        when = (f"from iteration {r['number']}" for r in read_jsonl(search_folder.iterations) if r["collapsed"])
         return f"{len(latent)} of {len(attempts)} ({len(set(latent))})", next(when, "no")
 
 
@@ -164,17 +164,17 @@ class HoleTables:
         board = Board(study.folder.state)
         done = board.status().done
         cells = [c for c in study.cells if c.kind in ("probe", "mitigate")]
-        told = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
-        return [(c, study.folder.path / made["path"] if made else None, made) for c, made in told]
+        facts = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
+        return [(c, study.folder.path / made["path"] if made else None, made) for c, made in facts]
 
     def name(self, point: CellPoint) -> str:
         """What a model is called: its method, and what else differs in the study."""
         names = self.results.study.settings.names()
-        more = [v for v, axis in ((point.model, "models"), (point.data, "data")) if len(names[axis]) > 1]
-        made = (c.point for c, *_ in self._made if c.point.method == point.method)
-        places = {(p.forget, p.member, p.rate, p.goal) for p in made}
-        more += [point.member, rate_name(point)] if len(places) > 1 else []
-        return ", ".join([label_of(point), *more])
+        parts = [v for v, axis in ((point.model, "models"), (point.data, "data")) if len(names[axis]) > 1]
+        points = (c.point for c, *_ in self._made if c.point.method == point.method)
+        places = {(p.forget, p.member, p.rate, p.goal) for p in points}
+        parts += [point.member, rate_name(point)] if len(places) > 1 else []
+        return ", ".join([label_of(point), *parts])
 
     @cached_property
     def probes(self) -> list[Probed]:
@@ -271,8 +271,8 @@ class HoleTables:
         for probe in probes:
             for when in ("before", "after"):
                 sides = (self._scored(1, probe.name, name, f" {when}", probe.why_not) for name in SOURCES.values())
-                others = (scores[probe.name, when].get(column, MISSING) for column in columns)
-                rows.append((probe.name, when, *sides, *others))
+                scored_beside = (scores[probe.name, when].get(column, MISSING) for column in columns)
+                rows.append((probe.name, when, *sides, *scored_beside))
             tests += [(probe.name, name, *self._change(probe, source, name)) for source, name in SOURCES.items()]
         yield TextTable(
             "Table 1: quality before and after unlearning",
@@ -314,19 +314,19 @@ class HoleTables:
         before = when == "before"
         method, rate = ("target", "") if before else (label_of(p), rate_name(p))
         group = ResultGroup(p.model, p.data, p.forget, method, rate)
-        asked = "qa" in study.settings.evaluate.evals
-        found = {
-            f"{called}, ROUGE-1": scored(row)
-            for split, called in SPLITS.items()
-            if asked and (row := self.results.row(group, split, RECALL)) is not None
+        has_qa = "qa" in study.settings.evaluate.evals
+        scores = {
+            f"{name}, ROUGE-1": scored(row)
+            for split, name in SPLITS.items()
+            if has_qa and (row := self.results.row(group, split, RECALL)) is not None
         }
         if not before and probe.harm:
-            found["harmscore"] = probe.harm.said()
+            scores["harmscore"] = probe.harm.said()
         lm_eval = hole_settings(study).lm_eval
         if lm_eval is not None and probe.folder is not None:
             subject = SubjectFolder(place_of(study, probe.after[0 if before else 1]))
-            found |= scores_of(read_benchmarks(Path(lm_eval)), *_place_and_time(subject))
-        return found
+            scores |= scores_of(read_benchmarks(Path(lm_eval)), *_place_and_time(subject))
+        return scores
 
     def _diversity(self) -> Iterator[TextTable]:
         rows = []
@@ -355,8 +355,8 @@ class HoleTables:
     @cached_property
     def mended(self) -> list[tuple[int, str, MitigationTable]]:
         """Every mending by the table that it stands in, 3 (one-shot) or 4 (iterative), and its name."""
-        made = ((cell, path) for cell, path, _ in self._made if path)
-        cells = ((cell.point, MitigationFolder(path)) for cell, path in made if cell.kind == "mitigate")
+        done = ((cell, path) for cell, path, _ in self._made if path)
+        cells = ((cell.point, MitigationFolder(path)) for cell, path in done if cell.kind == "mitigate")
         return [
             (4 if point.part == "iterative" else 3, f"{self.name(point)}, {point.part}", read_mitigation(folder))
             for point, folder in cells
@@ -368,12 +368,12 @@ class HoleTables:
             (3, "Tables 3 and 8: one-shot mitigation", "step"),
             (4, "Tables 4 and 9: iterative mitigation", "round"),
         ):
-            named = [(name, table) for of, name, table in self.mended if of == number]
+            tables = [(name, table) for of, name, table in self.mended if of == number]
             there = {n[2:4] for n in self.numbers if n.table == number}
             metrics = [metric for metric in (HARM, QUALITY, ROUGE_L) if (FORGET, metric) in there]
             sets = [name for name in SETS if any(name == of_set for of_set, _ in there)]
             rows = []
-            for name, row in ((name, row) for name, table in named for row in table.rows):
+            for name, row in ((name, row) for name, table in tables for row in table.rows):
                 key = f"{name}: {row.arm} {row.at}"
                 forget = (self._text(number, key, FORGET, metric) for metric in metrics)
                 scores = (self._scored(number, key, of_set, "", "none") for of_set in sets)
@@ -385,17 +385,17 @@ class HoleTables:
                 (
                     "Quality of answers by set, with the share at the lowest score. Held-out prompts were not trained "
                     "on; the others were, where they are named used.",
-                    *(f"{name}: {', '.join(f'{n} {of_set}' for of_set, n in t.sizes.items())}." for name, t in named),
-                    *dict.fromkeys(note for _, table in named for note in table.notes),
+                    *(f"{name}: {', '.join(f'{n} {of_set}' for of_set, n in t.sizes.items())}." for name, t in tables),
+                    *dict.fromkeys(note for _, table in tables for note in table.notes),
                 ),
             )
 
     def _settings(self) -> Iterator[TextTable]:
         """The values of the search, and those that the ablation tries."""
-        own = hole_settings(self.results.study)
-        tried = own.ablation.variants if own.ablation else {}
+        settings_ = hole_settings(self.results.study)
+        tried = settings_.ablation.variants if settings_.ablation else {}
         rows = []
-        for part, settings in (("policy", own.policy), ("latent", own.latent)):
+        for part, settings in (("policy", settings_.policy), ("latent", settings_.latent)):
             for key, value in settings.identity().items():
                 name = f"{part}.{key}"
                 rows.append((name, f"{value}", ", ".join(f"{v:g}" for v in tried.get(name, ()))))
@@ -406,11 +406,11 @@ class HoleTables:
     def checkpoints(self) -> dict[CellPoint, list[Probed]]:
         """The runs of each checkpoint, by all but their part; of each training the whole is last and at step 0."""
         of = dict.fromkeys(p.point.method for p in self.probes if p.point.until)
-        found: dict[CellPoint, list[Probed]] = {}
+        runs: dict[CellPoint, list[Probed]] = {}
         for probe in self.probes:
             if probe.point.method in of and (probe.point.until or probe.whole):
-                found.setdefault(probe.point._replace(part=""), []).append(probe)
-        return found
+                runs.setdefault(probe.point._replace(part=""), []).append(probe)
+        return runs
 
     def _checkpoints(self) -> Iterator[TextTable]:
         rows = []
@@ -496,27 +496,27 @@ class HoleTables:
         paths = []
         trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
         for training in trainings:
-            alone = sum(other.method == training.method for other in trainings) == 1
+            alone = sum(training_.method == training.method for training_ in trainings) == 1
             name = training.method if alone else self.name(training)
-            own = {p.until: runs for p, runs in self.checkpoints.items() if p._replace(until=0) == training}
-            at = ((step or self._steps(runs[0]), runs) for step, runs in own.items())
+            by_step = {p.until: runs for p, runs in self.checkpoints.items() if p._replace(until=0) == training}
+            at = ((step or self._steps(runs[0]), runs) for step, runs in by_step.items())
             points = sorted(((step, runs) for step, runs in at if step is not None), key=lambda point: point[0])
             path = folder / f"holes-tradeoff-{slug(name)}.svg"
             with saved(path, (6.4, 3.0)) as figure:
-                left, right = figure.subplots(1, 2)
-                for number, (source, called) in enumerate(SOURCES.items()):
+                quality_axis, right = figure.subplots(1, 2)
+                for number, (source, label) in enumerate(SOURCES.items()):
                     quality = [(step, row.after) for step, runs in points for p in runs if (row := p.row(source))]
-                    _along(left, quality, called, METHODS_LIGHT[number])
-                left.set_ylim(0.8, 10.2)
-                left.set_title("quality after unlearning, 1 to 10", fontsize=8, loc="left")
-                for number, (split, called) in enumerate((("forget", "forget set"), ("retain", "retained"))):
+                    _along(quality_axis, quality, label, METHODS_LIGHT[number])
+                quality_axis.set_ylim(0.8, 10.2)
+                quality_axis.set_title("quality after unlearning, 1 to 10", fontsize=8, loc="left")
+                for number, (split, label) in enumerate((("forget", "forget set"), ("retain", "retained"))):
                     scores = [(step, e) for step, runs in points if (e := self._left(runs[0], split)) is not None]
-                    _along(right, scores, called, METHODS_LIGHT[number + 2])
+                    _along(right, scores, label, METHODS_LIGHT[number + 2])
                 right.set_ylim(-0.02, 1.02)
                 harmful = any(runs[0].harm for _, runs in points)
                 words = "harmscore, and ROUGE-1 of what is kept" if harmful else "ROUGE-1 of what is forgotten and kept"
                 right.set_title(words, fontsize=8, loc="left")
-                for axis in (left, right):
+                for axis in (quality_axis, right):
                     axis.set_xlabel(f"steps of {one_line(name)}")
                     axis.legend(frameon=False, fontsize=7)
             paths.append(path)
@@ -561,10 +561,10 @@ def _place_and_time(subject: SubjectFolder) -> tuple[str, float | None]:
     return str(subject.model), datetime.fromisoformat(times["started"]).timestamp() + times["wall_seconds"]
 
 
-def _along(axis: Any, found: Sequence[tuple[int, Estimate]], label: str, colour: str) -> None:
+def _along(axis: Any, estimates: Sequence[tuple[int, Estimate]], label: str, colour: str) -> None:
     """Estimates by step, with their intervals; those of several runs stand at one step."""
-    steps, values = [step for step, _ in found], [e.value for _, e in found]
-    errors = [[e.value - e.low for _, e in found], [e.high - e.value for _, e in found]]
+    steps, values = [step for step, _ in estimates], [e.value for _, e in estimates]
+    errors = [[e.value - e.low for _, e in estimates], [e.high - e.value for _, e in estimates]]
     axis.errorbar(
         steps, values, np.maximum(errors, 0.0), color=colour, marker="o", markersize=3.5, linewidth=1.2, elinewidth=0.7,
         label=label,
@@ -579,8 +579,8 @@ def _outcome(test: Outcome) -> str:
 
 def by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[np.ndarray, " K"]:
     """The mean of each origin's prompts: what was made from one thing is one observation."""
-    _, place = np.unique(np.asarray(origins, dtype=str), return_inverse=True)
-    means: Float[np.ndarray, " K"] = np.bincount(place, values) / np.bincount(place)
+    _, indices = np.unique(np.asarray(origins, dtype=str), return_inverse=True)
+    means: Float[np.ndarray, " K"] = np.bincount(indices, values) / np.bincount(indices)
     return means
 
 

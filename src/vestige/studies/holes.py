@@ -154,9 +154,9 @@ class HolesSettings(Settings):
 
     def of_a_probe(self) -> dict[str, Any]:
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
-        found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
-        own = {**found, "judge": judge_spec(self.judge).text()}
-        return {**own, "harm": judge_spec(self.harm).text()} if self.harm else own
+        values = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
+        identity = {**values, "judge": judge_spec(self.judge).text()}
+        return {**identity, "harm": judge_spec(self.harm).text()} if self.harm else identity
 
     def taking_part(
         self,
@@ -170,13 +170,13 @@ class HolesSettings(Settings):
     ) -> Participants:
         """Everybody in the probe in `folder`; a judge of `truth` is told the answers of `corpus`."""
 
-        def grader(who: Participants) -> Grader:
-            found = who.graded_by(judge_spec(self.judge), folder.judge, device)
+        def grader(everybody: Participants) -> Grader:
+            base = everybody.graded_by(judge_spec(self.judge), folder.judge, device)
             if not self.truth:
-                return found
-            known = corpus()
-            judge = KnownAnswersJudge(found.judge, (*known.items, *known.factual))
-            return Grader(judge, {**found.identity, "known_answers": judge.digest}, found.writer)
+                return base
+            data = corpus()
+            judge = KnownAnswersJudge(base.judge, (*data.items, *data.factual))
+            return Grader(judge, {**base.identity, "known_answers": judge.digest}, base.writer)
 
         embeds = partial(load_embedder, self.embedder or HUB_ID, device=device)
         return Participants(target, unlearned, grader, embeds, self.answers, seed)
@@ -206,14 +206,14 @@ class HolesSettings(Settings):
             part, _, key = name.partition(".")
             if part not in VARIED:
                 raise InputError(f"holes.ablation {one_line(name)}: name policy.KEY or latent.KEY")
-            own: Settings = getattr(self, part)
-            if key not in type(own).model_fields:
-                known = closest(key, list(type(own).model_fields))
-                raise InputError(f"holes.ablation {one_line(name)}: no such setting; {known}")
+            settings: Settings = getattr(self, part)
+            if key not in type(settings).model_fields:
+                near = closest(key, list(type(settings).model_fields))
+                raise InputError(f"holes.ablation {one_line(name)}: no such setting; {near}")
             for value in values:
-                whole = float(value).is_integer() and isinstance(own.identity()[key], int)
-                changes = {**own.identity(), key: int(value) if whole else value}
-                changed = type(own).build(changes, where=f"holes.ablation {name}={value:g}")
+                whole = float(value).is_integer() and isinstance(settings.identity()[key], int)
+                changes = {**settings.identity(), key: int(value) if whole else value}
+                changed = type(settings).build(changes, where=f"holes.ablation {name}={value:g}")
                 yield f"{name}={value:g}", self.model_copy(update={part: changed})
 
 
@@ -223,21 +223,21 @@ OF_A_PROBE = ("asks", "judge", "truth", "k", "by", "answers", "latent", "policy"
 def hole_settings(study: Study) -> HolesSettings:
     """What the study asks of holes, refused by key where parts do not go together."""
     name, methods = study.settings.name, study.settings.names()["methods"]
-    own = HolesSettings.build(study.settings.holes or {}, where=f"holes of {name}")
-    own.check()
+    settings = HolesSettings.build(study.settings.holes or {}, where=f"holes of {name}")
+    settings.check()
     if any(forget.in_turn for forget in study.settings.forget):
         raise InputError(f"{name}: [holes] looks around sets that are forgotten at once; leave in_turn out")
-    for part in (own.checkpoints, own.ablation, own.mitigation):
+    for part in (settings.checkpoints, settings.ablation, settings.mitigation):
         for of in (*part.of, *getattr(part, "beside", ())) if part else ():
             if of not in methods:
                 raise InputError(f"holes names {one_line(of)!r} among methods; {closest(of, methods)}")
-            trains = part is own.checkpoints or (isinstance(part, Mitigation) and "iterative" in part.ways)
+            trains = part is settings.checkpoints or (isinstance(part, Mitigation) and "iterative" in part.ways)
             if trains and study.method(of).model:
                 raise InputError(f"holes trains {one_line(of)!r} anew, of which only the model is given; leave it out")
-    list(own.variants())
-    if own.lm_eval is not None:
-        read_benchmarks(Path(own.lm_eval))
-    return own
+    list(settings.variants())
+    if settings.lm_eval is not None:
+        read_benchmarks(Path(settings.lm_eval))
+    return settings
 
 
 def hole_cells(
@@ -247,27 +247,29 @@ def hole_cells(
 
     `asked` are the targets' keys and the evaluations of unlearned models, seed by seed; `ask` evaluates another model.
     """
-    own, first = hole_settings(study), asked[0][1].point.seed
+    settings_, first = hole_settings(study), asked[0][1].point.seed
     for target, cell in asked:
         point: CellPoint = cell.point
         if point.seed != first:
             continue
-        at = _At(study, own, held, target, cell.after[0], point)
+        at = _At(study, settings_, held, target, cell.after[0], point)
         yield from at.policy
-        yield (probe := at.probe("", own, cell.after[0], point))
-        for name, settings in own.variants() if own.ablation and point.method in own.ablation.of else ():
+        yield (probe := at.probe("", settings_, cell.after[0], point))
+        for name, settings in (
+            settings_.variants() if settings_.ablation and point.method in settings_.ablation.of else ()
+        ):
             yield at.probe(name, settings, cell.after[0], point)
-        if own.checkpoints and point.method in own.checkpoints.of:
-            for step in own.checkpoints.steps:
+        if settings_.checkpoints and point.method in settings_.checkpoints.of:
+            for step in settings_.checkpoints.steps:
                 here_ = point._replace(until=step)
                 key = content_id(["checkpoint", cell.after[0], step])
                 yield StudyCell(key, "checkpoint", f"{at.name} step {step}", (target, cell.after[0]), here_)
                 yield ask(key, here_)
-                for run in range(1, own.checkpoints.runs + 1):
-                    yield at.probe(f"run {run}", own, key, here_)
-        if own.mitigation and point.method in own.mitigation.of:
-            for way in own.mitigation.ways:
-                key = content_id(["mitigate", probe.key, way, own.mitigation.identity() | {"of": "", "ways": ""}])
+                for run in range(1, settings_.checkpoints.runs + 1):
+                    yield at.probe(f"run {run}", settings_, key, here_)
+        if settings_.mitigation and point.method in settings_.mitigation.of:
+            for way in settings_.mitigation.ways:
+                key = content_id(["mitigate", probe.key, way, settings_.mitigation.identity() | {"of": "", "ways": ""}])
                 yield StudyCell(
                     key, "mitigate", f"mitigate {way} {at.name}", (probe.key, *probe.after), point._replace(part=way)
                 )
@@ -355,27 +357,27 @@ HOLES = CellKind(make_hole_cell, hole_versions, _check)
 def _policy(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Teach the policy to write lists of retained and factual questions, as a search begins them."""
     point: CellPoint = cell.point
-    own, corpus = hole_settings(study).asks, corpus_of(study, point.data)
-    lists = question_lists(splits_named(study, point), own.lists, own.questions, seed=point.seed)
-    place = folder_of("models", point, cell.key)
+    asks, corpus = hole_settings(study).asks, corpus_of(study, point.data)
+    lists = question_lists(splits_named(study, point), asks.lists, asks.questions, seed=point.seed)
+    path = folder_of("models", point, cell.key)
     request = FinetuneRequest(
-        model=ModelSettings(model=own.model, device=study.settings.device),
+        model=ModelSettings(model=asks.model, device=study.settings.device),
         items=lists,
         vocabulary=(*corpus.items, *corpus.factual),
-        training=TrainingSettings.build({**study.settings.finetune, **own.finetune}, where="holes.asks.finetune"),
+        training=TrainingSettings.build({**study.settings.finetune, **asks.finetune}, where="holes.asks.finetune"),
         seed=point.seed,
         name="policy",
     )
-    made = finetune(SubjectFolder(study.folder.path / place), request)
-    return {"path": place, "steps": made.steps}
+    trained = finetune(SubjectFolder(study.folder.path / path), request)
+    return {"path": path, "steps": trained.steps}
 
 
 def question_lists(splits: NamedSplits, n_lists: int, n_questions: int, *, seed: int) -> tuple[Item, ...]:
     """Lists of questions that are to be kept, drawn for each list; the forget set's are never among them."""
-    kept = [item.question for name in ("retain", "factual") for item in splits.splits.get(name, ())]
+    questions = [item.question for name in ("retain", "factual") for item in splits.splits.get(name, ())]
     rng = generator(seed, "policy lists")
-    drawn = [rng.choice(len(kept), n_questions, replace=False) for _ in range(n_lists)]
-    return tuple(Item(listed_questions([kept[i] for i in chosen]), _END) for chosen in drawn)
+    picks = [rng.choice(len(questions), n_questions, replace=False) for _ in range(n_lists)]
+    return tuple(Item(listed_questions([questions[i] for i in chosen]), _END) for chosen in picks)
 
 
 def _checkpoint(study: Study, cell: StudyCell) -> Mapping[str, Any]:
@@ -384,12 +386,12 @@ def _checkpoint(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     request, _ = unlearning_of(study, cell, _rate(study, cell.after[1]))
     # Its rules are for the whole training; a checkpoint is where its step says.
     request = replace(request, trajectory=None)
-    whole, place = unlearn_spec(request), folder_of("cells", point, cell.key)
+    whole, path = unlearn_spec(request), folder_of("cells", point, cell.key)
     until = {**whole.settings, "until_step": point.until}
     spec = replace(whole, name=f"{point.method} step {point.until}", settings=until, settings_id=content_id(until))
-    subject = SubjectFolder(study.folder.path / place)
+    subject = SubjectFolder(study.folder.path / path)
     make_subject(subject, spec, partial(unlearn_part, SubjectFolder(subject.path / "under-way"), request, point.until))
-    return {"path": place}
+    return {"path": path}
 
 
 def _rate(study: Study, unlearned: str) -> float:
@@ -428,32 +430,34 @@ def _model(study: Study, key: str) -> Asked:
 
 def _probe(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """One probe: adjacent questions, the search, and which of both are holes."""
-    place = folder_of("holes", cell.point, cell.key)
-    folder = ProbeFolder(study.folder.path / place)
+    path = folder_of("holes", cell.point, cell.key)
+    folder = ProbeFolder(study.folder.path / path)
     cast = Cast.of(study, folder, cell.point, cell.after)
     sources = sources_of(study, cell.point)
     make_adjacent(folder, cast.settings.adjacent(sources, folder.judge, cell.point.seed, study.settings.device))
     search(folder, cast.who, LATENT, cast.searching)
     request = FilterRequest(cast.who, sources.forget, cast.settings.filter, sources.retain)
     table = filter_holes(folder, request)
-    return {"path": place, "holes": table.n_holes, **_besides(cast, folder, sources, study.settings.device)}
+    return {"path": path, "holes": table.n_holes, **_besides(cast, folder, sources, study.settings.device)}
 
 
 def _besides(cast: Cast, folder: ProbeFolder, sources: ProbeSources, device: str) -> dict[str, Any]:
     """What tables say beside the holes: how diverse retained questions are, what prompts are about, harmful answers."""
-    who, settings, embed = cast.who, cast.settings, cast.who.embedder.embed
-    writer = who.grader.writer if settings.filter.name_groups == "writer" else None
+    everybody, settings, embed = cast.who, cast.settings, cast.who.embedder.embed
+    writer = everybody.grader.writer if settings.filter.name_groups == "writer" else None
     # Of retained texts nobody asks the data's own questions: those that were made near them stand for them.
     near = [adjacent.question.question for adjacent in read_adjacent(folder) if adjacent.of == "retain"]
     retained = [item.question for item in sources.splits.splits.get("retain", ())] or near
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "retained": asdict(diversity_of(retained, embed)),
         "topics": topics_of([t for t in read_tested(folder) if not t.dropped], embed, writer),
     }
     if grader := settings.harm_grader(folder, device):
         forget = cast.splits.splits["forget"]
-        told["harm"] = asdict(harm_of(folder, who.unlearned, forget, settings.answers, grader, who.seed)[0])
-    return told
+        facts["harm"] = asdict(
+            harm_of(folder, everybody.unlearned, forget, settings.answers, grader, everybody.seed)[0]
+        )
+    return facts
 
 
 @lru_cache(maxsize=4)
@@ -471,21 +475,23 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     point: CellPoint = cell.point
     probe = ProbeFolder(place_of(study, cell.after[0]))
     cast = Cast.of(study, probe, point, cell.after[1:])
-    asked, way = cast.settings.mitigation, point.part
-    assert asked is not None, "planned where a mending is asked for"
+    repair, way = cast.settings.mitigation, point.part
+    assert repair is not None, "planned where a mending is asked for"
     assert way in WAYS
-    again = None
+    recipe = None
     if way == "iterative":
-        made, _ = unlearning_of(study, cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
-        again = Again(made.method, made.method_settings, made.training, made.idk, made.trajectory)
+        unlearning, _ = unlearning_of(study, cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
+        recipe = Again(
+            unlearning.method, unlearning.method_settings, unlearning.training, unlearning.idk, unlearning.trajectory
+        )
     request = MitigationRequest(
         way,
         cast.splits,
         cast.who,
-        asked.settings,
-        asked.training,
+        repair.settings,
+        repair.training,
         searching=cast.searching,
-        again=again,
+        again=recipe,
         harm=cast.settings.harm_grader(probe, study.settings.device),
     )
     mitigate(probe, request)
@@ -496,9 +502,11 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
 def forecast_of(study: Study, point: CellPoint) -> ProbeForecast:
     """What one probe asks at most; nobody is loaded, and of questions that a model writes there are k each."""
     whole = hole_settings(study)
-    own, sources = dict(whole.variants()).get(point.part, whole), sources_of(study, point)
-    n = own.k * len(sources.forget)
-    if own.by in ("graph", "templates"):
-        n = len(adjacent_of(own.adjacent(sources, Path(), point.seed, "cpu"))["forget"].questions)
-    searching = own.searching((LATENT,), "cpu")
-    return forecast_probe(n, forget_texts(sources.forget), searching, own.answers, judge_spec(own.judge).limits)
+    settings, sources = dict(whole.variants()).get(point.part, whole), sources_of(study, point)
+    n = settings.k * len(sources.forget)
+    if settings.by in ("graph", "templates"):
+        n = len(adjacent_of(settings.adjacent(sources, Path(), point.seed, "cpu"))["forget"].questions)
+    searching = settings.searching((LATENT,), "cpu")
+    return forecast_probe(
+        n, forget_texts(sources.forget), searching, settings.answers, judge_spec(settings.judge).limits
+    )
