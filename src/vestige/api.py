@@ -410,20 +410,20 @@ def attack(
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
 
     def guide() -> Any:
-        beside = None if evidence is None else f"{evidence}/target"
-        return requests.subject(_path(target), read, beside, role="target")
+        folder_of_target = None if evidence is None else f"{evidence}/target"
+        return requests.subject(_path(target), read, folder_of_target, role="target")
 
     planned = attacker.build({**amount, **options}, where=f"attack {kind}")
     request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide if target is not None else None)
     attacked = requests.subject(path, read, evidence, role=role)
     folder = run_attack(attacked, request)
     before = evaluate_together(attacked, requests_of(splits, request.evals, seed, request.attack.tested))
-    levels = [("", place, read_summary(place.summary(splits.forget))) for place in before]
-    for (point, _), (place, summary) in attack_summaries(attacked, folder, request).items():
-        levels.append((f"{request.attack.plan.name}, {point}", place, summary))
+    levels = [("", evaluation, read_summary(evaluation.summary(splits.forget))) for evaluation in before]
+    for (point, _), (evaluation, summary) in attack_summaries(attacked, folder, request).items():
+        levels.append((f"{request.attack.plan.name}, {point}", evaluation, summary))
     rows = [{**row, "attack": label} for label, _, summary in levels for row in result_rows([summary])]
     notes = (*splits.told, *request.attack.notes)
-    return Results(tuple(rows), (folder.path, *(place.path for _, place, _ in levels)), notes)
+    return Results(tuple(rows), (folder.path, *(evaluation.path for _, evaluation, _ in levels)), notes)
 
 
 def audit(
@@ -538,7 +538,11 @@ def read_audit(run: Named) -> Audit:
     folders = list(RunFolder(Path(run)).audits())
     if not folders:
         raise InputError(f"{one_line(str(run), width=200)} holds no audit")
-    failed = {f"{f.subject}, {f.attack or 'as it is'}": f.reason for place in folders for f in read_plan(place).failed}
+    failed = {
+        f"{f.subject}, {f.attack or 'as it is'}": f.reason
+        for audit_folder in folders
+        for f in read_plan(audit_folder).failed
+    }
     return Audit(Path(run), tuple(map(read_outcome, folders)), failed)
 
 

@@ -89,7 +89,7 @@ def questions(
         before = tuple(dict.fromkeys(earlier for model in models for earlier in forgotten_by(model)))
         return named_splits(corpus, forget, retain=retain, before=before)
     if retain is not None:
-        raise InputError("retain goes with forget; without it everything is one split")
+        raise InputError("--retain goes with --forget; without it everything is one split")
     return undivided(corpus)
 
 
@@ -108,11 +108,12 @@ def finetuning(
 
     `settings` are those of `TrainingSettings`; builtin:tiny has defaults of its own, everything else PISTOL's.
     """
-    training = _training(model.model, settings)
+    training = training_settings(model.model, settings)
     return finetune_request(model, corpus, splits, training, name=name, seed=seed, factual=factual, save=save)
 
 
-def _training(model: str, settings: Mapping[str, Any]) -> TrainingSettings:
+def training_settings(model: str, settings: Mapping[str, Any]) -> TrainingSettings:
+    """How answers are taught to a model that begins as `model`."""
     return TrainingSettings.build({**(TINY_FINETUNE.identity() if model == TINY else {}), **settings})
 
 
@@ -171,11 +172,11 @@ def _recipe(
     """How a method that trains from the start trains: as the target was trained, or from `base` by the settings."""
     if not isinstance(find_method(name), FromStart):
         if base is not None:
-            raise InputError(f"base goes with a method that trains from the start, and {name} does not; leave it out")
+            raise InputError(f"--base goes with a method that trains from the start, and {name} does not; leave it out")
         return None
     if base is not None:
         start = target.model_copy(update={"model": base})
-        return recipe_from(start, _training(base, settings), corpus, splits, seed=seed)
+        return recipe_from(start, training_settings(base, settings), corpus, splits, seed=seed)
     if settings:
         raise InputError(
             f"{name} trains as the target was trained, so its settings are the target's; leave {', '.join(settings)} "
@@ -290,7 +291,7 @@ def _only(built: AuditSettings, settings: Mapping[str, Any], attacks: str) -> Au
         raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(known_attacks()))}")
     counted = [name for name in ATTACKS if name in type(built).model_fields]
     unused = [name for name in settings if name in counted and name not in names]
-    unused += [f"further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
+    unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
         raise InputError(f"{unused[0]} is of an attack that --attacks leaves out; add it there")
     values, defaults = built.model_dump(), type(built)().model_dump()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from tests.small import nano, squares, vestige, written
 
-from vestige.cli.training import _tell_calibration
+from vestige.cli.training import _print_calibration
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.studies import calibrate
 from vestige.studies.goals import parse_goal
@@ -51,7 +51,7 @@ def test_a_rate_that_ruins_what_was_to_be_kept_is_told(capsys, kept, said):
     candidates = (calibrate.CandidateResult(1e-4, None, end, "chosen"),)
     about = ("ga", "f", "forget<=0.3", "rouge1_recall", "", True, 1e-4, None)
     found = calibrate.Calibration(*about, start, candidates, 9, 9, {"forget": 1}, ())
-    _tell_calibration(found, 1.0, as_json=False)
+    _print_calibration(found, 1.0, as_json=False)
     assert (f"retain score {kept:.3f}, the target's 1.000: ruined" in capsys.readouterr().out) == said
 
 

@@ -1,6 +1,7 @@
 """The engine of commands: from settings classes to options, files and `--set`, and back to the settings."""
 
 import dataclasses
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated
 import pytest
 import typer
 from tests.small import in_a_child
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vestige.cli import app as whole
@@ -38,6 +40,9 @@ def called():
 
     def own(name: Annotated[str, typer.Argument()], size: Size, loud: bool = False, *, given: Given) -> None:
         """Says what it was given."""
+        given.refuse_others("npo")
+        given.build(UnlearningSettings)
+        given.build(TrajectorySettings)
         seen.append((name, size, loud, given))
 
     app = typer.Typer(add_completion=False)
@@ -96,18 +101,13 @@ def test_a_setting_of_the_method_is_offered_by_its_full_name():
         (["--set", "epoch=1"], "unknown key 'epoch'; did you mean 'epochs'"),
         (["--set", "epochs"], "expected KEY=VALUE"),
         (["--epochs", 1, "--set", "epochs=2"], "--epochs and --set epochs say the same"),
-        (["--set", "npo.beta=2"], "unknown key 'npo.beta'"),
+        (["--set", "dpo.beta=2"], "unknown key 'dpo.beta'"),
     ],
 )
 def test_what_is_wrong_is_named_as_it_was_spelled(called, words, complaint):
-    def settings() -> None:
-        given = called("box", "--width", 1, *words)[3]
-        given.refuse_others()
-        given.build(UnlearningSettings)
-        given.build(TrajectorySettings)
-
+    # As it was spelled is known while the command runs, so that whoever builds the settings can say it.
     with pytest.raises(InputError, match=complaint):
-        settings()
+        called("box", "--width", 1, *words)
 
 
 def test_an_option_without_a_default_has_to_be_typed(called):
@@ -131,6 +131,32 @@ def test_the_table_of_settings_is_what_the_classes_say():
     # In a child, since the page's commands are changed while it is made.
     assert in_a_child(check_page) == 0
     assert settings_table()["vestige.training.settings:UnlearningSettings"]["batch_size"][:2] == ["INTEGER", 4]
+
+
+def test_help_shows_twelve_options_and_help_all_every_one():
+    context = typer.Context(get_command(whole.app), info_name="vestige")
+    for path in every_command(context.command, context):
+        brief, full = (CliRunner().invoke(whole.app, [*path, word]).output for word in ("--help", "--help-all"))
+        shown = [set(re.findall(r"^│ [* ]+(--[\w.-]+)", text, re.MULTILINE)) for text in (brief, full)]
+        if "--help-all" not in shown[0]:
+            continue
+        assert len(shown[0] - {"--help", "--help-all"}) <= 12, (path, sorted(shown[0]))
+        assert shown[0] < shown[1], path
+
+
+def every_command(one, context, path=()):
+    """The words of each command within a command."""
+    names = one.list_commands(context) if hasattr(one, "list_commands") else []
+    if not names:
+        yield path
+    for name in names:
+        yield from every_command(one.get_command(context, name), context, (*path, name))
+
+
+def test_commands_stand_in_groups():
+    told = CliRunner().invoke(whole.app, ["--help"]).output
+    assert all(f"─ {panel} ─" in told for panel in ("Start", "Data", "Models", "Audit", "Results"))
+    assert "─ Commands ─" not in told
 
 
 def test_version_quiet_and_unknown_commands():

@@ -8,8 +8,8 @@ from tests.small import squares, vestige, written
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.command import Given
-from vestige.cli.options import Unlearning, rate_in_words, unlearning_from
-from vestige.cli.training import _say_state
+from vestige.cli.options import UnlearningOptions
+from vestige.cli.training import _rate_in_words, _say_state
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.models.load import ModelSettings
@@ -79,7 +79,9 @@ def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_pa
     if rows:
         write_jsonl(SubjectFolder(tmp_path).trajectory, rows)
     kept = None if chosen is None else ChosenStep(chosen, "retain>=0.5", True, "meets it")
-    _say_state(SubjectFolder(tmp_path), Made(None, len(scores) - 1, "done", kept), ("--data", "d d"))
+    _say_state(
+        SubjectFolder(tmp_path), Made(None, len(scores) - 1, "done", kept), ("evaluate", tmp_path, "--data", "d d")
+    )
     told = capfd.readouterr().err
     assert said in told
     assert told.endswith(f"next: vestige evaluate {tmp_path} --data 'd d'\n")
@@ -89,19 +91,7 @@ def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_pa
 def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method):
     given = Given({"epochs": 1, "gd.retain_weight": 2})
     with pytest.raises(InputError, match=f"gd.retain_weight is a setting of gd, and the method is {method}"):
-        unlearning_from(given, ModelSettings(model="m"), "d", Unlearning(method, "f"), seed=0)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--set", "judge.seed=3"], "judge.seed is a setting of a judge of harm; add --harm-judge"),
-        (["--set", "grounded.own_samples=3", "--harm-judge", "grounded"], "unknown key 'grounded.own_samples'"),
-    ],
-)
-def test_settings_of_a_judge_that_is_not_asked_are_refused(tmp_path, more, said):
-    with pytest.raises(InputError, match=re.escape(said)):
-        vestige("unlearn", "m", "--method", "gd", "--data", "d", "--forget", "f", "--output-dir", tmp_path, *more)
+        UnlearningOptions(method, "f").request(given, ModelSettings(model="m"), "d", seed=0)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +105,4 @@ def test_settings_of_a_judge_that_is_not_asked_are_refused(tmp_path, more, said)
 def test_the_rate_is_said_and_where_it_is_nobodys_choice_how_to_find_one(method, rate, words):
     training = UnlearningSettings(learning_rate=rate)
     request = UnlearnRequest(ModelSettings(model="m"), "", "", method, {}, "f", (), (), (), training, 0)
-    assert re.fullmatch(words, rate_in_words(request))
+    assert re.fullmatch(words, _rate_in_words(request))

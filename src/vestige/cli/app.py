@@ -44,12 +44,16 @@ def report_command(
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
-def attack_commands() -> dict[str, str]:
-    """The commands of `vestige attack`, those of other packages' attacks too, by where each is."""
-    from vestige.attacks import ATTACKS, COMMANDS, known_attacks
+ATTACKS = {name: f"attack:{name}_command" for name in ("relearn", "gcg", "prefix", "acr")}
+"""The attacks whose commands have options of their own."""
 
-    names = dict.fromkeys((*ATTACKS, *COMMANDS, *known_attacks()))
-    return {name.replace("_", "-"): f"attack:{name}_command" for name in names}
+
+def attack_commands() -> dict[str, str]:
+    """The commands of `vestige attack` by where each is; other packages' attacks have one too."""
+    from vestige.attacks import COMMANDS, known_attacks
+
+    names = (*known_attacks(), *COMMANDS)
+    return {name.replace("_", "-"): ATTACKS.get(name, f"attack:plain_command/{name}") for name in names}
 
 
 attack_app = group(
@@ -91,14 +95,21 @@ app = group(
         "doctor": "doctor:doctor_command",
         "evidence": "export:evidence_command",
     },
+    panels={
+        "Start": ("demo", "init", "list", "models", "doctor"),
+        "Data": ("compile", "check-data"),
+        "Models": ("finetune", "unlearn", "calibrate"),
+        "Audit": ("evaluate", "audit", "attack", "probe", "study"),
+        "Results": ("report", "export", "evidence"),
+    },
     name="vestige",
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"vestige {version('vestige')}")

@@ -8,6 +8,7 @@ text.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -20,16 +21,16 @@ from vestige.cli.options import (
     SOURCE,
     Data,
     Evals,
+    EvidenceOptions,
     Forget,
     Longest,
     Retain,
     SubjectName,
-    Who,
+    corpus_from,
     eval_names,
     evals_from,
     model_from,
-    source_from,
-    splits_from,
+    say_notes,
 )
 from vestige.cli.output import progress_bar, refuse_torchrun
 from vestige.cli.tables import print_columns, print_json, print_table
@@ -44,10 +45,8 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
     from vestige.core.settings import Settings
-    from vestige.data.corpus import NamedSplits
     from vestige.metrics.memorization import PairedLengths
     from vestige.models.load import LoadedModel, ModelSettings
-    from vestige.steps.attack import AttackRequest
     from vestige.steps.evaluate import EvaluateRequest, Subject
 
     Levels: TypeAlias = Mapping[str, Mapping[str, Estimate]]
@@ -81,20 +80,23 @@ Start = Annotated[
 ]
 
 
+COMMON = "data forget output_dir evals max_new_tokens retain role seed device as_json"
+
+
 @dataclass(frozen=True)
-class Asking:
+class AskingOptions:
     """How the attacked model is asked, and of which items."""
 
     retain: Retain = None
     evals: Evals = "qa"
     max_new_tokens: Longest = 64
 
-    def settings(self, given: Given, attack: str) -> "dict[str, Settings]":
+    def settings(self, typed: Given, attack: str) -> "dict[str, Settings]":
         """The settings of each evaluation; those of an attack of another package are given under its name."""
-        return evals_from(given, eval_names(self.evals), attack, max_new_tokens=self.max_new_tokens)
+        return evals_from(typed, eval_names(self.evals), attack, max_new_tokens=self.max_new_tokens)
 
 
-@command(RELEARN, SOURCE, MODEL, *EVALUATIONS)
+@command(RELEARN, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} items material")
 def relearn_command(
     subject: SubjectName,
     data: Data,
@@ -103,22 +105,21 @@ def relearn_command(
         str | None, typer.Option(help="The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.")
     ] = None,
     *,
-    ask: Asking,
-    who: Who,
-    given: Given,
+    asking: AskingOptions,
+    evidence: EvidenceOptions,
+    typed: Given,
 ) -> None:
     """Tune SUBJECT on some items; after every epoch, test it on forget items outside that training.
 
     The defaults are those of the paper 2506.00688.
     """
-    refuse_torchrun("attack")
     from vestige.attacks.relearn import PRESETS, RelearnSettings
     from vestige.core.text import closest
 
     if preset is not None and preset not in PRESETS:
         raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
-    settings = given.build(RelearnSettings, {} if preset is None else PRESETS[preset].settings)
-    attack_on(subject, data, forget, settings, ask, who, given)
+    settings = typed.build(RelearnSettings, {} if preset is None else PRESETS[preset].settings)
+    attack_and_print(subject, data, forget, settings, asking, evidence, typed)
 
 
 def plain_command(kind: str) -> Callable[..., None]:
@@ -128,61 +129,74 @@ def plain_command(kind: str) -> Callable[..., None]:
     """
     from vestige.attacks import known_attacks
 
-    part = Part(known_attacks()[kind].home, "Attack", renamed=_RENAMED.get(kind, {}))
+    attack = known_attacks()[kind]
+    part = Part(attack.home, "Attack", renamed=_RENAMED.get(kind, {}))
 
-    def run(subject: SubjectName, data: Data, forget: Forget, *, ask: Asking, who: Who, given: Given) -> None:
-        refuse_torchrun("attack")
+    def run(
+        subject: SubjectName,
+        data: Data,
+        forget: Forget,
+        *,
+        asking: AskingOptions,
+        evidence: EvidenceOptions,
+        typed: Given,
+    ) -> None:
         from vestige.attacks.planning import find_attack
 
-        found = find_attack(kind)
-        settings = given.build(found) if part.rows() else found.build(given.part(kind), where=f"attack {kind}")
-        attack_on(subject, data, forget, settings, ask, who, given, "" if part.rows() else kind)
+        settings = find_attack(kind)
+        built = typed.build(settings) if part.rows() else settings.build(typed.part(kind), where=f"attack {kind}")
+        attack_and_print(subject, data, forget, built, asking, evidence, typed, "" if part.rows() else kind)
 
-    about = known_attacks()[kind].about
-    run.__doc__ = f"{about}\n\nSUBJECT is asked about the forget items before and after, and itself stays as it is."
-    return command(part, SOURCE, MODEL, *EVALUATIONS)(run)
+    run.__doc__ = f"{attack.about}\n\nSUBJECT is asked about the forget items before and after, and stays as it is."
+    return command(part, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} bits items")(run)
 
 
 _RENAMED = {"in_context": {"facts": "items"}}
 
 
-def __getattr__(name: str) -> Callable[..., None]:
-    """The commands of the attacks that have none above."""
-    from vestige.attacks import known_attacks
-
-    kind = name.removesuffix("_command")
-    if kind == name or kind not in known_attacks():
-        raise AttributeError(name)
-    return plain_command(kind)
-
-
-def attack_on(
+def attack_and_print(
     subject: str,
     data: str,
     forget: str,
     settings: "AttackSettings",
-    ask: Asking,
-    who: Who,
-    given: Given,
+    asking: AskingOptions,
+    evidence: EvidenceOptions,
+    typed: Given,
     kind: str = "",
     *,
-    guide: str | None = None,
+    target: str | None = None,
     start: Path | None = None,
 ) -> None:
-    """Plan the attack, make it on the subject, and say what changed; `guide` is the target, where one leads it."""
-    from vestige.attacks.planning import check_kind
-    from vestige.steps.attack import AttackRequest
+    """Make the attack on the subject, ask it before and after, and print what changed.
 
-    evals = ask.settings(given, kind)
-    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    attack = settings.plan(splits.splits, seed=who.seed)
-    check_kind(settings, attack.plan)
-    leads = None if guide is None else who.guide(given, guide)
-    request = AttackRequest(attack, evals, splits.forget, who.seed, guide=leads, start=start)
-    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+    `target` leads a search for a prefix. The attack comes before the questions: what it refuses is refused before
+    anything is asked or written.
+    """
+    refuse_torchrun("attack")
+    from vestige import requests
+    from vestige.artifacts.records import read_prompt, read_summary
+    from vestige.steps.attack import attack_summaries, read_spent, run_attack
+    from vestige.steps.evaluate import evaluate_together, requests_of
+
+    evals = asking.settings(typed, kind)
+    splits = say_notes(
+        requests.questions(corpus_from(typed, data), forget, asking.retain, models=[subject]), alternatives=True
+    )
+    guide = None if target is None else partial(evidence.guide, typed, target)
+    request = requests.attack(settings, splits, evals, seed=evidence.seed, guide=guide, start=start)
+    attack, attacked = request.attack, evidence.subject(typed, subject)
+    with progress_bar(attack.plan.name) as show:
+        folder = run_attack(attacked, request, lambda share: show(share, ""))
+    before = evaluate_together(attacked, requests_of(splits, evals, evidence.seed, attack.tested))
+    levels = {"before": _results(read_summary(evaluation.summary(request.forget)) for evaluation in before)}
+    summaries = attack_summaries(attacked, folder, request)
+    for point in attack.plan.points:
+        levels[point] = _results(summaries[point, name][1] for name in evals)
+    prompt = read_prompt(folder) if attack.plan.searches else None
+    print_attack(attack, folder, read_spent(folder), prompt, levels, as_json=evidence.as_json)
 
 
-@command(GCG, SOURCE, MODEL, *EVALUATIONS)
+@command(GCG, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} question answer")
 def gcg_command(
     subject: SubjectName,
     data: Annotated[
@@ -195,9 +209,9 @@ def gcg_command(
     answer: Annotated[str | None, typer.Option(help="The answer to --question that the prompt is to bring.")] = None,
     start: Start = None,
     *,
-    ask: Asking,
-    who: Who,
-    given: Given,
+    asking: AskingOptions,
+    evidence: EvidenceOptions,
+    typed: Given,
 ) -> None:
     """Search for one prompt that elicits answers to some forget items, and test it on others (GCG, 2307.15043).
 
@@ -207,7 +221,7 @@ def gcg_command(
     refuse_torchrun("attack")
     from vestige.attacks.gcg import GcgSettings
 
-    settings = given.build(GcgSettings)
+    settings = typed.build(GcgSettings)
     if question is not None or answer is not None:
         if data or forget or start:
             raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
@@ -215,14 +229,16 @@ def gcg_command(
             raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
         if half_character(question + answer):
             raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
-        search_and_tell(model_from(given, subject), question, answer, settings, seed=who.seed, as_json=who.as_json)
+        search_and_print(
+            model_from(typed, subject), question, answer, settings, seed=evidence.seed, as_json=evidence.as_json
+        )
         return
     if not data or not forget:
         raise InputError("give --data and --forget, or one text of your own by --question and --answer")
-    attack_on(subject, data, forget, settings, ask, who, given, start=start)
+    attack_and_print(subject, data, forget, settings, asking, evidence, typed, start=start)
 
 
-@command(PREFIX, SOURCE, MODEL, *EVALUATIONS)
+@command(PREFIX, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} target start")
 def prefix_command(
     subject: SubjectName,
     target: Annotated[
@@ -232,18 +248,18 @@ def prefix_command(
     forget: Forget,
     start: Start = None,
     *,
-    ask: Asking,
-    who: Who,
-    given: Given,
+    asking: AskingOptions,
+    evidence: EvidenceOptions,
+    typed: Given,
 ) -> None:
     """Search for one prefix that makes SUBJECT answer some forget items like TARGET, and test it on others.
 
     Enhanced GCG, the prompt attack of 2506.00688; see docs/attacks.md.
     """
-    refuse_torchrun("attack")
     from vestige.attacks.enhanced import EnhancedSettings
 
-    attack_on(subject, data, forget, given.build(EnhancedSettings), ask, who, given, guide=target, start=start)
+    settings = typed.build(EnhancedSettings)
+    attack_and_print(subject, data, forget, settings, asking, evidence, typed, target=target, start=start)
 
 
 @dataclass(frozen=True)
@@ -268,26 +284,26 @@ class OwnPrompt:
     bits: float
 
 
-def search_and_tell(
+def search_and_print(
     model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", *, seed: int, as_json: bool
 ) -> None:
     """Search, send what was found as text, and print both; nothing is kept."""
     from vestige.models.load import load
 
-    found = _search_own(load(model), question, answer, settings, seed)
+    prompt = _search_own(load(model), question, answer, settings, seed)
     if as_json:
-        return print_json(found)
-    typer.echo(f"prompt of {len(found.ids)} tokens: {one_line(found.prompt, width=1000)!r}")
-    typer.echo(f"sent: {one_line(found.sent, width=1000)!r}")
-    typer.echo(f"reply: {one_line(found.reply, width=1000)!r}")
-    typer.echo(f"reply without the prompt: {one_line(found.plain, width=1000)!r}")
+        return print_json(prompt)
+    typer.echo(f"prompt of {len(prompt.ids)} tokens: {one_line(prompt.prompt, width=1000)!r}")
+    typer.echo(f"sent: {one_line(prompt.sent, width=1000)!r}")
+    typer.echo(f"reply: {one_line(prompt.reply, width=1000)!r}")
+    typer.echo(f"reply without the prompt: {one_line(prompt.plain, width=1000)!r}")
     typer.echo(
-        f"loss {found.loss:.3f} nats a token after {found.steps} steps (ended: {found.ended}); "
-        f"brings the answer as the search claims: {_yes(found.claimed)}; as the reply shows: {_yes(found.verified)}"
+        f"loss {prompt.loss:.3f} nats a token after {prompt.steps} steps (ended: {prompt.ended}); "
+        f"brings the answer as the search claims: {_yes(prompt.claimed)}; as the reply shows: {_yes(prompt.verified)}"
     )
-    if found.plain_right:
+    if prompt.plain_right:
         typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
-    typer.echo(f"carried in, at most: {bits_at_most(found.bits)} (tokens x log2(admissible vocabulary) of the prompt)")
+    typer.echo(f"carried in, at most: {bits_at_most(prompt.bits)} (tokens x log2(admissible vocabulary) of the prompt)")
 
 
 def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "GcgSettings", seed: int) -> OwnPrompt:
@@ -299,8 +315,8 @@ def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "Gc
     target = target_of(prompter, question, answer, settings.placement)
     text = around(prompter, question, target, settings.placement)
     with progress_bar("gcg") as show:
-        found = find_prompt(loaded, [text], settings, seed=seed, on_step=lambda done, of: show(done / of, ""))
-    sent = deployed(question, found.text, settings.placement)
+        searched = find_prompt(loaded, [text], settings, seed=seed, on_step=lambda done, of: show(done / of, ""))
+    sent = deployed(question, searched.text, settings.placement)
     reply, plain = generate(
         loaded.model,
         [prompter.prompt(text) for text in (sent, deployed(question, "", settings.placement))],
@@ -309,24 +325,24 @@ def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "Gc
         context=prompter.max_tokens,
     )
     return OwnPrompt(
-        prompt=found.text,
-        ids=found.ids,
+        prompt=searched.text,
+        ids=searched.ids,
         sent=sent,
         reply=prompter.decode(reply.ids),
         plain=prompter.decode(plain.ids),
-        loss=found.loss,
-        claimed=found.reached,
+        loss=searched.loss,
+        claimed=searched.reached,
         verified=reply.ids[: len(target)] == target,
         plain_right=plain.ids[: len(target)] == target,
-        ended=found.ended,
-        steps=found.steps,
-        spent=dict(found.spent),
-        bits=len(found.ids) * found.admissible_bits,
+        ended=searched.ended,
+        steps=searched.steps,
+        spent=dict(searched.spent),
+        bits=len(searched.ids) * searched.admissible_bits,
     )
 
 
-def _yes(held: bool) -> str:
-    return "yes" if held else "no"
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 @dataclass(frozen=True)
@@ -349,7 +365,7 @@ class Searched:
         return [record["n_prompt"] for record in self.records]
 
 
-@command(ACR, SOURCE, MODEL)
+@command(ACR, SOURCE, MODEL, common="data forget output_dir retain items form seed device as_json config")
 def acr_command(
     subjects: Annotated[
         list[str], typer.Argument(metavar="SUBJECT", help="Folders of Vestige, or any models; compared in pairs.")
@@ -358,8 +374,8 @@ def acr_command(
     forget: Forget,
     retain: Retain = None,
     *,
-    who: Who,
-    given: Given,
+    evidence: EvidenceOptions,
+    typed: Given,
 ) -> None:
     """Find the shortest prompt that makes each SUBJECT output an item's text, token for token (ACR, 2404.15146).
 
@@ -367,46 +383,47 @@ def acr_command(
     no ratio. See docs/attacks.md.
     """
     refuse_torchrun("attack")
+    from vestige import requests
     from vestige.evals.compression import AcrSettings
     from vestige.steps.evaluate import requests_of
 
-    given.refuse_others()
-    settings = given.build(AcrSettings, {"seed": who.seed})
-    splits = splits_from(source_from(given, data), forget, retain, *subjects)
+    typed.refuse_others()
+    settings = typed.build(AcrSettings, {"seed": evidence.seed})
+    splits = say_notes(requests.questions(corpus_from(typed, data), forget, retain, models=subjects), alternatives=True)
     _refuse_twice(subjects)
-    (request,) = requests_of(splits, {"acr": settings}, who.seed)
-    found: list[Searched] = []
+    (request,) = requests_of(splits, {"acr": settings}, evidence.seed)
+    searches: list[Searched] = []
     for name in subjects:
-        subject = who.subject(given, name, alone=len(subjects) == 1)
-        found.append(_searched(subject, request, _called(subject, [one.name for one in found])))
-    if who.as_json:
-        print_json(_as_json(found, who.seed))
+        subject = evidence.subject(typed, name, alone=len(subjects) == 1)
+        searches.append(_searched(subject, request, _called(subject, [search.name for search in searches])))
+    if evidence.as_json:
+        print_json(_as_json(searches, evidence.seed))
     else:
-        _print(found, who.seed)
+        _print(searches, evidence.seed)
 
 
 def _refuse_twice(names: Sequence[str]) -> None:
     """Refuse a model that is given again, by the same or another spelling of its path."""
     from vestige.artifacts.layout import own_folder
 
-    seen: dict[str, str] = {}
+    first: dict[str, str] = {}
     for name in names:
-        own = own_folder(name)
-        path = Path(name).expanduser() if own is None else own.path
+        folder = own_folder(name)
+        path = Path(name).expanduser() if folder is None else folder.path
         where = str(path.resolve()) if path.exists() else name
-        if where in seen:
-            again = "" if seen[where] == name else f", first as {one_line(seen[where], width=120)}"
+        if where in first:
+            spelling = "" if first[where] == name else f", first as {one_line(first[where], width=120)}"
             raise InputError(
-                f"the model {one_line(name, width=120)} was given twice{again}; acr compares different models, so give "
-                "each once"
+                f"the model {one_line(name, width=120)} was given twice{spelling}; acr compares different models, so "
+                "give each once"
             )
-        seen[where] = name
+        first[where] = name
 
 
 def _called(subject: "Subject", taken: Sequence[str]) -> str:
     """The model's method or name, with a number behind it where another is called so."""
-    called = one_line(subject.spec.method or subject.spec.name, width=40)
-    return next(n for n in (called, *(f"{called} {k}" for k in range(2, len(taken) + 2))) if n not in taken)
+    label = one_line(subject.spec.method or subject.spec.name, width=40)
+    return next(n for n in (label, *(f"{label} {k}" for k in range(2, len(taken) + 2))) if n not in taken)
 
 
 def _searched(subject: "Subject", request: "EvaluateRequest", name: str) -> Searched:
@@ -414,57 +431,59 @@ def _searched(subject: "Subject", request: "EvaluateRequest", name: str) -> Sear
     from vestige.steps.evaluate import evaluate
 
     with progress_bar(f"acr: {name}") as show:
-        place = evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
-    return Searched(name, subject.made.digest.reads, str(place.path), tuple(read_records(place)))
+        folder = evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
+    return Searched(name, subject.made.digest.reads, str(folder.path), tuple(read_records(folder)))
 
 
-def _compared(found: Sequence[Searched]) -> "dict[str, PairedLengths]":
+def _compared(searches: Sequence[Searched]) -> "dict[str, PairedLengths]":
     """Each other model against the first, item by item, where both read text alike."""
     from vestige.metrics.memorization import paired
 
-    first, *others = found
-    alike = (other for other in others if other.reads == first.reads)
-    return {other.name: paired(first.prompt_tokens, other.prompt_tokens) for other in alike}
+    first, *rest = searches
+    alike = (search for search in rest if search.reads == first.reads)
+    return {search.name: paired(first.prompt_tokens, search.prompt_tokens) for search in alike}
 
 
-def _as_json(found: Sequence[Searched], seed: int) -> dict[str, Any]:
+def _as_json(searches: Sequence[Searched], seed: int) -> dict[str, Any]:
     from vestige.metrics.memorization import compression
 
     models = [
         {
-            "name": one.name,
-            "evidence": one.evidence,
-            **compression(one.text_tokens, one.prompt_tokens, seed=seed)._asdict(),
+            "name": search.name,
+            "evidence": search.evidence,
+            **compression(search.text_tokens, search.prompt_tokens, seed=seed)._asdict(),
             "items": [
-                {k: record[k] for k in ("item", "question", "n_text", "n_prompt", "prompt")} for record in one.records
+                {k: record[k] for k in ("item", "question", "n_text", "n_prompt", "prompt")}
+                for record in search.records
             ],
         }
-        for one in found
+        for search in searches
     ]
-    return {"models": models, "against_the_first": {name: pair._asdict() for name, pair in _compared(found).items()}}
+    return {"models": models, "against_the_first": {name: pair._asdict() for name, pair in _compared(searches).items()}}
 
 
-def _print(found: Sequence[Searched], seed: int) -> None:
+def _print(searches: Sequence[Searched], seed: int) -> None:
     """A row an item with each model's prompt and ratio, then a sentence a model, and one a pair."""
     rows = []
-    for row in zip(*(one.records for one in found), strict=True):
+    for row in zip(*(search.records for search in searches), strict=True):
         lengths = "/".join(str(n) for n in dict.fromkeys(record["n_text"] for record in row))
         rows.append([one_line(row[0]["question"], width=60), lengths, *map(_cell, row)])
-    heads = ["item", "text's tokens", *(one.name for one in found)]
+    heads = ["item", "text's tokens", *(search.name for search in searches)]
     print_table("tokens of the shortest prompt found, and ACR", heads, rows)
-    for one in found:
-        typer.echo(_summed(one, seed))
-    compared = _compared(found)
+    for search in searches:
+        typer.echo(_summed(search, seed))
+    compared = _compared(searches)
     for name, pair in compared.items():
         typer.echo(
-            f"{found[0].name} against {name}: shorter in {pair.shorter_in_first}, longer in {pair.shorter_in_second}, "
-            f"the same in {pair.same}, found in neither in {pair.neither} (sign test: p = {pair.p:.2g})"
+            f"{searches[0].name} against {name}: shorter in {pair.shorter_in_first}, longer in "
+            f"{pair.shorter_in_second}, the same in {pair.same}, found in neither in {pair.neither} (sign test: p = "
+            f"{pair.p:.2g})"
         )
-    for one in found[1:]:
-        if one.name not in compared:
-            typer.echo(f"{one.name} reads text otherwise than {found[0].name}, so their lengths are not compared")
-    for one in found:
-        typer.echo(f"evidence on {one.name} in {one.evidence}")
+    for search in searches[1:]:
+        if search.name not in compared:
+            typer.echo(f"{search.name} reads text otherwise than {searches[0].name}, so their lengths are not compared")
+    for search in searches:
+        typer.echo(f"evidence on {search.name} in {search.evidence}")
 
 
 def _cell(record: Mapping[str, Any]) -> str:
@@ -472,43 +491,39 @@ def _cell(record: Mapping[str, Any]) -> str:
     return NOT_FOUND if n_prompt is None else f"{n_prompt}, ACR {n_text / n_prompt:.2f}"
 
 
-def _summed(one: Searched, seed: int) -> str:
+def _summed(search: Searched, seed: int) -> str:
     from vestige.metrics.memorization import compression
 
-    all_of_it = compression(one.text_tokens, one.prompt_tokens, seed=seed)
+    all_of_it = compression(search.text_tokens, search.prompt_tokens, seed=seed)
     ends = all_of_it.share_interval
-    said = f"{one.name}: memorised {all_of_it.share:.2f} [{ends.low:.2f}, {ends.high:.2f}], n = {all_of_it.n}"
+    sentence = f"{search.name}: memorised {all_of_it.share:.2f} [{ends.low:.2f}, {ends.high:.2f}], n = {all_of_it.n}"
     if all_of_it.ratio is None:
-        return f"{said}; no prompt was found"
+        return f"{sentence}; no prompt was found"
     of_ratio = all_of_it.ratio_interval
     around = "" if of_ratio is None else f" [{of_ratio.low:.2f}, {of_ratio.high:.2f}]"
     lost = f"; {all_of_it.n_not_found} not found" if all_of_it.n_not_found else ""
-    return f"{said}; mean ACR of those found {all_of_it.ratio:.2f}{around}, n = {all_of_it.n_found}{lost}"
+    return f"{sentence}; mean ACR of those found {all_of_it.ratio:.2f}{around}, n = {all_of_it.n_found}{lost}"
 
 
-def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackRequest", *, as_json: bool) -> None:
-    """Attack the subject, ask it as it is too, and say what changed; `splits` are all items, seen from the forget set.
-
-    The attack comes first: what it refuses is refused before anything is asked or written.
-    """
-    from vestige.artifacts.records import read_prompt
-    from vestige.steps.attack import read_spent, run_attack
-
-    attack = request.attack
-    with progress_bar(attack.plan.name) as show:
-        folder = run_attack(subject, request, lambda share: show(share, ""))
-    levels = {"before": _asked_before(subject, splits, request), **_levels_after(subject, folder, request)}
-    spent = read_spent(folder)
-    prompt = read_prompt(folder) if attack.plan.searches else None
+def print_attack(
+    attack: "Attack",
+    folder: "AttackFolder",
+    spent: Mapping[str, Any],
+    prompt: "KeptPrompt | None",
+    levels: "Levels",
+    *,
+    as_json: bool,
+) -> None:
+    """Print what the tested items say before and at each point of the attack, and what it carried in."""
     if as_json:
-        found = {"attack": asdict(attack.plan), "evidence": str(folder.path), **spent, "notes": attack.notes}
-        found |= {} if prompt is None else {"prompt": asdict(prompt)}
-        rows = {p: {k: to_json(e) for k, e in at.items()} for p, at in levels.items()}
-        return print_json({**found, "levels": rows})
+        document = {"attack": asdict(attack.plan), "evidence": str(folder.path), **spent, "notes": attack.notes}
+        document |= {} if prompt is None else {"prompt": asdict(prompt)}
+        rows = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
+        return print_json({**document, "levels": rows})
     if prompt is None:
         trained = attack.plan.kind == "relearn"
         points = [f"epoch {p}" if trained and p != "before" else p.replace("given", "after") for p in levels]
-        table = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
+        table = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
         title = f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"
         print_table(title, ["format/metric", *points], table, no_wrap=["format/metric"])
     else:
@@ -519,23 +534,6 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
         typer.echo(f"carried in, at most: {bits_at_most(bits)} ({name})")
     typer.echo(NO_EVIDENCE)
     typer.echo(f"evidence in {folder.path}")
-
-
-def _asked_before(subject: "Subject", splits: "NamedSplits", request: "AttackRequest") -> "Mapping[str, Estimate]":
-    """What the subject answers to the tested items without the attack."""
-    from vestige.artifacts.records import read_summary
-    from vestige.steps.evaluate import evaluate_together, requests_of
-
-    asked = requests_of(splits, request.evals, request.seed, request.attack.tested)
-    return _results(read_summary(place.summary(request.forget)) for place in evaluate_together(subject, asked))
-
-
-def _levels_after(subject: "Subject", folder: "AttackFolder", request: "AttackRequest") -> "Levels":
-    from vestige.steps.attack import attack_summaries
-
-    summaries = attack_summaries(subject, folder, request)
-    points = request.attack.plan.points
-    return {point: _results(summaries[point, name][1] for name in request.evals) for point in points}
 
 
 def _results(summaries: "Iterable[Summary]") -> "dict[str, Estimate]":
@@ -552,7 +550,7 @@ def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str,
     """The levels before and with each part of the prompt beside the part's bits, then the whole prompt."""
     bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
     fixed = [["of the prompt", *levels], ["bits", *bits]]
-    columns = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
+    columns = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
     print_columns(f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals", fixed, columns)
     for line in said_of(prompt):
         typer.echo(line)
@@ -566,8 +564,8 @@ def at_most(bits: float) -> str:
 
 def bits_at_most(bits: float) -> str:
     """The same with its unit, as in `1 bit` or `0.4 bits`."""
-    said = at_most(bits)
-    return f"{said} bit{'' if said == '1' else 's'}"
+    amount = at_most(bits)
+    return f"{amount} bit{'' if amount == '1' else 's'}"
 
 
 def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
@@ -607,8 +605,8 @@ def _beside_plain(samples: "Sequence[SampleReply]") -> str:
     return f"without the prompt: {plain} of {n} already; so {by_it} brought by it, and {with_it} lost with it"
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def _amounts(spent: Mapping[str, int]) -> str:

@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ from vestige.attacks import ATTACKS
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
-    SAMPLES,
     SOURCE,
     Alternatives,
     AsJson,
@@ -27,9 +26,9 @@ from vestige.cli.options import (
     Seed,
     Verify,
     Workers,
-    model_from,
+    corpus_from,
+    reading,
     say_notes,
-    source_from,
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say
 from vestige.cli.tables import print_comparison, print_json, print_table, print_verdicts
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.request import AuditedModel, AuditRequest
-    from vestige.auditing.settings import AuditSettings
-    from vestige.data.corpus import NamedSplits
     from vestige.studies.demo import DemoEnd
 
 FAILS, OPEN = 3, 4
@@ -78,7 +75,7 @@ Why = Annotated[
 
 
 @dataclass(frozen=True)
-class Models:
+class ModelOptions:
     """The models of an audit in their roles."""
 
     target: Annotated[str | None, typer.Option(help="The target model: a Vestige folder, or any model.")] = None
@@ -92,16 +89,16 @@ class Models:
         typer.Option(help="Your positive control: a target that withholds what it knows. By default one is made."),
     ] = None
 
-    def named(self) -> "tuple[AuditedModel, ...]":
-        """All of them with names of their own; the target comes first."""
+    def models(self, *, planned: bool = False) -> "tuple[AuditedModel, ...]":
+        """All of them with names of their own, the target first; of a plan the target need not be named."""
         from vestige.auditing.request import named_models
 
-        target = _given("--target", self.target)
+        target = "target" if planned and not self.target else _required("--target", self.target)
         return named_models(target, self.unlearned or [], self.retrained or [], self.suppressed)
 
 
 @dataclass(frozen=True)
-class Questions:
+class QuestionOptions:
     """What the models are asked about."""
 
     data: Annotated[
@@ -118,22 +115,47 @@ class Questions:
     alternatives: Alternatives = None
     published: PublishedAs = None
 
-    def splits(self, given: Given, models: "Sequence[AuditedModel]", settings: "AuditSettings") -> "NamedSplits":
-        """The items in their splits; prints what was noted on them."""
-        from vestige.data.corpus import open_corpus
-        from vestige.requests import audit_questions
 
-        source = source_from(given, self.data or _given("--data, or a file with --retain,", self.retain))
-        corpus, forget = open_corpus(source), _given("--forget", self.forget)
-        names = [m.model for m in models]
-        return say_notes(audit_questions(corpus, forget, names, settings, self.retain, self.holdout, self.alternatives))
+@dataclass(frozen=True)
+class PrintOptions:
+    """How verdicts are printed."""
+
+    why: Why = False
+    as_json: AsJson = False
+
+    def verdicts(self, run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:
+        """Print the verdicts, and where the report is."""
+        from vestige.artifacts.layout import RunFolder
+        from vestige.artifacts.verdicts import verdict_rows
+
+        report = RunFolder(run).report
+        if self.as_json:
+            untested = {o.forget: list(o.untested) for o in outcomes}
+            rows = verdict_rows(outcomes)
+            return print_json({"report": str(report), "verdicts": rows, "untested": untested, "failed": dict(failed)})
+        print_verdicts(outcomes, run, why=self.why, report=report)
+
+    def earlier(self, run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:
+        """Print the verdicts of audits that were made before, and end as they do."""
+        self.verdicts(run, outcomes, {})
+        if failed:
+            raise PartialFailure(
+                f"{len(failed)} tasks of the audit had failed, so what rests on them is inconclusive; run the audit "
+                "again"
+            )
+        end_with(outcomes)
 
 
-@command(AUDIT, SOURCE, MODEL)
+@command(
+    AUDIT,
+    SOURCE,
+    MODEL,
+    common="target unlearned retrained data forget retain holdout output_dir quick plan why config",
+)
 def audit_command(
     *,
-    models: Models,
-    questions: Questions,
+    models: ModelOptions,
+    questions: QuestionOptions,
     output_dir: Annotated[
         Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
     ] = None,
@@ -169,12 +191,11 @@ def audit_command(
             "--plan", help="Print what these facts, controls and attacks can decide; the models need not exist."
         ),
     ] = False,
-    why: Why = False,
     workers: Workers = None,
     seed: Seed = 0,
     verify: Verify = False,
-    as_json: AsJson = False,
-    given: Given,
+    printing: PrintOptions,
+    typed: Given,
 ) -> None:
     """Test whether each UNLEARNED model has forgotten, with evidence: five claims, a verdict on each.
 
@@ -186,89 +207,87 @@ def audit_command(
     Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
-    given.refuse_others()
+    typed.refuse_others()
     if rejudge is not None:
-        return _rejudged(rejudge, given, models, attacks, quick=quick, as_json=as_json, why=why)
+        return _rejudge(rejudge, typed, models, printing, attacks=attacks, quick=quick)
     if logs:
-        return _judged_logs(
-            logs,
-            given,
-            models,
-            questions,
-            output_dir,
-            (attacks, quick, plan, verify),
-            controls=controls or (),
-            dry_run=dry_run,
-            as_json=as_json,
-            why=why,
-        )
+        if any((*vars(models).values(), *(v for k, v in vars(questions).items() if k != "forget"))) or any(
+            (attacks, quick, plan, verify)
+        ):
+            raise InputError(
+                "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
+            )
+        return _judge_logs(logs, typed, questions.forget, output_dir, printing, controls=controls, dry_run=dry_run)
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
-    others = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *given.values)
-    if why and output_dir is not None and not any(others):
-        found = read_audit(output_dir)
-        return _told(output_dir, found.outcomes, found.failed, as_json=as_json, why=True)
+    options = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *typed.values)
+    if printing.why and output_dir is not None and not any(options):
+        earlier = read_audit(output_dir)
+        return printing.earlier(output_dir, earlier.outcomes, earlier.failed)
+    # Of a plan nothing is written, so that it needs no folder.
+    run = output_dir or Path("" if plan else _required("--output-dir", None))
+    request = _request(typed, models, questions, attacks, quick=quick, plan=plan, seed=seed, verify=verify)
     if plan:
-        # Nothing is written, and of the models only the number of controls counts.
-        output_dir, models = output_dir or Path(), replace(models, target=models.target or "target")
-    run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
-    settings, untested = _settings(attacks, given, models, quick=quick)
-    request = _requested(models.named(), questions, given, settings, seed=seed, verify=verify, untested=untested)
-    if plan:
-        return print_plan(request, as_json=as_json)
+        return print_plan(request, as_json=printing.as_json)
     if dry_run:
-        return _foretell(run, request, as_json=as_json)
-    _audited(run, request, workers=workers, as_json=as_json, why=why)
+        return _print_forecast(run, request, as_json=printing.as_json)
+    _audit(run, request, printing, workers=workers)
 
 
-def _judged_logs(
-    logs: Sequence[str],
-    given: Given,
-    models: Models,
-    questions: Questions,
-    output_dir: Path | None,
-    others: Sequence[object],
+def _request(
+    typed: Given,
+    models: ModelOptions,
+    questions: QuestionOptions,
+    attacks: str | None,
     *,
-    controls: Sequence[str],
+    quick: bool,
+    plan: bool,
+    **how: Any,
+) -> "AuditRequest":
+    """What is asked of the audit; prints what was noted on the data."""
+    from vestige import requests
+    from vestige.auditing.settings import AuditSettings
+    from vestige.data.loaders import pack_named
+    from vestige.models.address import shown_address
+
+    settings, untested = requests.audit_settings(
+        typed.of(AuditSettings), attacks=attacks, quick=quick, suppressed=models.suppressed is not None
+    )
+    audited, forget = models.models(planned=plan), _required("--forget", questions.forget)
+    data = questions.data or _required("--data, or a file with --retain,", questions.retain)
+    files = {name: value for name, value in vars(questions).items() if name not in ("data", "forget")}
+    request = requests.audit(
+        audited, corpus_from(typed, data), forget, settings, reading(typed), untested=untested, **files, **how
+    )
+    say_notes(request.splits)
+    pack = pack_named(data)
+    if request.published is None and questions.published is None and pack is not None and pack.published:
+        say(
+            f"the pack has no figures of {one_line(shown_address(audited[0].model))} to compare with; it has those of "
+            f"{', '.join(row.model for row in pack.published)}"
+        )
+    return request
+
+
+def _judge_logs(
+    logs: Sequence[str],
+    typed: Given,
+    forget: str | None,
+    output_dir: Path | None,
+    printing: PrintOptions,
+    *,
+    controls: Sequence[str] | None,
     dry_run: bool,
-    as_json: bool,
-    why: bool,
 ) -> None:
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.settings import AuditSettings
     from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
-    about = (value for name, value in vars(questions).items() if name != "forget")
-    if any((*vars(models).values(), *about, *others)):
-        raise InputError(
-            "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
-        )
-    taken = with_bank(take(logs, questions.forget), controls)
+    taken = with_bank(take(logs, forget), controls or ())
     if dry_run:
         return show(taken)
-    run = RunFolder(output_dir or OUTPUT)
-    margins = given.of(AuditSettings)
-    _end(judge_taken(taken, run, forget=questions.forget, margins=margins, as_json=as_json, why=why))
-
-
-def _requested(
-    models: "tuple[AuditedModel, ...]", questions: Questions, given: Given, settings: "AuditSettings", **own: Any
-) -> "AuditRequest":
-    from vestige.auditing.request import AuditRequest
-    from vestige.data.loaders import pack_named, published_of
-    from vestige.models.address import shown_address
-
-    splits, read = questions.splits(given, models, settings), model_from(given, models[0].model)
-    told = published_of(questions.data or "", models[0].model, questions.published)
-    pack = pack_named(questions.data or "")
-    if told is None and questions.published is None and pack is not None and pack.published:
-        known = ", ".join(row.model for row in pack.published)
-        say(
-            f"the pack has no figures of {one_line(shown_address(models[0].model))} to compare with; it has those of "
-            f"{known}"
-        )
-    how = read.model_dump(include={"device", "dtype", "trust_remote_code", "chat_template"})
-    return AuditRequest(models=models, splits=splits, settings=settings, published=told, **how, **own)
+    run, margins = RunFolder(output_dir or OUTPUT), typed.of(AuditSettings)
+    end_with(judge_taken(taken, run, forget=forget, margins=margins, as_json=printing.as_json, why=printing.why))
 
 
 @command(DEMO)
@@ -277,117 +296,81 @@ def demo_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes, with one thread each; at most 4 by default.")
     ] = None,
-    why: Why = False,
     fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
-    given: Given,
+    printing: PrintOptions,
+    typed: Given,
 ) -> None:
     """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 
-    Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
+    Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was forecast.
     """
     refuse_torchrun("demo")
     from vestige.artifacts.layout import RunFolder
     from vestige.studies.demo import DemoSettings, run_demo
 
-    given.refuse_others()
-    settings = given.build(DemoSettings)
+    typed.refuse_others()
+    settings = typed.build(DemoSettings)
     run = RunFolder(output_dir)
     with output_in(output_dir, fresh=fresh, made_by=("run.toml",)):
         with progress_bar("demo") as show:
             end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
-        _tell_demo(run, end, as_json=as_json, why=why)
+        _print_demo(run, end, printing)
 
 
-def _given(option: str, value: str | None) -> str:
+def _required(option: str, value: str | None) -> str:
     if not value:
         raise InputError(f"{option} is missing; `vestige audit --help` says what an audit needs")
     return value
 
 
-def _settings(
-    attacks: str | None, given: Given, models: Models, *, quick: bool
-) -> "tuple[AuditSettings, tuple[str, ...]]":
-    """The settings, and what a quick audit cannot decide.
-
-    With `attacks` those alone are made that it names: each as set, or by default, or on `SAMPLES` items.
-    """
-    from vestige.attacks import known_attacks
-    from vestige.auditing.settings import QUICK, AuditSettings, check_quick
-    from vestige.core.text import closest
-
-    if quick:
-        others = {"--attacks": attacks, "--suppressed": models.suppressed}
-        return given.build(AuditSettings, QUICK), check_quick([*given.of(AuditSettings), *filter(others.get, others)])
-    settings = given.build(AuditSettings)
-    if attacks is None:
-        return settings, ()
-    named = [name.strip().replace("-", "_") for name in attacks.split(",")]
-    unknown = next((name for name in named if name not in known_attacks()), None)
-    if unknown is not None:
-        raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(known_attacks()))}")
-    counted = [name for name in ATTACKS if name in AuditSettings.model_fields]
-    unasked = next((name for name in given.of(AuditSettings) if name in counted and name not in named), None)
-    if unasked is not None:
-        raise InputError(f"{given.shown.get(unasked, unasked)} is of an attack that --attacks leaves out; add it there")
-    unnamed = next((one for one in settings.further if one.split()[0] not in named), None)
-    if unnamed is not None:
-        raise InputError(f"--further {one_line(unnamed)!r} is of an attack that --attacks leaves out; add it there")
-    values, defaults = settings.model_dump(), type(settings)().model_dump()
-    sizes = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in counted}
-    asked = [one.split()[0] for one in settings.further]
-    more = [name for name in named if name not in counted and name not in asked]
-    return settings.build({**values, **sizes, "further": (*settings.further, *more)}, where="settings of the audit"), ()
-
-
-def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
+def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
     from vestige.auditing.forecast import forecast_audit
     from vestige.auditing.request import check_request, numbered
 
     check_request(request)
-    found = forecast_audit(run, request)
+    forecast = forecast_audit(run, request)
     if as_json:
-        return print_json(found.as_json())
+        return print_json(forecast.as_json())
     columns = {
-        "task": [row.task for row in found.each],
-        "items shown": [row.shown for row in found.each],
-        "training steps": [row.steps for row in found.each],
-        **({"passes, at most": [row.passes for row in found.each]} if found.n_passes else {}),
-        "questions asked": [row.questions for row in found.each],
+        "task": [row.task for row in forecast.each],
+        "items shown": [row.shown for row in forecast.each],
+        "training steps": [row.steps for row in forecast.each],
+        **({"passes, at most": [row.passes for row in forecast.each]} if forecast.n_passes else {}),
+        "questions asked": [row.questions for row in forecast.each],
     }
-    title = f"audit of {request.splits.forget}: for each of {found.n_models} models"
+    title = f"audit of {request.splits.forget}: for each of {forecast.n_models} models"
     print_table(title, list(columns), [[str(cell) for cell in row] for row in zip(*columns.values(), strict=True)])
-    first = (f"published figures: {found.published} questions to the target",) if found.published else ()
-    for sentence in (*first, *numbered(request.models), *found.untested, found.said):
+    first = (f"published figures: {forecast.published} questions to the target",) if forecast.published else ()
+    for sentence in (*first, *numbered(request.models), *forecast.untested, forecast.said):
         typer.echo(one_line(sentence, width=500))
 
 
-def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool, why: bool) -> None:
+def _audit(run: Path, request: "AuditRequest", printing: PrintOptions, *, workers: int | None) -> None:
     from vestige.auditing.request import numbered
     from vestige.auditing.run import run_audit
     from vestige.report import build_report
 
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
-        found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
-    failed = {name: str(error) for name, error in found.failed.items()}
+        audited = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+    failed = {name: str(error) for name, error in audited.failed.items()}
     _say_failed(failed)
     build_report(run)
-    _tell(run, [found.outcome], failed, as_json=as_json, why=why)
-    if not as_json:
+    if not printing.as_json:
         for line in (*numbered(request.models), *request.untested):
             typer.echo(one_line(line, width=500))
+    printing.verdicts(run, [audited.outcome], failed)
     gone = [name for name in before if name not in request.names("unlearned")]
     if gone:
         names, it = one_line(", ".join(gone), width=200), "it" if len(gone) == 1 else "them"
         say(f"the verdicts on {names}, of an earlier audit here, are replaced; give {it} again to keep {it}")
     if failed:
         raise PartialFailure(
-            f"{len(failed)} of {found.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
+            f"{len(failed)} of {audited.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
             "command tries them again"
         )
-    _end([found.outcome])
+    end_with([audited.outcome])
 
 
 def _say_failed(failed: Mapping[str, object]) -> None:
@@ -400,56 +383,30 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
     from vestige.artifacts.audits import read_outcome
     from vestige.artifacts.layout import RunFolder
 
-    place = RunFolder(run).audit(forget)
+    folder = RunFolder(run).audit(forget)
     try:
-        return read_outcome(place).unlearned if place.outcome.exists() else ()
+        return read_outcome(folder).unlearned if folder.outcome.exists() else ()
     except InputError:
         return ()  # Another version's, which no report can show either: this audit makes it readable again.
 
 
-def _rejudged(
-    run: Path, given: Given, models: Models, attacks: str | None, *, quick: bool, as_json: bool, why: bool
+def _rejudge(
+    run: Path, typed: Given, models: ModelOptions, printing: PrintOptions, *, attacks: str | None, quick: bool
 ) -> None:
-    from vestige.auditing.run import rejudge
+    from vestige.api import rejudge
     from vestige.auditing.settings import AuditSettings
-    from vestige.report import build_report
 
     if any(vars(models).values()):
         raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
     if attacks or quick:
         raise InputError("--rejudge judges the attacks that were made; leave --attacks and --quick out")
-    outcomes = rejudge(run, given.of(AuditSettings))
-    build_report(run)
-    _told(run, outcomes, read_audit(run).failed, as_json=as_json, why=why)
+    audit = rejudge(run, **typed.of(AuditSettings))
+    audit.report()
+    printing.earlier(run, audit.outcomes, audit.failed)
 
 
-def _told(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], **how: bool) -> None:
-    """Print the verdicts of audits that were made before, and end as they do."""
-    _tell(run, outcomes, {}, **how)
-    if failed:
-        raise PartialFailure(
-            f"{len(failed)} tasks of the audit had failed, so what rests on them is inconclusive; run the audit again"
-        )
-    _end(outcomes)
-
-
-def _tell(
-    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, as_json: bool, why: bool
-) -> None:
-    """Print the verdicts, and where the report is."""
-    from vestige.artifacts.layout import RunFolder
-    from vestige.artifacts.verdicts import verdict_rows
-
-    report = RunFolder(run).report
-    if as_json:
-        untested = {o.forget: list(o.untested) for o in outcomes}
-        found = {"report": str(report), "verdicts": verdict_rows(outcomes), "untested": untested, "failed": failed}
-        return print_json(found)
-    print_verdicts(outcomes, run, why=why)
-    typer.echo(f"report: {report}")
-
-
-def _end(outcomes: "Sequence[AuditOutcome]") -> None:
+def end_with(outcomes: "Sequence[AuditOutcome]") -> None:
+    """End with the exit code of the verdicts."""
     verdicts = {v.outcome for o in outcomes for v in o.verdicts}
     if "fails" in verdicts:
         raise typer.Exit(FAILS)
@@ -461,41 +418,45 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
     """Print what an audit can decide, for people or as one JSON document."""
     from vestige.auditing.forecast import foresee_audit
 
-    found, forget = foresee_audit(request), request.splits.forget
+    foreseen, forget = foresee_audit(request), request.splits.forget
     if as_json:
-        return print_json(found)
-    held = [
-        (str(c.claim), str(c.quantities), c.claim in found.cannot_hold, (c.holds, c.unsteady)) for c in found.claims
+        return print_json(foreseen)
+    shares = [
+        (str(c.claim), str(c.quantities), c.claim in foreseen.cannot_hold, (c.holds, c.unsteady))
+        for c in foreseen.claims
     ]
-    held.append(("all of them", "", bool(found.cannot_hold), (found.holds, found.unsteady)))
-    rows = [[what, n, *("cannot hold" if never else _percent(x) for x in xs)] for what, n, never, xs in held]
-    first = next(line for line in found.claims if line.claim == "not expressed")
-    seen = [f"{first.leakage:.2f} of what the target knows, in one format"] if first.leakage is not None else []
-    seen += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
-    controls = ", ".join(f"{m}: {_percent(share)}" for m, share in found.by_controls.items())
+    shares.append(("all of them", "", bool(foreseen.cannot_hold), (foreseen.holds, foreseen.unsteady)))
+    rows = [
+        [claim, n, *("cannot hold" if never else _percent(value) for value in values)]
+        for claim, n, never, values in shares
+    ]
+    first = next(line for line in foreseen.claims if line.claim == "not expressed")
+    leaks = [f"{first.leakage:.2f} of what the target knows, in one format"] if first.leakage is not None else []
+    leaks += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
+    controls = ", ".join(f"{m}: {_percent(share)}" for m, share in foreseen.by_controls.items())
     lines = [
-        f"plan for {one_line(forget, width=60)}: {found.facts} facts, {found.wordings:.2g} wordings each, "
-        f"{found.controls} controls, {len(found.formats)} formats, {found.attacks} attacks",
-        f"margins: fails above {found.margins.narrow:g} ({found.margins_bits.narrow:g} bits), holds below "
-        f"{found.margins.wide:g} ({found.margins_bits.wide:g} bits)",
+        f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts, {foreseen.wordings:.2g} wordings each, "
+        f"{foreseen.controls} controls, {len(foreseen.formats)} formats, {foreseen.attacks} attacks",
+        f"margins: fails above {foreseen.margins.narrow:g} ({foreseen.margins_bits.narrow:g} bits), holds below "
+        f"{foreseen.margins.wide:g} ({foreseen.margins_bits.wide:g} bits)",
     ]
     after = [
-        f"seen in 80 % of audits: {' or '.join(seen) or 'no leakage in one format alone'}",
+        f"seen in 80 % of audits: {' or '.join(leaks) or 'no leakage in one format alone'}",
         "too few controls to test single facts, which takes 3"
-        if found.given_away is None
-        else f"{found.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
-        "" if found.cannot_hold else f"all of them hold by number of controls: {controls}",
-        f"for 80 %: {found.needed}" if found.needed else "",
-        f"without any control, {found.ranked} facts are ranked among alternatives: not expressed would hold in "
-        f"{_percent(found.ranked_holds)}, with leakage known to within {found.ranked_arm:.2f}"
-        if found.ranked_holds is not None
+        if foreseen.given_away is None
+        else f"{foreseen.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
+        "" if foreseen.cannot_hold else f"all of them hold by number of controls: {controls}",
+        f"for 80 %: {foreseen.needed}" if foreseen.needed else "",
+        f"without any control, {foreseen.ranked} facts are ranked among alternatives: not expressed would hold in "
+        f"{_percent(foreseen.ranked_holds)}, with leakage known to within {foreseen.ranked_arm:.2f}"
+        if foreseen.ranked_holds is not None
         else "",
         "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
         "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
     ]
     typer.echo("\n".join(lines))
     print_table("", ["claim", "quantities", "a perfect unlearning holds", "with unsteady seeds"], rows)
-    for sentence in (*filter(None, after), *found.untested):
+    for sentence in (*filter(None, after), *foreseen.untested):
         typer.echo(one_line(sentence, width=500))
 
 
@@ -503,8 +464,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _tell_demo(run: "RunFolder", end: "DemoEnd", *, as_json: bool, why: bool) -> None:
-    """Build the report and print what was found; raises PartialFailure where a task failed."""
+def _print_demo(run: "RunFolder", end: "DemoEnd", printing: PrintOptions) -> None:
+    """Build the report and print the results; raises PartialFailure where a task failed."""
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.artifacts.verdicts import verdict_rows
 
@@ -516,12 +477,11 @@ def _tell_demo(run: "RunFolder", end: "DemoEnd", *, as_json: bool, why: bool) ->
 
     report = build_report(run.path)
     summaries = [summary for _, summary in read_summaries(run)]
-    if as_json:
+    if printing.as_json:
         verdicts = verdict_rows(end.outcomes)
         print_json({"report": str(report), "results": result_rows(summaries), "verdicts": verdicts})
     else:
         print_comparison(summaries)
-        print_verdicts(end.outcomes, run.path, why=why)
-        typer.echo(f"report: {report}")
+        print_verdicts(end.outcomes, run.path, why=printing.why, report=report)
     if end.failed:
         raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")

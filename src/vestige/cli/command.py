@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from vestige.core.errors import InputError
@@ -61,8 +61,8 @@ class Part(NamedTuple):
         """The key of each setting here, by its name in the class."""
         rows = self.rows()
         order = sorted(rows, key=lambda key: self.first.index(key) if key in self.first else len(self.first))
-        own = {key: self.renamed.get(key, key) for key in order}
-        return {key: f"{self.name}.{here}" if self.name else here for key, here in own.items() if here}
+        renamed = {key: self.renamed.get(key, key) for key in order}
+        return {key: f"{self.name}.{label}" if self.name else label for key, label in renamed.items() if label}
 
     def rows(self) -> Mapping[str, Any]:
         """What the table says of the settings: by name their type in words, default and text."""
@@ -83,31 +83,28 @@ def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
 class Given:
     """What was given of a command's settings; an option wins over `--set`, and that over `--config`.
 
-    `shown` says how a key was spelled. Keys of no part are those of a part that only the command knows, such as the
+    Keys of no part are those of a part that only the command knows, such as the
     method's: `part` gives them, and `refuse_others` refuses what nobody took.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-    shown: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, kind: "type[Settings]", part: str | None = None) -> dict[str, Any]:
         """What was given of one class, by its own names; `part` tells two of one class apart."""
         return {n: self.values[key] for n, key in self._part(kind, part).keys().items() if key in self.values}
 
     def build(
-        self, kind: "type[T]", defaults: Mapping[str, Any] | None = None, part: str | None = None, **own: Any
+        self, kind: "type[T]", defaults: Mapping[str, Any] | None = None, part: str | None = None, **fixed: Any
     ) -> "T":
         """The settings of one class: `defaults` replace the class's own, `own` is what the command says itself."""
-        found = self._part(kind, part)
-        keys = found.keys()
-        given = {**(defaults or {}), **self.of(kind, part), **own}
-        where = f"settings of {found.name}" if found.name else "settings"
-        return kind.build(given, where=where, spelled=lambda name: self.shown.get(keys.get(name, name), name))
+        name = self._part(kind, part).name
+        values = {**(defaults or {}), **self.of(kind, part), **fixed}
+        return kind.build(values, where=f"settings of {name}" if name else "settings")
 
     def _part(self, kind: "type[Settings]", name: str | None) -> Part:
-        place = f"{kind.__module__}:{kind.__qualname__}"
-        return next(p for p in self.parts if p.kind == place and name in (None, p.name))
+        path = f"{kind.__module__}:{kind.__qualname__}"
+        return next(p for p in self.parts if p.kind == path and name in (None, p.name))
 
     def part(self, name: str) -> dict[str, Any]:
         """What was given of the settings that carry a name, by their keys without it."""
@@ -115,8 +112,8 @@ class Given:
 
     def others(self, *names: str) -> list[str]:
         """Keys that belong to no class of the command and to none of these names."""
-        known = {key for part in self.parts for key in part.keys().values()}
-        return [k for k in self.values if k not in known and k.rpartition(".")[0] not in names]
+        keys = {key for part in self.parts for key in part.keys().values()}
+        return [k for k in self.values if k not in keys and k.rpartition(".")[0] not in names]
 
     def refuse_others(self, *names: str) -> None:
         """Refuse a key that belongs to no class of the command and to none of these names."""
@@ -127,88 +124,145 @@ class Given:
 Commands = Mapping[str, str | typer.Typer]
 
 
-def group(
-    text: str, commands: Commands | Callable[[], Mapping[str, str]], *, default: str = "", **how: Any
-) -> typer.Typer:
-    """A group of commands, each `module:function` in `vestige.cli`, or a group; a module is read when it is wanted.
+class Brief(TyperCommand):
+    """A command whose --help shows its common options, and all of them with --help-all."""
 
-    So are the commands, where other packages may bring some. The command `default` need not be named.
+    # Any: typer carries classes of its own for contexts and commands, which have no public names.
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        common = getattr(self.callback, "common", ())
+        options = [p for p in self.params if isinstance(p, TyperOption) and not p.required and not p.hidden]
+        brief = common and not ctx.meta.get(_ALL)
+        rare = [option for option in options if brief and _key(option.name) not in (*common, "help_all")]
+        for option in rare:
+            option.hidden = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for option in rare:
+                option.hidden = False
+
+
+_ALL = "vestige help of all options"
+
+
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value:
+        context.meta[_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def group(
+    text: str,
+    commands: Commands | Callable[[], Mapping[str, str]],
+    *,
+    default: str = "",
+    panels: Mapping[str, Sequence[str]] = {},
+    **how: Any,
+) -> typer.Typer:
+    """A group of commands, each `module:function` in `vestige.cli`, or a group; a module is read when it is needed.
+
+    So are the commands, where other packages may bring some. The command `default` need not be named. In the help the
+    commands of each of `panels` stand together.
     """
 
     @functools.cache
-    def known() -> Commands:
+    def table() -> Commands:
         return commands() if callable(commands) else commands
 
     class Lazy(TyperGroup):
-        # Any: typer carries classes of its own for contexts and commands, which have no public names.
         def list_commands(self, context: Any) -> list[str]:
-            return list(known())
+            return list(table())
 
         def get_command(self, context: Any, name: str) -> Any:
-            if name in known() and name not in self.commands:
-                place = known()[name]
-                found = _function(place) if isinstance(place, str) else place
-                if not isinstance(found, typer.Typer):
-                    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-                    # Typer keeps the line breaks of a docstring, which a terminal of another width would break again.
-                    paragraphs = (inspect.getdoc(found) or "").split("\n\n")
-                    alone.command(name, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(found)
-                    found = alone
-                self.commands[name] = get_command(found)
-                self.commands[name].name = name
+            if name in table() and name not in self.commands:
+                home = table()[name]
+                command = get_command(_alone(name, _function(home)) if isinstance(home, str) else home)
+                command.name = name
+                panel = next((panel for panel, names in panels.items() if name in names), None)
+                command.__dict__["rich_help_panel"] = panel
+                self.commands[name] = command
             return self.commands.get(name)
 
         def parse_args(self, context: Any, args: list[str]) -> list[str]:
-            named = not default or not args or args[0] in known() or args[0] == "--help"
-            return super().parse_args(context, args if named else [default, *args])
+            is_named = not default or not args or args[0] in table() or args[0] == "--help"
+            return super().parse_args(context, args if is_named else [default, *args])
 
         def resolve_command(self, context: Any, args: list[str]) -> Any:
-            if args[0] not in known():
-                for name in difflib.get_close_matches(args[0], known()):
+            if args[0] not in table():
+                for name in difflib.get_close_matches(args[0], table()):
                     self.get_command(context, name)
             return super().resolve_command(context, args)
 
-    made = typer.Typer(cls=Lazy, help=text, no_args_is_help=True, **{"add_completion": False, **how})
-    made.callback()(lambda: None)
-    return made
+    app = typer.Typer(cls=Lazy, help=text, no_args_is_help=True, **{"add_completion": False, **how})
+    app.callback()(lambda: None)
+    return app
 
 
-def _function(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f"vestige.cli.{module}"), name)
+def _alone(name: str, run: Any) -> typer.Typer:
+    """A function as an application of one command; an application as it is."""
+    if isinstance(run, typer.Typer):
+        return run
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    # Typer keeps the line breaks of a docstring, which a terminal of another width would break again.
+    paragraphs = (inspect.getdoc(run) or "").split("\n\n")
+    app.command(name, cls=Brief, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(run)
+    return app
 
 
-def command(*parts: Part) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _function(home: str) -> Any:
+    module, _, name = home.partition(":")
+    attribute = getattr(import_module(f"vestige.cli.{module}"), name.partition("/")[0])
+    return attribute(name.partition("/")[2]) if "/" in name else attribute
+
+
+def command(*parts: Part, common: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command as typer is to see it, with the options of these parts, and each dataclass of options as its fields.
 
-    typer finds a command's options in its signature and passes them by name, so what it calls takes any name.
+    --help shows the options that `common` names, at most twelve; --help-all shows every one. Typer reads a command's
+    options from its signature and passes them by name, so that what it calls takes any name.
     """
 
-    def made(run: Callable[..., None]) -> Callable[..., None]:
-        taken = inspect.signature(run).parameters
-        groups: dict[str, Any] = {name: p.annotation for name, p in taken.items() if is_dataclass(p.annotation)}
+    def decorated(run: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(run).parameters
+        groups: dict[str, Any] = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
 
         @functools.wraps(run)
-        def called(**typed: Any) -> None:
-            # The settings first: a mistake in them is said with what else was typed.
-            for name, group in sorted(groups.items(), key=lambda own: own[1] is not Given):
-                typed[name] = (
-                    _given(parts, typed)
-                    if group is Given
-                    else group(**{f.name: typed.pop(f.name) for f in fields(group)})
-                )
-            run(**typed)
+        def with_settings(**typed: Any) -> None:
+            typed.pop("help_all", None)
+            spelled: Mapping[tuple[str, str], str] = {}
+            # The settings first: a mistake in them is said with everything else that was typed.
+            for name, kind in sorted(groups.items(), key=lambda option: option[1] is not Given):
+                if kind is Given:
+                    typed[name], spelled = _given(parts, typed)
+                else:
+                    typed[name] = kind(**{option.name: typed.pop(option.name) for option in fields(kind)})
+            from vestige.core.settings import SPELLED
 
-        options = [option for own in taken.values() for option in _options(own)]
-        if parts:
-            options += [option for part in parts if not part.hidden for option in _setting_options(part)]
+            token = SPELLED.set(spelled)
+            try:
+                run(**typed)
+            finally:
+                SPELLED.reset(token)
+
+        options = [option for parameter in parameters.values() for option in _options(parameter)]
+        options += [option for part in parts if not part.hidden for option in _setting_options(part)]
         options.sort(key=lambda option: option.default is not Parameter.empty)
+        if common:
+            options.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
         # Not by assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
-        called.__dict__["__signature__"] = inspect.Signature(options)
-        called.__dict__["parts"] = parts
-        return called
+        with_settings.__dict__.update(
+            __signature__=inspect.Signature(options), parts=parts, common=tuple(common.split())
+        )
+        return with_settings
 
-    return made
+    return decorated
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", help="Show every option.", callback=_show_all, is_eager=True, expose_value=True)
+]
 
 
 def _options(parameter: Parameter) -> Iterator[Parameter]:
@@ -232,22 +286,24 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
         kind, default, text = rows[name]
         panel = next((panel for begin, panel in part.panels.items() if name.startswith(begin)), part.panel)
         option = part.option(name)
-        named, several, metavar = [option], kind.endswith(",..."), kind
+        spellings, several, metavar = [option], kind.endswith(",..."), kind
         # A list may be given at once, by commas, or one by one.
-        own: Any = list[str] if several else str
+        kind_of_value: Any = list[str] if several else str
         if kind == "true|false":
             # Of what is off by default nobody has to say so, and the column of opposites takes much of a line.
             *before, last = option.removeprefix("--").split(".")
-            named = [f"{option}/--{'.'.join([*before, f'no-{last}'])}" if default is not False else option]
-            own, metavar = bool, None
+            spellings = [f"{option}/--{'.'.join([*before, f'no-{last}'])}" if default is not False else option]
+            kind_of_value, metavar = bool, None
         elif "|" in kind:
             *choices, last = kind.removesuffix(",...").split("|")
-            one = f"{', '.join(choices)} or {last if last.islower() or last.isdigit() else f'a {last.lower()}'}"
-            text = f"{text} {'Of' if several else 'One of'} {one}."
+            choice = f"{', '.join(choices)} or {last if last.islower() or last.isdigit() else f'a {last.lower()}'}"
+            text = f"{text} {'Of' if several else 'One of'} {choice}."
             metavar = "NAME,..." if several else "NAME"
-        shown = False if default is None or default in ("", [], False) else in_words(default)
-        info = typer.Option(*named, metavar=metavar, help=text, rich_help_panel=panel, show_default=shown)
-        yield Parameter(_slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[own | None, info])
+        default_text = False if default is None or default in ("", [], False) else in_words(default)
+        info = typer.Option(*spellings, metavar=metavar, help=text, rich_help_panel=panel, show_default=default_text)
+        yield Parameter(
+            _slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind_of_value | None, info]
+        )
 
 
 def in_words(default: Any) -> str:
@@ -264,16 +320,21 @@ def _slot(key: str) -> str:
     return f"setting_{key.replace('.', '__')}"
 
 
+def _key(slot: str | None) -> str:
+    """The name of an option, or of the setting that its parameter brings."""
+    return (slot or "").removeprefix("setting_").replace("__", ".")
+
+
 def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     """Read the file of settings before the options, so that it also says those that are no settings, such as `data`."""
     if path is None:
         return None
     from vestige.core.settings import read_toml
 
-    own = {p.name for p in context.command.params} - {"config", "assignments"}
-    found = _flat(read_toml(path))
-    context.meta[_FILE] = {key: value for key, value in found.items() if key not in own}
-    context.default_map = {key: value for key, value in found.items() if key in own}
+    options = {p.name for p in context.command.params} - {"config", "assignments"}
+    values = _flat(read_toml(path))
+    context.meta[_FILE] = {key: value for key, value in values.items() if key not in options}
+    context.default_map = {key: value for key, value in values.items() if key in options}
     return path
 
 
@@ -302,27 +363,29 @@ _Set = Annotated[
 ]
 
 
-def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> Given:
-    """What was given of the settings; takes it out of what was typed."""
+def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[tuple[str, str], str]]:
+    """The settings, which are taken out of what was typed, and how each was spelled, for `core.settings.SPELLED`."""
     typed.pop("config")
     in_file: Mapping[str, Any] = typed.pop("context").meta.get(_FILE, {})
-    words = assigned(typed.pop("assignments"))
+    assignments = assigned(typed.pop("assignments"))
     types = {key: part.rows()[name][0] for part in parts for name, key in part.keys().items()}
-    spelled = {key: part.option(name) for part in parts for name, key in part.keys().items()}
     by_option: dict[str, Any] = {}
-    for key, kind in types.items():
-        value = typed.pop(_slot(key), None)
-        if value is not None and value != []:
-            by_option[key] = _option_value(value, kind)
-            if key in words:
-                raise InputError(f"{spelled[key]} and --set {key} say the same setting; give one of them")
-    named = {key: value_in(text, types.get(key, "")) for key, text in words.items()}
-    values = {**in_file, **named, **by_option}
-    given = Given(values, parts, {key: spelled[key] for key in by_option})
-    bare = [key for key in given.others() if "." not in key]
+    spelled: dict[tuple[str, str], str] = {}
+    for part in parts:
+        for name, key in part.keys().items():
+            spelled.setdefault((part.kind, name), key)
+            value = typed.pop(_slot(key), None)
+            if value is not None and value != []:
+                by_option[key] = _option_value(value, types[key])
+                spelled[part.kind, name] = part.option(name)
+                if key in assignments:
+                    raise InputError(f"{part.option(name)} and --set {key} say the same setting; give one of them")
+    by_name = {key: value_in(text, types.get(key, "")) for key, text in assignments.items()}
+    settings = Given({**in_file, **by_name, **by_option}, parts)
+    bare = [key for key in settings.others() if "." not in key]
     if bare:
         raise _unknown(bare[0], [*types, *_of_method(typed.get("method"))])
-    return given
+    return settings, spelled
 
 
 def _of_method(name: str | None) -> list[str]:
@@ -335,22 +398,22 @@ def _of_method(name: str | None) -> list[str]:
     return [f"{name}.{key}" for key in kind.model_fields]
 
 
-def _unknown(key: str, known: Sequence[str]) -> InputError:
-    own = [one for one in known if one.rpartition(".")[2] == key]
-    near = own or difflib.get_close_matches(key, known, n=1)
+def _unknown(key: str, keys: Sequence[str]) -> InputError:
+    same_ending = [name for name in keys if name.rpartition(".")[2] == key]
+    near = same_ending or difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "`vestige list settings COMMAND` names them"
     return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
 
 
-def _option_value(given: bool | str | list[str], kind: str) -> Any:
-    if isinstance(given, bool):
-        return given
-    if isinstance(given, str):
-        return value_in(given, kind)
-    values = [value_in(text, kind) for text in given]
+def _option_value(raw: bool | str | list[str], kind: str) -> Any:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str):
+        return value_in(raw, kind)
+    values = [value_in(text, kind) for text in raw]
     if len(values) == 1:
         return values[0]
-    return [one for value in values for one in (value if isinstance(value, list) else [value])]
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 def assigned(words: Sequence[str] | None) -> dict[str, str]:
@@ -374,6 +437,6 @@ def value_in(text: str, kind: str = "") -> Any:
     if not kind or isinstance(value, list) or (isinstance(value, str) and value != text):
         return value
     if last.endswith(",...") and text not in words:
-        one = "|".join((*words, last.removesuffix(",...")))
-        return [value_in(part.strip(), one) for part in text.split(",") if part.strip()]
+        item_kind = "|".join((*words, last.removesuffix(",...")))
+        return [value_in(part.strip(), item_kind) for part in text.split(",") if part.strip()]
     return value if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit() else text

@@ -1,6 +1,5 @@
 """Commands about data: `vestige compile` and `vestige check-data`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +16,9 @@ from vestige.cli.options import (
     OutputDir,
     Retain,
     Seed,
+    corpus_from,
     data_words,
     say_notes,
-    source_from,
 )
 from vestige.cli.output import refuse_torchrun, say_next
 from vestige.cli.tables import print_json, print_table
@@ -27,8 +26,6 @@ from vestige.core.ids import slug
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vestige.artifacts.audits import Soundness, SoundnessLine
 
 
@@ -37,7 +34,7 @@ ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 
 
-@command(COMPILE)
+@command(COMPILE, common="output_dir seed temporal contract_types fresh as_json config")
 def compile_command(
     graph: Annotated[
         str,
@@ -51,21 +48,20 @@ def compile_command(
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set in the folder.")] = False,
     as_json: AsJson = False,
     *,
-    given: Given,
+    typed: Given,
 ) -> None:
     """Compile a graph of contracts into questions and answers."""
     # Imported here, so that the command line's help need not load NumPy.
     from vestige.data.folder import CompileSettings, compile_to_folder
 
-    given.refuse_others()
-    settings = given.build(CompileSettings)
+    typed.refuse_others()
+    settings = typed.build(CompileSettings)
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
     manifest = compile_to_folder(graph, folder, settings, fresh=fresh)
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), **manifest}, indent=2, ensure_ascii=False))
+        print_json({"folder": str(folder), **manifest})
     else:
-        for line in _summary(manifest, folder):
-            typer.echo(line)
+        typer.echo("\n".join(_summary(manifest, folder)))
         say_next("finetune", "MODEL", "--data", folder, "--output-dir", "TARGET")
 
 
@@ -82,7 +78,9 @@ def _summary(manifest: dict[str, Any], folder: Path) -> list[str]:
     return [*lines, f"written to {one_line(str(folder), width=400)}"]
 
 
-@command(CHECKS, ROWS)
+@command(
+    CHECKS, ROWS, common="data forget output_dir retain alternatives seed as_json edge_key alpha margin options config"
+)
 def check_data_command(
     data: Data,
     forget: Forget,
@@ -92,7 +90,7 @@ def check_data_command(
     seed: Seed = 0,
     as_json: AsJson = False,
     *,
-    given: Given,
+    typed: Given,
 ) -> None:
     """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
 
@@ -100,35 +98,30 @@ def check_data_command(
     the output folder, where `vestige audit` finds it.
     """
     refuse_torchrun("check-data")
+    from vestige import requests
     from vestige.artifacts.audits import exit_code
     from vestige.artifacts.layout import RunFolder
-    from vestige.data.alternatives import with_alternatives
-    from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.findings import SoundnessSettings
+    from vestige.steps.check_data import check_data
 
-    given.refuse_others()
-    corpus = open_corpus(source_from(given, data))
-    matched = with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives)
-    wanted = say_notes(matched, alternatives=alternatives is not None)
-    refuse_nothing_kept(corpus, wanted)
-    settings = given.build(SoundnessSettings)
-
-    from vestige.steps.check_data import CheckRequest, check_data
-
-    found = check_data(RunFolder(output_dir), CheckRequest(wanted, settings, seed))
+    typed.refuse_others()
+    corpus, settings = corpus_from(typed, data), typed.of(SoundnessSettings)
+    request = requests.data_check(corpus, forget, settings, retain=retain, alternatives=alternatives, seed=seed)
+    say_notes(request.splits, alternatives=alternatives is not None)
+    soundness = check_data(RunFolder(output_dir), request)
     if as_json:
-        print_json(found)
+        print_json(soundness)
     else:
-        _print(found, output_dir)
-        say_next("audit", "--plan", *data_words(given, data, forget))
-    raise typer.Exit(exit_code(found.lines))
+        _print(soundness, output_dir)
+        say_next("audit", "--plan", *data_words(typed, data, forget))
+    raise typer.Exit(exit_code(soundness.lines))
 
 
-def _print(found: "Soundness", output_dir: Path) -> None:
-    _table(f"{found.forget}: can this data set tell?", found.lines)
-    if found.needs:
-        typer.echo(found.needs)
-    for sentence in found.left_out:
+def _print(soundness: "Soundness", output_dir: Path) -> None:
+    _table(f"{soundness.forget}: can this data set tell?", soundness.lines)
+    if soundness.needs:
+        typer.echo(soundness.needs)
+    for sentence in soundness.left_out:
         typer.echo(f"does not apply: {one_line(sentence, width=300)}")
     typer.echo(f"result in {output_dir / 'soundness.json'}")
 

@@ -38,16 +38,16 @@ def doctor_command(
 
     Nothing is sent anywhere and nothing is left behind. Exit code 0: nothing stops a run. 2: something does.
     """
-    found = [
+    findings = [
         finding for check in (_packages, _hardware, _torch, lambda: _folder(folder), _models) for finding in check()
     ]
     if as_json:
-        typer.echo(json.dumps([asdict(f) for f in found], indent=2))
+        typer.echo(json.dumps([asdict(f) for f in findings], indent=2))
     else:
-        width = max(len(f.name) for f in found)
-        for f in found:
+        width = max(len(f.name) for f in findings)
+        for f in findings:
             typer.echo(f"{f.state:5}  {f.name:{width}}  {one_line(f.text, width=300)}")
-    if any(f.state == "fault" for f in found):
+    if any(f.state == "fault" for f in findings):
         raise typer.Exit(2)
 
 
@@ -107,10 +107,12 @@ def _torch() -> Iterator[Finding]:
     cards = (
         [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     )
-    seen = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if shutil.which("nvidia-smi") else None
+    listing = (
+        subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if shutil.which("nvidia-smi") else None
+    )
     if cards:
         yield Finding("cards", "ok", ", ".join(cards))
-    elif seen is not None and seen.returncode == 0 and seen.stdout.strip():
+    elif listing is not None and listing.returncode == 0 and listing.stdout.strip():
         yield Finding(
             "cards", "fault", f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
         )
@@ -146,8 +148,10 @@ def _models() -> Iterator[Finding]:
     from vestige.models.embedder import minilm_folder
 
     offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-    here = "is here" if minilm_folder() else "is not here (vestige models get minilm); only probe and likeness need it"
-    yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {here}")
+    embedder = (
+        "is here" if minilm_folder() else "is not here (vestige models get minilm); only probe and likeness need it"
+    )
+    yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {embedder}")
     yield Finding(
         "hub",
         "note" if offline else "ok",

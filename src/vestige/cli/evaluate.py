@@ -1,8 +1,6 @@
 """`vestige evaluate`: asks a model."""
 
-import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,19 +12,19 @@ from vestige.cli.options import (
     Alternatives,
     Data,
     Evals,
+    EvidenceOptions,
     Longest,
     PublishedAs,
     Retain,
     SubjectName,
-    Who,
+    corpus_from,
     data_words,
     eval_names,
     evals_from,
-    source_from,
-    splits_from,
+    say_notes,
 )
 from vestige.cli.output import progress_bar, refuse_torchrun, say, say_next
-from vestige.cli.tables import print_results
+from vestige.cli.tables import print_json, print_results
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 from vestige.evals import EVALS
@@ -36,10 +34,15 @@ if TYPE_CHECKING:
     from vestige.steps.evaluate import Subject
 
 
-EVALUATIONS = tuple(Part(place, f"Evaluation {name}", name) for name, place in EVALS.items())
+EVALUATIONS = tuple(Part(home, f"Evaluation {name}", name) for name, home in EVALS.items())
 
 
-@command(SOURCE, MODEL, *EVALUATIONS)
+@command(
+    SOURCE,
+    MODEL,
+    *EVALUATIONS,
+    common="data forget retain evals output_dir role name max_new_tokens seed device as_json config",
+)
 def evaluate_command(
     subject: SubjectName,
     data: Data,
@@ -55,8 +58,8 @@ def evaluate_command(
     ] = False,
     published: PublishedAs = None,
     *,
-    who: Who,
-    given: Given,
+    evidence: EvidenceOptions,
+    typed: Given,
 ) -> None:
     """Evaluate SUBJECT on the data set; print estimates by split, with intervals and n.
 
@@ -66,60 +69,60 @@ def evaluate_command(
     names = eval_names(evals)
     if alternatives is not None and "exposure" not in names:
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
-    from vestige.data.loaders import published_of
-
-    source, figures = source_from(given, data), published_of(data, subject, published)
-    splits = splits_from(source, forget, retain, subject, exposure="exposure" in names, alternatives=alternatives)
-
+    from vestige import requests
     from vestige.artifacts.provenance import odd_tokens_told
+    from vestige.data.alternatives import with_alternatives
+    from vestige.data.loaders import published_of
     from vestige.steps.evaluate import check_published, evaluate, requests_of
 
-    asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
-    evaluated = who.subject(given, subject)
-    if strange := evaluated.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
-        own = " and ".join(one.name for one in evaluated.spec.forgotten)
+    figures = published_of(data, subject, published)
+    settings = evals_from(typed, names, max_new_tokens=max_new_tokens, pistol=pistol)
+    corpus = corpus_from(typed, data)
+    splits = requests.questions(corpus, forget, retain, models=[subject])
+    if forget is not None:
+        splits = with_alternatives(corpus, splits, alternatives) if "exposure" in names else splits
+        say_notes(splits, alternatives=True)
+    evaluated = evidence.subject(typed, subject)
+    if strange := evaluated.spec.not_forgotten([item.id for item in splits.splits.get("forget", ())]):
+        earlier = " and ".join(forgotten.name for forgotten in evaluated.spec.forgotten)
         say(
-            f"{evaluated.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
-            f"questions of the forget set {one_line(splits.forget)} are not among what it forgot"
+            f"{evaluated.spec.name} was made without {one_line(earlier)}; {strange} of the "
+            f"{len(splits.splits['forget'])} questions of the forget set {one_line(splits.forget)} are not among what "
+            "it forgot"
         )
     if figures is not None:
-        check_published(evaluated, *figures, seed=who.seed)
-    places = []
-    for request in requests_of(splits, asked, who.seed):
+        check_published(evaluated, *figures, seed=evidence.seed)
+    folders = []
+    for request in requests_of(splits, settings, evidence.seed):
         with progress_bar(f"evaluating {request.eval}") as show:
-            places.append(evaluate(evaluated, request, partial(_show_items, show)))
-    for told in dict.fromkeys(odd_tokens_told(place.provenance) for place in places):
-        if told:
-            say(told)
-    _tell(places, splits.forget, as_json=who.as_json)
-    if not who.as_json:
-        _say_next(evaluated, subject, data_words(given, data, forget or "FORGET"))
+            folders.append(evaluate(evaluated, request, lambda done, of: show(done / of, f"{done} of {of}")))
+    for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
+        if note:
+            say(note)
+    _print(folders, splits.forget, as_json=evidence.as_json)
+    if not evidence.as_json:
+        _say_next(evaluated, subject, data_words(typed, data, forget or "FORGET"))
 
 
-def _tell(places: "Sequence[EvalFolder]", forget: str, *, as_json: bool) -> None:
+def _print(folders: "Sequence[EvalFolder]", forget: str, *, as_json: bool) -> None:
     """Print the estimates of each evaluation, and where its evidence lies."""
     from vestige.artifacts.records import read_summary, result_rows
 
-    summaries = [read_summary(place.summary(forget)) for place in places]
+    summaries = [read_summary(folder.summary(forget)) for folder in folders]
     if as_json:
-        evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}
-        typer.echo(json.dumps({"evidence": evidence, "results": result_rows(summaries)}, indent=2))
-        return
-    for summary, place in zip(summaries, places, strict=True):
+        evidence = {s.eval: str(folder.path) for s, folder in zip(summaries, folders, strict=True)}
+        return print_json({"evidence": evidence, "results": result_rows(summaries)})
+    for summary, folder in zip(summaries, folders, strict=True):
         print_results(summary)
         for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
             typer.echo(f"leaked_corrected: {how} (labelled replies)")
-        typer.echo(f"evidence in {place.path}")
+        typer.echo(f"evidence in {folder.path}")
 
 
-def _say_next(who: "Subject", name: str, words: tuple[str, ...]) -> None:
+def _say_next(subject: "Subject", name: str, words: tuple[str, ...]) -> None:
     """What follows from the role of the model; capitals stand for what only the user knows."""
-    if who.spec.subject == "unlearned":
+    if subject.spec.subject == "unlearned":
         models = ("--target", "TARGET", "--unlearned", name, "--retrained", "CONTROL")
         say_next("audit", "--quick", *models, *words, "--output-dir", "RUN")
-    elif who.spec.subject == "target":
+    elif subject.spec.subject == "target":
         say_next("unlearn", name, "--method", "npo_gd", *words, "--output-dir", "UNLEARNED")
-
-
-def _show_items(show: Callable[[float, str], None], done: int, of: int) -> None:
-    show(done / of, f"{done} of {of}")

@@ -3,12 +3,15 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vestige.cli.options import AsJson
 from vestige.core.errors import InputError
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import AuditFolder, RunFolder
 
 
 def export_command(
@@ -33,14 +36,11 @@ def export_command(
 
     Verdicts are written as they were judged; no model is loaded.
     """
-    from vestige.artifacts.audits import read_outcome, read_plan
-    from vestige.artifacts.exports import FORMS, ModelFacts, card, eee, hub_results, junit
-    from vestige.artifacts.layout import RunFolder, SubjectFolder
-    from vestige.artifacts.provenance import installed_versions
-    from vestige.artifacts.records import read_spec
+    from vestige.artifacts.audits import read_outcome
+    from vestige.artifacts.exports import FORMS, junit
+    from vestige.artifacts.layout import RunFolder
+    from vestige.cli.tables import print_json
     from vestige.core.files import refuse_links, write_text
-    from vestige.core.ids import slug
-    from vestige.core.store import read_versioned
     from vestige.core.text import closest
 
     if to not in FORMS:
@@ -50,43 +50,57 @@ def export_command(
     if fail_on_inconclusive and to != "junit":
         raise InputError("--fail-on-inconclusive goes with --to junit; the other forms say what is inconclusive")
     folder = RunFolder(run)
-    places = folder.audits()
-    if not places:
+    audits = folder.audits()
+    if not audits:
         raise InputError(f"{run} holds no finished audit; run `vestige audit --output-dir {run}` first")
-    outcomes = [read_outcome(place) for place in places]
     refuse_links(run)
     home = output_dir or run / "exports"
-    files: dict[Path, str] = (
-        {home / "junit.xml": junit(outcomes, fail_open=fail_on_inconclusive)} if to == "junit" else {}
-    )
-    for place, outcome in zip(places, outcomes, strict=True) if to != "junit" else ():
-        held = {name: SubjectFolder(folder.path / own) for name, own in read_plan(place).folders.items()}
-        digests = {
-            name: read_versioned(own.done, "digest")["digest"] for name, own in held.items() if own.done.exists()
-        }
-        when = datetime.fromtimestamp(place.outcome.stat().st_mtime, tz=UTC)
-        for subject in dict.fromkeys(v.subject for v in outcome.verdicts if v.subject in held):
-            others = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
-            version = installed_versions()["vestige"]
-            facts = ModelFacts(read_spec(held[subject].spec).model, digests[subject], version, others)
-            name = slug(f"{subject} {outcome.forget}")
-            if to == "card":
-                files[home / f"{name}.md"] = card([outcome], subject, facts)
-            elif to == "hf":
-                tags = "---\ntags:\n- machine-unlearning\n---\n\n"
-                files[home / name / "README.md"] = tags + card([outcome], subject, facts)
-                results = hub_results(outcome, subject, facts, str(dataset), when)
-                files[home / name / ".eval_results" / "vestige.yaml"] = results
-            else:
-                found = eee(outcome, subject, facts, when)
-                files[home / f"{name}.json"] = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    files: dict[Path, str] = {}
+    if to == "junit":
+        outcomes = [read_outcome(audit) for audit in audits]
+        files[home / "junit.xml"] = junit(outcomes, fail_open=fail_on_inconclusive)
+    else:
+        for audit in audits:
+            files |= {home / path: text for path, text in _of_models(folder, audit, to, dataset).items()}
     for path, text in files.items():
         write_text(path, text)
+    paths = [str(path) for path in files]
     if as_json:
-        typer.echo(json.dumps([str(path) for path in files], indent=2))
-        return
-    for path in files:
-        typer.echo(str(path))
+        return print_json(paths)
+    typer.echo("\n".join(paths))
+
+
+def _of_models(run: "RunFolder", audit: "AuditFolder", form: str, dataset: str | None) -> dict[str, str]:
+    """The files of each model of one audit, by path within the folder of exports."""
+    from vestige.artifacts.audits import read_outcome, read_plan
+    from vestige.artifacts.exports import ModelFacts, card, eee, hub_results
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.artifacts.provenance import installed_versions
+    from vestige.artifacts.records import read_spec
+    from vestige.core.ids import slug
+    from vestige.core.store import read_versioned
+
+    outcome = read_outcome(audit)
+    folders = {name: SubjectFolder(run.path / path) for name, path in read_plan(audit).folders.items()}
+    digests = {name: read_versioned(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
+    compared = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
+    version = installed_versions()["vestige"]
+    when = datetime.fromtimestamp(audit.outcome.stat().st_mtime, tz=UTC)
+    files: dict[str, str] = {}
+    for subject in dict.fromkeys(v.subject for v in outcome.verdicts if v.subject in folders):
+        facts = ModelFacts(read_spec(folders[subject].spec).model, digests[subject], version, compared)
+        name = slug(f"{subject} {outcome.forget}")
+        if form == "card":
+            files[f"{name}.md"] = card([outcome], subject, facts)
+        elif form == "hf":
+            tags = "---\ntags:\n- machine-unlearning\n---\n\n"
+            files[f"{name}/README.md"] = tags + card([outcome], subject, facts)
+            results = hub_results(outcome, subject, facts, str(dataset), when)
+            files[f"{name}/.eval_results/vestige.yaml"] = results
+        else:
+            entry = eee(outcome, subject, facts, when)
+            files[f"{name}.json"] = json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return files
 
 
 def evidence_command(

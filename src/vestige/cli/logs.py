@@ -6,8 +6,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
 from vestige.cli.tables import print_json, print_table, print_verdicts
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.settings import read_toml
@@ -40,7 +38,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     from vestige.logs.folders import LogGroup, recognise
     from vestige.logs.log import GivenLog
 
-    named: list[GivenLog] = []
+    logs: list[GivenLog] = []
     folders: list[Path] = []
     tables: list[Path] = []
     for word in words:
@@ -48,14 +46,14 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         role, _, name = role.partition(":")
         if equals and role in ROLES:
             name, _, attack = name.partition("@")
-            named += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]
+            logs += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]
         elif word == EXAMPLE:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif Path(word).is_dir():
             folders.append(Path(word))
         elif Path(word).suffix == ".toml":
             listed, forget = _listed(Path(word), forget)
-            named += listed
+            logs += listed
         elif Path(word).is_file():
             tables.append(Path(word))
         else:
@@ -63,23 +61,23 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
                 f"role of {', '.join(ROLES)}, a folder of logs, a list in TOML, a table of scores, or `{EXAMPLE}`"
             )
-    if sum(map(bool, (named, folders, tables))) != 1 or len(tables) > 1:
+    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1:
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
         )
-    if named:
-        return Taken((LogGroup(forget or FORGET, tuple(named)),))
+    if logs:
+        return Taken((LogGroup(forget or FORGET, tuple(logs)),))
     if tables:
         return Taken((), tables[0])
-    found = recognise(folders)
-    if not found.groups:
-        why = f": {_in_words(found.left_out)}" if found.left_out else ", and no reader takes any file in it"
+    recognised = recognise(folders)
+    if not recognised.groups:
+        why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and no reader takes any file in it"
         names = ", ".join(one_line(str(folder), width=200) for folder in folders)
         raise InputError(
             f"{names} holds nothing that can be judged by the names of its folders{why}. Name the logs one by one: "
             "--logs target=FILE --logs retrained:A=FILE --logs unlearned:B=FILE"
         )
-    return Taken(found.groups, None, found.left_out, forgiving=True)
+    return Taken(recognised.groups, None, recognised.left_out, forgiving=True)
 
 
 def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
@@ -94,8 +92,8 @@ def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
             "one, with their roles"
         )
     (group,) = taken.groups
-    more = tuple(log for address in addresses for log in controls(address, group.name))
-    return taken._replace(groups=(group._replace(logs=(*group.logs, *more)),))
+    controls_of_bank = tuple(log for address in addresses for log in controls(address, group.name))
+    return taken._replace(groups=(group._replace(logs=(*group.logs, *controls_of_bank)),))
 
 
 def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None]:
@@ -147,10 +145,10 @@ def judge_taken(
         build_report(run.path)
         _tell(run, outcomes, failed, as_json=as_json, why=why)
     if failed:
-        said = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
+        reasons = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
         if not outcomes:
-            raise InputError(f"no forget set could be judged: {said}")
-        raise PartialFailure(f"{len(failed)} of {len(taken.groups)} forget sets could not be judged: {said}")
+            raise InputError(f"no forget set could be judged: {reasons}")
+        raise PartialFailure(f"{len(failed)} of {len(taken.groups)} forget sets could not be judged: {reasons}")
     return outcomes
 
 
@@ -175,16 +173,19 @@ def _without_repeats(names: Sequence[str]) -> str:
     for name in dict.fromkeys(names):
         training, _, step = name.partition(", checkpoint ")
         steps.setdefault(training, []).append(step)
-    return "; ".join(f"{name}, checkpoints {', '.join(own)}" if all(own) else name for name, own in steps.items())
+    return "; ".join(
+        f"{name}, checkpoints {', '.join(checkpoints)}" if all(checkpoints) else name
+        for name, checkpoints in steps.items()
+    )
 
 
 def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
     reasons = dict.fromkeys(why for _, why in left_out)
-    paths = {why: [str(path) for path, own in left_out if own == why] for why in reasons}
+    paths = {why: [str(path) for path, places in left_out if places == why] for why in reasons}
     return "; ".join(
-        f"{len(own)} log{'s' if len(own) > 1 else ''}, since {why} ({one_line(own[0], width=200)}"
-        f"{', ...' if len(own) > 1 else ''})"
-        for why, own in paths.items()
+        f"{len(places)} log{'s' if len(places) > 1 else ''}, since {why} ({one_line(places[0], width=200)}"
+        f"{', ...' if len(places) > 1 else ''})"
+        for why, places in paths.items()
     )
 
 
@@ -198,15 +199,14 @@ def _tell(
         rows = verdict_rows(outcomes)
         return print_json({"report": str(run.report), "verdicts": rows, "untested": untested, "failed": dict(failed)})
     if why:
-        print_verdicts(outcomes, run.path, why=True)
-    else:
-        for outcome in outcomes:
-            _print_short(outcome)
-        print(
-            "Logs hold no attacks and seldom what the other claims need. All of them, with reasons: "
-            f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"
-        )
-    typer.echo(f"report: {run.report}")
+        return print_verdicts(outcomes, run.path, why=True, report=run.report)
+    for outcome in outcomes:
+        _print_short(outcome)
+    print(
+        "Logs hold no attacks and seldom what the other claims need. All of them, with reasons: "
+        f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"
+    )
+    print(f"report: {run.report}")
 
 
 _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
@@ -219,9 +219,9 @@ def _print_short(outcome: "AuditOutcome") -> None:
     lines = {(v.subject, v.claim): v for v in outcome.verdicts}
     rows = []
     for subject in outcome.unlearned:
-        forgot, kept = (lines[subject, claim] for claim in _LEAD)
-        shown = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-        rows.append([subject, WORDS[forgot.outcome], shown, WORDS[kept.outcome]])
+        forgot, utility = (lines[subject, claim] for claim in _LEAD)
+        bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
+        rows.append([subject, WORDS[forgot.outcome], bound, WORDS[utility.outcome]])
     controls = controls_said(outcome)
     heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
     print_table(f"{outcome.forget}, {outcome.n_judged} facts, {controls}", heads, rows, no_wrap=heads[1:2])

@@ -69,21 +69,21 @@ def output_in(
             raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose a folder with --output-dir")
-    place = _Place(folder.absolute())
-    was_there = place.folder.exists()
-    place.prepare(fresh=fresh, made_by=made_by)
-    was_empty = not own_entries(place.folder)
+    output = _Place(folder.absolute())
+    was_there = output.folder.exists()
+    output.prepare(fresh=fresh, made_by=made_by)
+    was_empty = not own_entries(output.folder)
     try:
         yield
     except Exception as error:
         # Another command may be at work there by now; then the folder is its own.
         with contextlib.suppress(InputError):
             if was_empty:
-                place.withdraw(was_there=was_there)
+                output.withdraw(was_there=was_there)
             elif fresh and isinstance(error, InputError):
-                place.disown()
+                output.disown()
         raise
-    place.finish()
+    output.finish()
 
 
 class _Place:
@@ -105,27 +105,27 @@ class _Place:
                 self._clear()
             if self._aside.exists() and (not self._note.exists() or not own_entries(self.folder)):
                 self._put_back()
-            own = own_entries(self.folder)
-            if own and not any(found for name in made_by for found in self.folder.glob(name)):
+            entries = own_entries(self.folder)
+            if entries and not any(match for name in made_by for match in self.folder.glob(name)):
                 raise InputError(
-                    f"{self.folder} holds {one_line(own[0].name, width=80)} and nothing of this command's "
+                    f"{self.folder} holds {one_line(entries[0].name, width=80)} and nothing of this command's "
                     f"({' or '.join(made_by)}); choose another --output-dir, such as {self.folder.name}/new"
                 )
             if fresh:
-                self._start_over(own)
+                self._start_over(entries)
 
-    def _start_over(self, own: Sequence[Path]) -> None:
+    def _start_over(self, entries: Sequence[Path]) -> None:
         this = content_id(sys.argv[1:])
-        if own and self._begun_by() == this:
+        if entries and self._begun_by() == this:
             say(f"resuming in {self.folder}: an earlier --fresh run of this command was stopped")
             return
-        refuse_strangers(self.folder, own)
-        if own and self._aside.exists():
+        refuse_strangers(self.folder, entries)
+        if entries and self._aside.exists():
             self._clear()  # the unfinished new of another command line; the old stays aside
-        elif own:
+        elif entries:
             self._note.unlink(missing_ok=True)
             self._aside.mkdir()
-            for entry in own:
+            for entry in entries:
                 os.replace(entry, self._aside / entry.name)
             say(f"what stood in {self.folder} is kept in {self._aside} until this is done")
         write_json(self._note, {"schema": 1, "command": this})
@@ -136,9 +136,9 @@ class _Place:
         if not self.folder.exists():
             return
         with self._locked():
-            kept = [str(p.relative_to(self.folder)) for p in (subject.training_log, subject.done)]
-            own = own_entries(self.folder)
-            if any(p.match(name) for name in kept for entry in own for p in (entry, *entry.rglob("*"))):
+            results = [str(p.relative_to(self.folder)) for p in (subject.training_log, subject.done)]
+            entries = own_entries(self.folder)
+            if any(p.match(name) for name in results for entry in entries for p in (entry, *entry.rglob("*"))):
                 return
             self._clear()
             self._put_back()
@@ -188,12 +188,12 @@ class _Place:
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[float, str], None]]:
     """Gives a function of the share done (0 to 1) and a note; the time left is what the pace so far says.
 
     Where it is not `shown`, since another process shows it, the function does nothing.
     """
-    if not shown or QUIET:
+    if not visible or QUIET:
         yield lambda _share, _note: None
         return
     from rich.console import Console
@@ -202,7 +202,7 @@ def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[float, 
     console = Console(stderr=True)
     started = time.monotonic()
     if not console.is_terminal:
-        with _plain_lines(what, started) as show:
+        with _plain_lines(title, started) as show:
             yield show
         return
     columns = (
@@ -214,24 +214,24 @@ def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[float, 
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=1.0, left="", note="")
+        task = progress.add_task(title, total=1.0, left="", note="")
 
         def show(share: float, note: str) -> None:
-            left = time_left(share, time.monotonic() - started)
-            progress.update(task, completed=share, left=left, note=one_line(note, width=60))
+            time_text = time_left(share, time.monotonic() - started)
+            progress.update(task, completed=share, left=time_text, note=one_line(note, width=60))
 
         yield show
 
 
 @contextlib.contextmanager
-def _plain_lines(what: str, started: float) -> Iterator[Callable[[float, str], None]]:
+def _plain_lines(title: str, started: float) -> Iterator[Callable[[float, str], None]]:
     last = [-30.0]
 
     def show(share: float, note: str) -> None:
         now = time.monotonic() - started
         if now - last[0] >= 30 and share < 1:
             last[0] = now
-            line = f"{what}: {100 * share:.0f} %, {time_left(share, now)} {one_line(note, width=100)}"
+            line = f"{title}: {100 * share:.0f} %, {time_left(share, now)} {one_line(note, width=100)}"
             print(line.rstrip(), file=sys.stderr, flush=True)
 
     yield show

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.command import Given, command
-from vestige.cli.options import MODEL, SOURCE, Data, DryRun, Forget, Retain, trajectory_from
+from vestige.cli.options import MODEL, SOURCE, Data, DryRun, Forget, Retain
 from vestige.cli.output import progress_bar, say
 from vestige.cli.probe import ForgetN, ProbeCommand, ProbeOptions, harm_grader, options_of, placebo_names
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
@@ -169,6 +169,7 @@ def _unlearning_again(
     from vestige.artifacts.records import read_spec
     from vestige.data.corpus import idk_answers, read_idk
     from vestige.probes.mitigation import Again, as_made
+    from vestige.requests import trajectory
     from vestige.training.settings import UnlearningSettings
 
     folder = own_folder(unlearned)
@@ -185,7 +186,7 @@ def _unlearning_again(
         method_settings=method_settings | run.given.part("method"),
         training=UnlearningSettings.build(training | run.given.part("training"), where="settings of training"),
         idk=idk_answers() if repair.idk is None else read_idk(Path(repair.idk)),
-        trajectory=trajectory_from(watch, {}, None, run.model(target), splits, seed=run.options.seed),
+        trajectory=trajectory(run.model(target), splits, watch, {}, seed=run.options.seed),
     )
 
 

@@ -86,8 +86,8 @@ def init_command(
         tuple(unlearned or [f"{output_dir}/cells/{method}"]),
         tuple(f"{output_dir}/models/retrained{k}" for k in range(1, controls + 1)),
     )
-    asked = {"data": data, "forget": forget, "edge_key": edge_key}
-    settings, text = output_dir / "audit.toml", _settings_file(asked, cast, holdout)
+    options = {"data": data, "forget": forget, "edge_key": edge_key}
+    settings, text = output_dir / "audit.toml", _settings_file(options, cast, holdout)
     there = _is_there(settings, text)
     models = named_models(cast.target, list(cast.unlearned), list(cast.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
@@ -98,8 +98,8 @@ def init_command(
         say(one_line(line, width=500))
     say(f"\n{'there already, and the same' if there else 'written'}: {settings}")
     say("next, each of which goes on where it was stopped:")
-    made = _Made("" if target else model, "" if unlearned else method)
-    typer.echo("\n".join(_commands(model, made, asked, cast, settings)))
+    made_from = _Made("" if target else model, "" if unlearned else method)
+    typer.echo("\n".join(_commands(model, made_from, options, cast, settings)))
     also = "; train one first, and the others when it does (--learning-rate, --lora-rank 0)" if target else ""
     say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
 
@@ -145,11 +145,11 @@ def _columns(splits: "NamedSplits") -> list[str]:
     items = splits.splits["forget"]
     offered = choices_of(everything([splits]), OptionDrawing(too_few="leave_out"))
     counts = [("multiple choice", "perturbed_answer", sum(isinstance(offered[i.id], Choice) for i in items))]
-    counts += [(what, column, sum(map(has, items))) for what, column, has in _FORMS]
+    counts += [(use, column, sum(map(has, items))) for use, column, has in _FORMS]
     lines = []
-    for what, column, n in counts:
+    for use, column, n in counts:
         also = ", or one that --edge-key names" if column.startswith("edge") else ""
-        lines.append(f"{what}: {f'{n} of {len(items)} items' if n else f'not without a column {column}{also}'}")
+        lines.append(f"{use}: {f'{n} of {len(items)} items' if n else f'not without a column {column}{also}'}")
     return lines
 
 
@@ -164,14 +164,14 @@ def _decided(plan: "AuditPower") -> list[str]:
     return lines
 
 
-def _settings_file(asked: Mapping[str, str | None], cast: _Cast, holdout: str | None) -> str:
+def _settings_file(options: Mapping[str, str | None], cast: _Cast, holdout: str | None) -> str:
     """The options of `vestige audit` as TOML, and the settings that people change, with their defaults, as comments."""
     from vestige.auditing.settings import AuditSettings
     from vestige.core.settings import to_toml
 
     default = AuditSettings()
     return f"""# vestige audit --config THIS FILE; what is given on the command line wins.
-{to_toml(asked)}target = {json.dumps(cast.target)}
+{to_toml(options)}target = {json.dumps(cast.target)}
 unlearned = {json.dumps(cast.unlearned)}
 # Trained as the target was, each with another --seed, without the forget set. Five are advised, three can do.
 retrained = {json.dumps(cast.retrained)}
@@ -188,17 +188,19 @@ retrained = {json.dumps(cast.retrained)}
 """
 
 
-def _commands(model: str, made: _Made, asked: Mapping[str, str | None], cast: _Cast, settings: Path) -> list[str]:
+def _commands(
+    model: str, made_from: _Made, options: Mapping[str, str | None], cast: _Cast, settings: Path
+) -> list[str]:
     """What to run, in order; rates are PISTOL's or the built-in model's, and `calibrate` finds others."""
-    columns = [] if asked["edge_key"] is None else ["--edge-key", asked["edge_key"]]
-    data = ["--data", str(asked["data"]), *columns]
-    split = [*data, "--forget", str(asked["forget"])]
-    lines = [["finetune", model, *data, "--output-dir", cast.target]] if made.target else []
-    for seed, place in enumerate(cast.retrained, 1):
-        lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", place])
-    if made.unlearned:
-        lines += [["unlearn", cast.target, "--method", made.unlearned, *split, "--output-dir", cast.unlearned[0]]]
-    if not made.target:
+    columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]
+    data = ["--data", str(options["data"]), *columns]
+    split = [*data, "--forget", str(options["forget"])]
+    lines = [["finetune", model, *data, "--output-dir", cast.target]] if made_from.target else []
+    for seed, folder in enumerate(cast.retrained, 1):
+        lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
+    if made_from.unlearned:
+        lines += [["unlearn", cast.target, "--method", made_from.unlearned, *split, "--output-dir", cast.unlearned[0]]]
+    if not made_from.target:
         lines.append(["evaluate", cast.target, *split, "--role", "target", "--output-dir", f"{settings.parent}/target"])
     lines.append(["evaluate", cast.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]
@@ -218,7 +220,7 @@ def list_command(
     of: Annotated[
         str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
     ] = None,
-    more: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    third: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """List methods, evaluations, attacks, judges, models, graphs, packs or controls, or a command's settings."""
@@ -231,7 +233,7 @@ def list_command(
         "graphs": _graphs,
         "packs": _packs,
         "controls": _controls,
-        "settings": lambda: _settings(" ".join(word for word in (of, more) if word)),
+        "settings": lambda: _settings(" ".join(word for word in (of, third) if word)),
     }
     if kind is None:
         rows = [{"name": name, "about": about} for name, about in _KINDS.items()]
@@ -281,8 +283,8 @@ def _controls() -> list[dict[str, str]]:
 
     rows = []
     for name, logs in keys().items():
-        trained = ", ".join(dict.fromkeys(one.recipe for one in logs))
-        sources = ", ".join(dict.fromkeys(f"{one.repository}@{one.commit[:7]} ({one.licence})" for one in logs))
+        trained = ", ".join(dict.fromkeys(log.recipe for log in logs))
+        sources = ", ".join(dict.fromkeys(f"{log.repository}@{log.commit[:7]} ({log.licence})" for log in logs))
         rows.append({"name": name, "about": f"{len(logs)}, {trained}; {sources}"})
     return rows
 
@@ -293,7 +295,7 @@ def _settings(name: str) -> list[dict[str, str]]:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")
     parts = _parts_of(name.split())
     if parts is not None:
-        rows = [(key, part.rows()[own]) for part in parts for own, key in part.keys().items()]
+        rows = [(key, part.rows()[field]) for part in parts for field, key in part.keys().items()]
     else:
         from vestige.core.settings import described
         from vestige.methods import find_method
@@ -316,16 +318,16 @@ def _parts_of(words: list[str]) -> "tuple[Part, ...] | None":
 
     from vestige.cli.app import app
 
-    found: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     for word in words:
-        context = typer.Context(found)
-        found = found.get_command(context, word) if hasattr(found, "get_command") else None
-        if found is None:
+        context = typer.Context(command)
+        command = command.get_command(context, word) if hasattr(command, "get_command") else None
+        if command is None:
             return None
-    if hasattr(found, "list_commands"):
-        names = ", ".join(f"{words[-1]} {name}" for name in found.list_commands(typer.Context(found)))
+    if hasattr(command, "list_commands"):
+        names = ", ".join(f"{words[-1]} {name}" for name in command.list_commands(typer.Context(command)))
         raise InputError(f"{words[-1]} has several commands; name one: {names}")
-    return getattr(found.callback, "parts", ())
+    return getattr(command.callback, "parts", ())
 
 
 def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
@@ -333,8 +335,8 @@ def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
     indent = 2 + max(len(row["name"]) for row in rows)
     lines = []
     for row in rows:
-        told = [row["about"], *([f"Needs {row['needs']}. {row['paper']}."] if "paper" in row else [])]
-        first, *further = [line for text in told for line in textwrap.wrap(text, max(20, width - indent))]
+        texts = [row["about"], *([f"Needs {row['needs']}. {row['paper']}."] if "paper" in row else [])]
+        first, *further = [line for text in texts for line in textwrap.wrap(text, max(20, width - indent))]
         lines += [f"{row['name']:{indent}}{first}", *(" " * indent + line for line in further)]
     return "\n".join(lines)
 
@@ -349,16 +351,16 @@ def _evals() -> list[dict[str, str]]:
     from vestige.core.plugins import installed
     from vestige.evals import EVALS, find_eval
 
-    told = {name: (find_eval(name).__doc__ or name).splitlines()[0] for name in {**EVALS, **installed("evals")}}
-    return [{"name": name, "about": line.removeprefix(f"`{name}`: ")} for name, line in told.items()]
+    abouts = {name: (find_eval(name).__doc__ or name).splitlines()[0] for name in {**EVALS, **installed("evals")}}
+    return [{"name": name, "about": line.removeprefix(f"`{name}`: ")} for name, line in abouts.items()]
 
 
 def _attacks() -> list[dict[str, str]]:
     from vestige.attacks import ATTACKS, COMMANDS, known_attacks
 
-    told = {**{name: kind.about for name, kind in ATTACKS.items()}, **COMMANDS}
-    told |= {name: kind.about for name, kind in known_attacks().items()}
-    return [{"name": name.replace("_", "-"), "about": about} for name, about in told.items()]
+    abouts = {**{name: kind.about for name, kind in ATTACKS.items()}, **COMMANDS}
+    abouts |= {name: kind.about for name, kind in known_attacks().items()}
+    return [{"name": name.replace("_", "-"), "about": about} for name, about in abouts.items()]
 
 
 def _judges() -> list[dict[str, str]]:

@@ -142,19 +142,19 @@ def preset_command(
     if name:
         typer.echo(study_preset(name, models=model or (), cpu=cpu), nl=False)
         return
-    for one, about in STUDIES.items():
-        typer.echo(f"{one}: {about}")
+    for study, about in STUDIES.items():
+        typer.echo(f"{study}: {about}")
 
 
-def _options(given: list[str] | None) -> dict[str, Any]:
+def _options(typed: list[str] | None) -> dict[str, Any]:
     """Names with numbers where they are numbers."""
-    found: dict[str, Any] = {}
-    for one in given or ():
-        key, equals, value = one.partition("=")
+    options: dict[str, Any] = {}
+    for word in typed or ():
+        key, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"--option {one_line(one)} is not of the form KEY=VALUE")
-        found[key] = int(value) if value.isdigit() else value
-    return found
+            raise InputError(f"--option {one_line(word)} is not of the form KEY=VALUE")
+        options[key] = int(value) if value.isdigit() else value
+    return options
 
 
 def _show(progress: "StudyProgress", *, as_json: bool) -> None:
@@ -177,12 +177,12 @@ def _show(progress: "StudyProgress", *, as_json: bool) -> None:
     elif progress.done < progress.cells:
         typer.echo("work left: unknown until a cell of each kind was made")
     if progress.judged is not None:
-        asked = progress.judged
-        cost = "" if asked.cost is None else f", {asked.cost:.2f} by the given prices"
-        tokens = f"{asked.prompt_tokens:,} tokens to it and {asked.completion_tokens:,} from it{cost}"
+        judged = progress.judged
+        cost = "" if judged.cost is None else f", {judged.cost:.2f} by the given prices"
+        tokens = f"{judged.prompt_tokens:,} tokens to it and {judged.completion_tokens:,} from it{cost}"
         grounded = "of the target itself: no tokens of another model"
         typer.echo(
-            f"judge of holes, at most: {asked.requests:,} requests; {tokens if asked.prompt_tokens else grounded}"
+            f"judge of holes, at most: {judged.requests:,} requests; {tokens if judged.prompt_tokens else grounded}"
         )
     for name, why in progress.failed.items():
         say(f"failed: {one_line(name)}: {one_line(why, width=500)}")

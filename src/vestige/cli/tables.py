@@ -25,18 +25,20 @@ def print_results(summary: "Summary") -> None:
 
     Where all estimates of a split have one n it stands at the head of its column.
     """
-    shown = [r for r in summary.results if not r.split.startswith("edge:")]
-    metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in shown))
+    results = [r for r in summary.results if not r.split.startswith("edge:")]
+    metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in results))
     fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
-    columns = [_column(shown, place, metrics) for place in dict.fromkeys((r.split, r.scope) for r in shown)]
+    columns = [_column(results, split, metrics) for split in dict.fromkeys((r.split, r.scope) for r in results)]
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
     print_columns(f"{summary.subject.name}{of}", fixed, columns, across="split")
 
 
-def _column(shown: "Sequence[Result]", place: tuple[str, str], metrics: Sequence[tuple[str, str]]) -> list[str]:
+def _column(
+    results: "Sequence[Result]", split_and_scope: tuple[str, str], metrics: Sequence[tuple[str, str]]
+) -> list[str]:
     """A split's head and its estimates, one for each metric."""
-    split, scope = place
-    at = {(r.format, r.estimate.metric): r for r in shown if (r.split, r.scope) == place}
+    split, scope = split_and_scope
+    at = {(r.format, r.estimate.metric): r for r in results if (r.split, r.scope) == split_and_scope}
     ns = {r.estimate.n for r in at.values()}
     head = f"{split if scope == 'all' else f'{split}, {scope}'}" + (f"\nn = {next(iter(ns))}" if len(ns) == 1 else "")
     show = Estimate.said if len(ns) == 1 else str
@@ -94,16 +96,16 @@ def print_table(
     Console().print(table)
 
 
-def print_json(found: Any) -> None:
+def print_json(value: Any) -> None:
     """What was found, as JSON for programs."""
-    known = asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
-    print(json.dumps(known, indent=2))
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    print(json.dumps(plain, indent=2))
 
 
 def print_counts(counts: Mapping[str, int]) -> None:
     """Counts of what a command would take, a line each."""
-    for what, n in counts.items():
-        print(f"  {n:>12,} {what}")
+    for noun, n in counts.items():
+        print(f"  {n:>12,} {noun}")
 
 
 def print_cost(cost: float | None) -> None:
@@ -113,33 +115,63 @@ def print_cost(cost: float | None) -> None:
 
 def counted(counts: Mapping[str, int]) -> str:
     """As in `3 empty, 1 cut short`."""
-    return ", ".join(f"{n:,} {what}" for what, n in counts.items())
+    return ", ".join(f"{n:,} {noun}" for noun, n in counts.items())
 
 
 def print_comparison(summaries: "Sequence[Summary]") -> None:
     """All subjects of a run, a table a forget set: ROUGE-1 recall by split."""
     for forget in dict.fromkeys(s.forget for s in summaries):
-        asked = (s for s in summaries if s.forget == forget and any(r.estimate.metric == HEADLINE for r in s.results))
-        rows = sorted(asked, key=lambda s: ORDER.index(s.subject.subject))
+        summaries_shown = (
+            s for s in summaries if s.forget == forget and any(r.estimate.metric == HEADLINE for r in s.results)
+        )
+        rows = sorted(summaries_shown, key=lambda s: ORDER.index(s.subject.subject))
         names = [s.subject.method or s.subject.subject for s in rows]
-        found = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
-        columns = [c for c in COLUMNS if any(c in at for at in found)]
+        estimates = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
+        columns = [c for c in COLUMNS if any(c in at for at in estimates)]
         heads = ["subject"]
         for split, scope in columns:
-            n = next(at[split, scope].estimate.n for at in found if (split, scope) in at)
+            n = next(at[split, scope].estimate.n for at in estimates if (split, scope) in at)
             heads.append(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})")
         table = []
-        for s, name, at in zip(rows, names, found, strict=True):
-            shown = f"{name}, seed {s.subject.seed}" if names.count(name) > 1 else name
-            table.append([one_line(shown), *(at[c].estimate.said() if c in at else "" for c in columns)])
+        for s, name, at in zip(rows, names, estimates, strict=True):
+            label = f"{name}, seed {s.subject.seed}" if names.count(name) > 1 else name
+            table.append([one_line(label), *(at[c].estimate.said() if c in at else "" for c in columns)])
         title = f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals"
         print_table(title, heads, table, no_wrap=["subject"])
 
 
-def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool = False) -> None:
+def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
+    """The last lines of an audit, one a forget set: how many models passed, and what the others failed."""
+    for outcome in outcomes:
+        states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
+        judged = [f"{name} {state}" for name, state in states.items() if name not in outcome.references]
+        controls = [f"{name} {states[name]}" for name in outcome.references]
+        passed = sum(word.endswith(" PASS") for word in judged)
+        models = f"{len(judged)} model{'s' * (len(judged) != 1)}"
+        line = f"{outcome.forget}: " if len(outcomes) > 1 else ""
+        line += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}"
+        line += f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
+        line += f". Controls, which should pass: {'; '.join(controls)}" if controls else ""
+        print(one_line(line, width=2000))
+
+
+def _state(outcome: "AuditOutcome", subject: str) -> str:
+    lines = [v for v in outcome.verdicts if v.subject == subject]
+    failed = [v.claim for v in lines if v.outcome == "fails"]
+    undecided = [v.claim for v in lines if v.outcome != "holds"]
+    return f"FAIL ({', '.join(failed)})" if failed else f"OPEN ({', '.join(undecided)})" if undecided else "PASS"
+
+
+_MOST_MODELS = 12
+
+
+def print_verdicts(
+    outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool = False, report: Path | None = None
+) -> None:
     """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set.
 
-    With `why` also the reason for each, what the attacks could have found, and what was not tested.
+    With `why` also the reason for each, what the attacks could have found, and what was not tested. The last line says
+    which models passed.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
     from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, bound_said, controls_said
@@ -149,15 +181,17 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
         verdicts = (*outcome.verdicts, *outcome.control)
         rows, reasons = [], []
         for subject in dict.fromkeys(v.subject for v in verdicts):
-            own = {v.claim: v for v in verdicts if v.subject == subject}
-            name = f"{subject} (control)" if subject == outcome.suppressed else subject
-            for line in (own[claim] for claim in CLAIMS if claim in own):
+            lines = {v.claim: v for v in verdicts if v.subject == subject}
+            role = " (control: keeps silent)" if subject == outcome.suppressed else ""
+            name = f"{subject}{' (control: retrained)' if subject in outcome.references else role}"
+            # A heading of its own: beside the claims it would leave a terminal of 80 columns no room for the numbers.
+            rows.append([name, "", ""])
+            for line in (lines[claim] for claim in CLAIMS if claim in lines):
                 # What was not tested has no bound, and its reason says why.
-                shown = bound_said(outcome, line) or line.reason
-                rows.append([name if line is next(iter(own.values())) else "", line.claim, WORDS[line.outcome], shown])
+                rows.append([f"  {line.claim}", WORDS[line.outcome], bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
-        heads = ["subject", "claim", "verdict", "what is shown"]
-        print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))
+        heads = ["model and claim", "verdict", "what is shown"]
+        print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=heads[:2])
         print(f"evidence level: {controls_said(outcome)}")
         print(BOUNDS_SAID)
         for subject in outcome.unchanged:
@@ -167,9 +201,9 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
         _print_list(f"Single facts that no {never_knew(outcome.evidence_level, 0)} gives away:", facts)
         if not why:
-            told = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
-            again = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
-            print(f"`{again}` prints the reasons{told}; all numbers are in report.html and verdicts.json.")
+            notes = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
+            words = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
+            print(f"`{words}` prints the reasons{notes}; all numbers are in report.html and verdicts.json.")
             continue
         _print_list("Reasons:", reasons)
         worst = [
@@ -194,6 +228,9 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
             ],
         )
         _print_list("What was not tested, and what to know of the rest:", outcome.untested)
+    if report is not None:
+        print(f"report: {report}")
+    print_summaries(outcomes)
 
 
 def _print_list(title: str, lines: Sequence[str]) -> None:
@@ -212,8 +249,8 @@ def _fact_in_words(fact: "FactLine") -> str:
         bits = f" ({fact.bits:.1f} bits; controls: {low:.1f} to {high:.1f})"
     reply = f"replies {fact.reply!r}" if fact.reply else ""
     if "stated" in fact.by:
-        said = f": {reply}{bits}" if reply else bits
+        words = f": {reply}{bits}" if reply else bits
     else:
         does = "ranks this answer first" if fact.by.startswith("ranked") else "finds this answer likely"
-        said = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
-    return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
+        words = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
+    return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{words}"

@@ -27,17 +27,12 @@ from vestige.cli.options import (
     Seed,
     Target,
     TrainFactual,
-    Unlearning,
+    UnlearningOptions,
     Workers,
+    corpus_from,
     data_words,
-    finetuning,
     model_from,
-    rate_in_words,
-    say_factual,
     say_notes,
-    source_from,
-    trajectory_from,
-    unlearning_from,
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say, say_next
 from vestige.cli.probe import harm_grader
@@ -46,21 +41,21 @@ from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
-    from vestige.data.corpus import Corpus, NamedSplits
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
+    from vestige.steps.unlearn import UnlearnRequest
     from vestige.studies.calibrate import CalibrateSettings, Calibration
     from vestige.training.loop import Progress
     from vestige.training.parallel import Kind, World
 
-    Make: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World], Made]
+    Train: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World], Made]
 
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputOptions:
     """The folder of what is made, whether to start over there, and the form of what is printed."""
 
     output_dir: OutputDir
@@ -74,14 +69,14 @@ class Output:
 
         return SubjectFolder(self.output_dir)
 
-    def held(self, *inputs: str | None, made_by: str = "spec.json") -> AbstractContextManager[None]:
+    def opened(self, *inputs: str | None, made_by: str = "spec.json") -> AbstractContextManager[None]:
         """The folder, ready to work in; none of the `inputs` may lie there."""
         return output_in(self.output_dir, fresh=self.fresh, made_by=(made_by,), inputs=inputs)
 
 
 @dataclass(frozen=True)
-class Trained:
-    """How one training is made and kept, by one process or several."""
+class TrainingOptions:
+    """How one training is made and saved, by one process or several."""
 
     parallel: Parallel = None
     save: Save = "merged"
@@ -89,47 +84,38 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Making:
-    """A subject to be made: what `make` does in words, and what it is made from."""
+class TrainingCommand:
+    """A training of a model: in words what it does, from which inputs, and the step that trains."""
 
-    what: str
+    title: str
     inputs: tuple[str | None, ...]
-    make: "Make"
+    train: "Train"
 
-    def run(self, output: Output, trained: Trained, kind: "Kind | None", then: "Callable[[Made], None]") -> None:
-        """Make it and say what it is, `then` what follows; of several processes one writes, shows and speaks."""
+    def run(self, output: OutputOptions, kind: "Kind | None", then: "Callable[[Made], None]") -> None:
+        """Train and print the result, then call `then`; of several processes the leading one writes and prints."""
         from vestige.training.parallel import joined
 
-        with joined(kind) as world, contextlib.ExitStack() as held:
+        with joined(kind) as world, contextlib.ExitStack() as stack:
             if world.leads:
-                held.enter_context(output.held(*self.inputs))
-                say(self.what)
+                stack.enter_context(output.opened(*self.inputs))
+                say(self.title)
             world.wait()
-            show = held.enter_context(progress_bar(self.what.partition(": ")[0], shown=world.leads))
-            made = self.make(
+            show = stack.enter_context(progress_bar(self.title.partition(": ")[0], visible=world.leads))
+            trained = self.train(
                 output.subject,
-                lambda p: show(p.step / p.n_steps, f"epoch {p.epoch}, loss {p.loss:.3f}"),
+                # People count from one.
+                lambda p: show(p.step / p.n_steps, f"epoch {p.epoch + 1}, loss {p.loss:.3f}"),
                 world,
             )
         if world.leads:
-            _tell_made(output, made)
+            _print_model(output, trained)
             if not output.as_json:
-                then(made)
-        if made.chosen and not made.chosen.met:
+                then(trained)
+        if trained.chosen and not trained.chosen.met:
             raise GoalNotReached(
-                f"{output.output_dir}: {made.chosen.why}, and was kept (step {made.chosen.step}); train longer, or at "
-                "another learning rate"
+                f"{output.output_dir}: {trained.chosen.why}, and was kept (step {trained.chosen.step}); train longer, "
+                "or at another learning rate"
             )
-
-
-def _to_teach(given: Given, data: str, forget: str | None, *, factual: bool) -> "tuple[Corpus, NamedSplits | None]":
-    """The data that a model is taught, and its splits where a part is left out; prints what was noted on them."""
-    from vestige.data.corpus import named_splits, open_corpus
-
-    corpus = open_corpus(source_from(given, data))
-    splits = say_notes(named_splits(corpus, forget)) if forget else None
-    say_factual(corpus, taught=factual)
-    return corpus, splits
 
 
 def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
@@ -149,18 +135,23 @@ def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
         typer.echo(f"  {name:<12}{getattr(memory, name) / 1e6:>12,.1f} MB")
 
 
-def _tell_made(output: Output, made: "Made") -> None:
-    """A finished subject as JSON, or in one sentence."""
+def _print_model(output: OutputOptions, trained: "Made") -> None:
+    """A finished model as JSON, or in one sentence."""
     if output.as_json:
-        found: dict[str, Any] = {"output_dir": str(output.output_dir), "digest": made.digest.id}
-        found |= {"steps": made.steps, "stopped": made.stopped}
-        return print_json(found | ({"chosen": asdict(made.chosen)} if made.chosen else {}))
-    kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
-    steps = f"{made.steps} step{'s' * (made.steps != 1)}"
-    typer.echo(f"{output.output_dir}: {steps}, {made.stopped}{kept}; model {made.digest.id[:12]}")
+        row: dict[str, Any] = {"output_dir": str(output.output_dir), "digest": trained.digest.id}
+        row |= {"steps": trained.steps, "stopped": trained.stopped}
+        return print_json(row | ({"chosen": asdict(trained.chosen)} if trained.chosen else {}))
+    checkpoint = f"; kept step {trained.chosen.step}, {trained.chosen.why}" if trained.chosen else ""
+    steps = f"{trained.steps} step{'s' * (trained.steps != 1)}"
+    typer.echo(f"{output.output_dir}: {steps}, {trained.stopped}{checkpoint}; model {trained.digest.id[:12]}")
 
 
-@command(TRAINING, SOURCE, MODEL)
+@command(
+    TRAINING,
+    SOURCE,
+    MODEL,
+    common="data output_dir forget seed learning_rate epochs batch_size lora_rank device dry_run fresh config",
+)
 def finetune_command(
     model: BaseModel,
     data: Data,
@@ -169,38 +160,44 @@ def finetune_command(
     name: Annotated[str | None, typer.Option(help="Name of the model in reports.")] = None,
     seed: Seed = 0,
     *,
-    trained: Trained,
-    output: Output,
-    given: Given,
+    options: TrainingOptions,
+    output: OutputOptions,
+    typed: Given,
 ) -> None:
     """Train MODEL on a data set; with --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
     `builtin:tiny` has its own default settings, everything else PISTOL's.
     """
-    given.refuse_others()
-    asked = finetuning(given, model)
-    corpus, splits = _to_teach(given, data, forget, factual=train_factual)
-
-    from vestige.steps.finetune import finetune, finetune_request
+    typed.refuse_others()
+    from vestige import requests
+    from vestige.steps.finetune import finetune
     from vestige.training.parallel import pick_kind, planned_world
+    from vestige.training.settings import TrainingSettings
 
-    start = model_from(given, model)
-    request = finetune_request(
-        start, corpus, splits, asked, name=name, seed=seed, factual=train_factual, save=trained.save
-    )
-    kind = pick_kind(trained.parallel)
-    if trained.dry_run:
+    settings = typed.of(TrainingSettings)
+    requests.training_settings(model, settings)  # Refused before the data are read.
+    corpus = corpus_from(typed, data)
+    splits = say_notes(requests.questions(corpus, forget)) if forget else None
+    if corpus.factual:
+        how = "taught too" if train_factual else "not taught (--train-factual teaches them)"
+        say(f"factual: {len(corpus.factual)} questions, {how}")
+    request = requests.finetuning(
+        model_from(typed, model), corpus, splits, settings,
+        name=name, seed=seed, factual=train_factual, save=options.save,
+    )  # fmt: skip
+    kind = pick_kind(options.parallel)
+    if options.dry_run:
         from vestige.steps.dry_run import forecast_finetuning
 
         return print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=output.as_json)
-    making = Making(
-        f"fine-tuning: learning rate {asked.learning_rate:g}",
+    training = TrainingCommand(
+        f"fine-tuning: learning rate {request.training.learning_rate:g}",
         (model, data, forget),
         lambda folder, *hooks: finetune(folder, request, *hooks),
     )
-    following = ("evaluate", output.output_dir, *data_words(given, data, forget))
-    making.run(output, trained, kind, lambda _: _say_learnt(output.subject, following))
+    following = ("evaluate", output.output_dir, *data_words(typed, data, forget))
+    training.run(output, kind, lambda _: _say_learnt(output.subject, following))
 
 
 _LEARNT = 1.0
@@ -215,15 +212,22 @@ def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
     last = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     if last:
         loss = sum(last) / len(last)
-        more = (
-            "; answers are hardly exact at that: train longer (--epochs), faster (--learning-rate), or all weights "
-            "(--lora-rank 0), with --fresh into the same folder"
+        advice = (
+            "; the model has not learned the answers: train longer (--epochs), faster (--learning-rate), or all "
+            "weights (--lora-rank 0), with --fresh into the same folder"
         )
-        say(f"last epoch: mean loss {loss:.2f} nats a token{more if loss > _LEARNT else ''}")
+        say(f"last epoch: mean loss {loss:.2f} nats a token{advice if loss > _LEARNT else ''}")
     say_next(*then)
 
 
-@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL)
+@command(
+    UNLEARNING,
+    WATCH,
+    CHECKED,
+    SOURCE,
+    MODEL,
+    common="method data forget output_dir retain seed learning_rate epochs lora_rank choose dry_run fresh",
+)
 def unlearn_command(
     target: Target,
     data: Data,
@@ -241,10 +245,10 @@ def unlearn_command(
     ] = None,
     seed: Seed = 0,
     *,
-    trained: Trained,
-    output: Output,
-    words: Unlearning,
-    given: Given,
+    options: TrainingOptions,
+    output: OutputOptions,
+    unlearning: UnlearningOptions,
+    typed: Given,
 ) -> None:
     """Unlearn part of the data from TARGET by one method.
 
@@ -256,59 +260,76 @@ def unlearn_command(
     forget_nll, retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no
     checkpoint met --choose; the nearest is kept.
     """
+    from vestige import requests
     from vestige.steps.unlearn import unlearn
     from vestige.training.parallel import pick_kind, planned_world
     from vestige.training.trajectory import TrajectorySettings
 
-    model, dry_run = model_from(given, target, as_made=True), trained.dry_run
-    request, splits = unlearning_from(
-        given, model, data, words, seed=seed, base=base, read=not dry_run, save=trained.save
-    )
-    kind = pick_kind(trained.parallel)
+    model, dry_run = model_from(typed, target, as_made=True), options.dry_run
+    request, splits = unlearning.request(typed, model, data, base=base, seed=seed, read=not dry_run, save=options.save)
+    kind = pick_kind(options.parallel)
     if dry_run:
         from vestige.steps.dry_run import forecast_unlearning
 
         return print_forecast(forecast_unlearning(request, planned_world(kind)), as_json=output.as_json)
-    watch, validation = given.of(TrajectorySettings), given.part("trajectory")
     harm = None
     if harm_judge:
         from vestige.judges.spec import judge_spec
 
         refuse_torchrun("unlearn --harm-judge")
-        # What it says is kept beside the training's log.
-        replies, device = output.output_dir / "train" / "judge", given.values.get("device", "auto")
+        # What it says is stored beside the training's log.
+        replies, device = output.output_dir / "train" / "judge", typed.values.get("device", "auto")
         grader = harm_grader(judge_spec(harm_judge), replies, device, "--harm-judge")
         harm = grader.judge, grader.identity
-    trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
+    watch, validation = typed.of(TrajectorySettings), typed.part("trajectory")
+    trajectory = requests.trajectory(model, splits, watch, validation, retrained=retrained, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
-    making = Making(
-        rate_in_words(request),
-        (target, data, words.forget, words.retain, words.reference, base, retrained),
+    training = TrainingCommand(
+        _rate_in_words(request),
+        (target, data, unlearning.forget, unlearning.retain, unlearning.reference, base, retrained),
         lambda folder, *hooks: unlearn(folder, request, *hooks),
     )
-    questions = data_words(given, data, words.forget)
-    making.run(output, trained, kind, lambda made: _say_state(output.subject, made, questions))
+    following = ("evaluate", output.output_dir, *data_words(typed, data, unlearning.forget))
+    training.run(output, kind, lambda trained: _say_state(output.subject, trained, following))
+
+
+def _rate_in_words(request: "UnlearnRequest") -> str:
+    """By which method and at which learning rate, and how to find one where nobody chose it for this model."""
+    from vestige.methods import find_method
+    from vestige.training.settings import UnlearningSettings
+
+    title = f"unlearning by {request.method}"
+    if not find_method(request.method).needs.splits:
+        return f"{title}: nothing is trained"
+    training = request.recipe.request.training if request.recipe else request.training
+    rate = training.learning_rate
+    if request.recipe or rate != UnlearningSettings().learning_rate:
+        return f"{title}: learning rate {rate:g}"
+    return (
+        f"{title}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige calibrate` finds one "
+        "for this model"
+    )
 
 
 RUINED = 0.5
 """A model with less than this share of the target's score on the retain set is said to be ruined."""
 
 
-def _say_state(folder: "SubjectFolder", made: "Made", questions: tuple[str, ...]) -> None:
-    """Whether the model still answers what it was to keep, as its trajectory has it, or the command that tells."""
+def _say_state(folder: "SubjectFolder", trained: "Made", then: Sequence[object]) -> None:
+    """Whether the model still answers the retain set, as its trajectory has it, and the command that comes next."""
     from vestige.artifacts.records import read_trajectory
 
     points = read_trajectory(folder.trajectory)
-    step = made.chosen.step if made.chosen else made.steps
+    step = trained.chosen.step if trained.chosen else trained.steps
     scores = {p.model: p.scores["retain"] for p in points if p.model != "policy" or p.step == step}
     if {"target", "policy"} <= scores.keys():
-        kept, of = scores["policy"], scores["target"]
-        ruined = kept < RUINED * of
-        said = "ruined: it lost what it was to keep; take a lower --learning-rate" if ruined else "it kept the rest"
-        say(f"retain score {kept:.3f}, the target's {of:.3f}: {said}")
+        retain, of = scores["policy"], scores["target"]
+        ruined = retain < RUINED * of
+        state = "ruined: it lost what it was to keep; take a lower --learning-rate" if ruined else "it kept the rest"
+        say(f"retain score {retain:.3f}, the target's {of:.3f}: {state}")
     else:
         say("the next command shows what it still knows of the forget set, and whether the retain set was ruined")
-    say_next("evaluate", folder.path, *questions)
+    say_next(*then)
 
 
 SEARCH = Part(
@@ -317,10 +338,17 @@ SEARCH = Part(
     first=("rates", "metric", "validation_items"),
     renamed={"goal": "", "strength": "", "strengths": "", "rates": ""},
 )
-ASKED = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
+QUESTIONS = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
 
 
-@command(SEARCH, ASKED, UNLEARNING, SOURCE, MODEL)
+@command(
+    SEARCH,
+    QUESTIONS,
+    UNLEARNING,
+    SOURCE,
+    MODEL,
+    common="method data forget output_dir reach keep rates strength retrained epochs workers seed",
+)
 def calibrate_command(
     target: Target,
     data: Data,
@@ -343,9 +371,9 @@ def calibrate_command(
     workers: Workers = None,
     seed: Seed = 0,
     *,
-    output: Output,
-    words: Unlearning,
-    given: Given,
+    output: OutputOptions,
+    unlearning: UnlearningOptions,
+    typed: Given,
 ) -> None:
     """Find the learning rate at which METHOD reaches a goal best: chosen on some items, reported on the others.
 
@@ -362,24 +390,24 @@ def calibrate_command(
         check_reach,
     )
 
-    method = words.method
-    settings = given.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
-    asked, splits = unlearning_from(given, model_from(given, target, as_made=True), data, words, seed=seed)
-    request = CalibrateRequest(asked, splits, given.build(QASettings), settings)
-    place = CalibrationFolder(output.output_dir)
+    method = unlearning.method
+    settings = typed.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
+    training, splits = unlearning.request(typed, model_from(typed, target, as_made=True), data, seed=seed)
+    request = CalibrateRequest(training, splits, typed.build(QASettings), settings)
+    folder = CalibrationFolder(output.output_dir)
     if retrained is not None:
         from vestige.steps.subjects import asked_model
 
-        check_reach(request, asked_model(model_from(given, retrained, as_made=True)).loaded)
-    inputs = (target, data, words.forget, words.retain, words.reference)
-    with output.held(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
-        found = calibrate(place.path, request, workers=workers, show=lambda s: show(s.share, s.at_work))
-    _tell_calibration(found, place.cpu_seconds(), as_json=output.as_json)
-    if not found.reached:
-        raise GoalNotReached(_not_reached(found, settings, retrained))
-    if not output.as_json and found.rate is not None:
-        chosen = place.candidate(found.rate, found.strength).path
-        say_next("evaluate", chosen, *data_words(given, data, words.forget))
+        check_reach(request, asked_model(model_from(typed, retrained, as_made=True)).loaded)
+    inputs = (target, data, unlearning.forget, unlearning.retain, unlearning.reference)
+    with output.opened(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
+        calibration = calibrate(folder.path, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+    _print_calibration(calibration, folder.cpu_seconds(), as_json=output.as_json)
+    if not calibration.reached:
+        raise GoalNotReached(_not_reached(calibration, settings, retrained))
+    if not output.as_json and calibration.rate is not None:
+        chosen = folder.candidate(calibration.rate, calibration.strength).path
+        say_next("evaluate", chosen, *data_words(typed, data, unlearning.forget))
 
 
 def _one_goal(reach: str | None, keep: str | None) -> str:
@@ -405,43 +433,46 @@ def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any
     return grid
 
 
-def _not_reached(found: "Calibration", settings: "CalibrateSettings", retrained: str | None) -> str:
-    if (end := found.end) is None:
+def _not_reached(calibration: "Calibration", settings: "CalibrateSettings", retrained: str | None) -> str:
+    if (end := calibration.end) is None:
         return f"training broke down at every rate; take lower ones than {min(settings.rates):g}"
-    unknown = found.goal.startswith("forget") and retrained is None
+    unmeasured = calibration.goal.startswith("forget") and retrained is None
     return (
-        f"{found.goal} cannot be reached with these rates: the nearest, {found.chosen}, ends at forget "
+        f"{calibration.goal} cannot be reached with these rates: the nearest, {calibration.chosen}, ends at forget "
         f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or set a lower "
-        "goal" + (", such as the score of a model that never knew, which --retrained measures" if unknown else "")
+        "goal" + (", such as the score of a model that never knew, which --retrained measures" if unmeasured else "")
     )
 
 
-def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
+def _print_calibration(calibration: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
     if as_json:
-        return print_json({**asdict(found), "cpu_seconds": cpu_seconds})
+        return print_json({**asdict(calibration), "cpu_seconds": cpu_seconds})
 
     def scores(score: Any) -> list[str]:
         return ["" if value is None else f"{value:.3f}" for value in (score.forget, score.retain)]
 
-    strong = [found.strength_name] if found.strength_name else []
-    rows = [["target", *[""] * len(strong), "0", *scores(found.start), ""]]
-    for one in found.candidates:
-        named = [f"{one.rate:g}", *([] if one.strength is None else [f"{one.strength:g}"])]
-        rows.append([*named, f"{one.score.steps}", *scores(one.score), one.fate])
-    title = f"{found.method}, {found.forget}: {found.goal} in {found.metric}"
+    strong = [calibration.strength_name] if calibration.strength_name else []
+    rows = [["target", *[""] * len(strong), "0", *scores(calibration.start), ""]]
+    for candidate in calibration.candidates:
+        labels = [f"{candidate.rate:g}", *([] if candidate.strength is None else [f"{candidate.strength:g}"])]
+        rows.append([*labels, f"{candidate.score.steps}", *scores(candidate.score), candidate.fate])
+    title = f"{calibration.method}, {calibration.forget}: {calibration.goal} in {calibration.metric}"
     print_table(title, ["rate", *strong, "steps", "forget", "retain", ""], rows)
-    if found.end is not None:
-        shown = {f"{r['split']}, {r['scope']}": r for r in found.test if r["metric"] == found.metric}
-        typer.echo(f"{'chosen' if found.reached else 'nearest'}: {found.chosen}; on the items not chosen on:")
-        for name, row in shown.items():
+    if calibration.end is not None:
+        scores_of = {f"{r['split']}, {r['scope']}": r for r in calibration.test if r["metric"] == calibration.metric}
+        typer.echo(
+            f"{'chosen' if calibration.reached else 'nearest'}: {calibration.chosen}; on the items not chosen on:"
+        )
+        for name, row in scores_of.items():
             if not name.startswith("edge:"):
                 typer.echo(f"  {name}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}")
-        end, start = found.end.retain, found.start.retain
+        end, start = calibration.end.retain, calibration.start.retain
         if end is not None and start is not None and end < RUINED * start:
             typer.echo(
                 f"retain score {end:.3f}, the target's {start:.3f}: ruined: at this rate it lost what it was to keep; "
                 "set a goal by --keep, or a weaker one by --reach"
             )
     typer.echo(
-        f"spent: {found.n_steps} steps, {found.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, losers included"
+        f"spent: {calibration.n_steps} steps, {calibration.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, "
+        "losers included"
     )

@@ -3,9 +3,11 @@
 import json
 import tomllib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextvars import ContextVar
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,6 +15,9 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
 from vestige.core.text import closest, half_character, one_line
+
+SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
+"""How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name; the command line says so."""
 
 
 class Settings(BaseModel):
@@ -26,20 +31,15 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def build(
-        cls, values: Mapping[str, Any], *, where: str = "settings", spelled: Callable[[str], str] = lambda key: key
-    ) -> Self:
-        """Settings from names and values; an InputError says where, which key, what is wrong and what was meant.
-
-        `shown` says how a key was spelled by the person, such as `--learning-rate`.
-        """
+    def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
+        """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
         for name, value in values.items():
             if isinstance(value, str) and half_character(value):
                 raise InputError(f"{where}: {name} holds half of a surrogate pair, which is no character; give UTF-8")
         try:
             return cls(**values)
         except ValidationError as error:
-            raise InputError(f"{where}: {_explain(cls, error, spelled)}") from error
+            raise InputError(f"{where}: {_explain(cls, error)}") from error
 
     def identity(self) -> dict[str, Any]:
         """The settings as JSON values, for ids and for the record of what was asked."""
@@ -136,22 +136,23 @@ _MUST = {
 """What a value must be, by pydantic's name of the mistake; others are told in pydantic's own words."""
 
 
-def _explain(cls: type[Settings], error: ValidationError, spelled: Callable[[str], str]) -> str:
+def _explain(cls: type[Settings], error: ValidationError) -> str:
     """All mistakes in one sentence; where a value may be of several forms, what each of them asks for."""
     problems: dict[str, list[str]] = {}
+    spelled = SPELLED.get()
     for problem in error.errors():
         # A form out of several is in the place too, as in ("lora_targets", "tuple[str, ...]").
         key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
-        value = problem["input"]
+        label = spelled.get((f"{cls.__module__}:{cls.__qualname__}", key), key)
         if not problem["loc"]:
             # A rule on several settings at once: it names them itself, and its input is all of them.
             problems[_wrong(key, problem)] = []
         elif problem["type"] == "extra_forbidden":
             problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
         elif problem["type"] == "missing":
-            problems[f"{spelled(key)} is missing"] = []
+            problems[f"{label} is missing"] = []
         else:
-            problems.setdefault(f"{spelled(key)} = {one_line(repr(value), width=60)}: ", []).append(
+            problems.setdefault(f"{label} = {one_line(repr(problem['input']), width=60)}: ", []).append(
                 _wrong(key, problem)
             )
     return "; ".join(heading + ", or ".join(dict.fromkeys(wrong)) for heading, wrong in problems.items())
