@@ -29,7 +29,8 @@ from benchmarks.peers import nanogcg_filter
 from vestige.attacks.placement import (
     admissible,
     around,
-    kept_as_text,
+    as_ids,
+    as_texts,
     kept_in,
     places_of,
     swaps_by_gradient,
@@ -42,6 +43,11 @@ from vestige.models.variants import Ids
 
 _QUESTION = "Who signed the contract of sale, and in which city did they sign it?"
 _STEPS = 8
+
+
+def kept_as_text(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list[bool]:
+    """For each prompt whether its text, standing alone, has its tokens."""
+    return [ids == prompt for ids, prompt in zip(as_ids(tokenizer, as_texts(tokenizer, prompts)), prompts, strict=True)]
 
 
 class Filtered(NamedTuple):

@@ -101,20 +101,6 @@ def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids
     return [tuple(e.ids) for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
-def kept_as_text(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, before: str = "", after: str = ""
-) -> list[bool]:
-    """For each prompt whether its text, with `before` and `after` around it, has its tokens and theirs, none merged.
-
-    A space at the end of `before` is the first token's own (most tokenisers put a word and the space before it in one
-    token), so it is looked for in the prompt and not before it.
-    """
-    lead, tail = as_ids(tokenizer, [before.removesuffix(" "), after])
-    texts = [before + text for text in inner_texts(tokenizer, prompts, spaced=before.endswith(" "))]
-    whole = as_ids(tokenizer, [text + after for text in texts])
-    return [ids == lead + prompt + tail for ids, prompt in zip(whole, prompts, strict=True)]
-
-
 def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
     """The text of each prompt without the space that, where `spaced`, stands between it and what is before it."""
     texts = as_texts(tokenizer, prompts)
