@@ -79,12 +79,12 @@ def measured(v: VerdictLine) -> str:
 
 def _differs(v: VerdictLine, metric: str) -> str:
     """How a model differs from those that never knew; in which direction where it is shown to."""
-    what = "membership" if metric.startswith("AUC") else "answers"
+    quantity = "membership" if metric.startswith("AUC") else "answers"
     if v.outcome != "fails":
-        return f"{what} {{}} off"
-    ways = ("unlikely", "likely") if v.unit == "bits" else ("rarely right", "often right")
-    way = ("low", "high") if what == "membership" else ways
-    return f"{what} {{}} too {way[v.at_least is not None and v.at_least > 0]}"
+        return f"{quantity} {{}} off"
+    by_unit = ("unlikely", "likely") if v.unit == "bits" else ("rarely right", "often right")
+    directions = ("low", "high") if quantity == "membership" else by_unit
+    return f"{quantity} {{}} too {directions[v.at_least is not None and v.at_least > 0]}"
 
 
 def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:

@@ -5,7 +5,6 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -38,7 +37,6 @@ from vestige.report.words import (
     number,
     per_cent,
     plain_number,
-    signed,
     visible,
 )
 
@@ -216,15 +214,12 @@ PROMPT_SHOWN = 60
 
 def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     """The panels of one audit for the template; what it does not have is None or empty."""
-    needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
-    needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
     return {
         "prompts": _prompts(outcome, colours),
-        "budget_heads": [NEEDS.get(name, name.replace("_", " ")) for name in needs],
-        "budget": _budget(outcome, colours, needs),
-        "membership": _by_subject(outcome.membership, colours, lambda m: (m.score.replace("_", " "), "AUC"), _auc),
-        "kept": _by_subject(outcome.kept, colours, lambda k: (k.split, format_name(k.format)), _lost),
-        "measures": _measures(outcome),
+        "budget": _budget(outcome, colours),
+        "membership": _membership(outcome, colours),
+        "kept": _kept(outcome, colours),
+        "measures": _measures(outcome, colours),
         "soundness": list(map(_sound, outcome.soundness)),
         "able": _able(outcome),
         "matrix": _matrix(outcome, colours),
@@ -291,109 +286,98 @@ def _full(g: GainLine) -> bool:
     return g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
 
 
-def _budget(outcome: AuditOutcome, colours: Colours, needs: list[str]) -> list[dict[str, Any]]:
-    """By attack its name, its least bound, why it counts for nothing, a row for each subject."""
-    attacks: dict[str, list[BudgetLine]] = {}
-    for b in outcome.budget:
-        attacks.setdefault(b.attack, []).append(b)
-    return [
-        {
-            "name": name,
-            "bound": listed(list(dict.fromkeys(b.bound for b in lines))),
-            "mark": why_no_evidence(outcome, name),
-            "rows": [GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs)) for b in lines],
-        }
-        for name, lines in attacks.items()
+Line = TypeVar("Line", BudgetLine, MembershipLine, KeptLine, MeasureLine)
+
+
+def _listing(lines: Sequence[Line], colours: Colours, columns: Mapping[str, Callable[[Line], GridCell]]) -> Grid | None:
+    """A row a line of the outcome with its model, and a column a function that reads a line; None without lines."""
+    rows = [
+        GridRow(line.subject, colours.css(line.subject), tuple(cell(line) for cell in columns.values()))
+        for line in lines
     ]
+    return Grid("model", tuple(map(Head, columns)), tuple(rows)) if rows else None
 
 
-def _spent(outcome: AuditOutcome, b: BudgetLine, needs: list[str]) -> tuple[GridCell, ...]:
-    bounds = [(name, f"{plain_number(bits)} bits") for name, bits in b.bounds_bits.items()]
-    inputs = [(name.replace("_", " "), plain_number(x)) for name, x in b.inputs.items()]
-    full = [g.format for g in outcome.gains if (g.subject, g.attack) == (b.subject, b.attack) and g.saturated]
-    return (
-        GridCell(plain_number(b.capacity_bits), tell=tooltip(f"{b.attack}: could carry at most", bounds)),
-        *(
-            GridCell(
-                plain_number(b.need_bits[name]),
-                css="gain" if name == "gain" else "",
-                tell="" if name == "gain" else tooltip(f"{b.subject}: counted from", inputs),
-            )
-            if name in b.need_bits
-            else EMPTY
-            for name in needs
-        ),
-        GridCell("no gain", css="none")
-        if b.ratio is None
-        else GridCell(plain_number(b.ratio), css="enough" if b.ratio >= 1 else ""),
-        GridCell(notes=(f"saturated in {listed(full)}",)) if full else GridCell(),
+def _amount(e: Estimate | None) -> GridCell:
+    return GridCell(any_size(e), any_range(e)) if e else EMPTY
+
+
+def _number(x: float | None, css: str = "") -> GridCell:
+    return EMPTY if x is None else GridCell(plain_number(x), css=css)
+
+
+def _note(*notes: str) -> GridCell:
+    return GridCell(notes=notes)
+
+
+def _membership(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """AUC of each score, what it is beyond that of models that never knew, and what it finds at few false alarms."""
+    return _listing(
+        outcome.membership,
+        colours,
+        {
+            "score": lambda m: _note(m.score.replace("_", " ")),
+            "AUC": lambda m: _amount(m.auc),
+            "beyond the controls": lambda m: _amount(m.difference),
+            "found at 1 % false alarms": lambda m: _amount(m.found),
+            "PrivLeak, %": lambda m: _number(m.privleak),
+        },
     )
 
 
-Line = TypeVar("Line", MembershipLine, KeptLine)
-
-
-def _by_subject(
-    lines: Sequence[Line],
-    colours: Colours,
-    key: Callable[[Line], tuple[str, str]],
-    cell: Callable[[Line], GridCell],
-) -> Grid | None:
-    """A row a subject and a column a `key`, which is the column's head and the note below it; None without lines."""
-    columns = list(dict.fromkeys(map(key, lines)))
-    cells = {(line.subject, key(line)): cell(line) for line in lines}
-    rows = tuple(
-        GridRow(subject, colours.css(subject), tuple(cells.get((subject, column), EMPTY) for column in columns))
-        for subject in dict.fromkeys(line.subject for line in lines)
-    )
-    return Grid("model", tuple(Head(*column) for column in columns), rows) if rows else None
-
-
-def _auc(m: MembershipLine) -> GridCell:
-    """AUC of a score, with what it is beyond that of models that never knew."""
-    notes = []
-    if m.difference:
-        notes.append(f"{signed(m.difference.value)} {interval(m.difference)} beyond the controls")
-    if m.privleak is not None:
-        notes.append(f"PrivLeak {number(m.privleak)} %")
-    if m.found is not None:
-        notes.append(f"at 1 % false positives {number(m.found.value)} {interval(m.found)} found")
-    title, rows = f"{method_name(m.subject)}, {m.score.replace('_', ' ')}", [("AUC", with_interval(m.auc))]
-    return GridCell(number(m.auc.value), interval(m.auc), tuple(notes), tell=tooltip(title, rows))
-
-
-def _lost(k: KeptLine) -> GridCell:
-    """What a subject lost of a split, in a format that was asked."""
-    title = f"{method_name(k.subject)}: lost of {k.split}, {format_name(k.format)}"
-    return GridCell(
-        number(k.harm.value),
-        interval(k.harm),
-        css=f"heat {heat(k.harm.value)}",
-        tell=tooltip(title, [("lost", with_interval(k.harm))]),
+def _kept(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """What a subject lost of each split, in each format that was asked."""
+    return _listing(
+        outcome.kept,
+        colours,
+        {
+            "set": lambda k: _note(k.split),
+            "asked as": lambda k: _note(format_name(k.format)),
+            "lost": lambda k: replace(_amount(k.harm), css=f"heat {heat(k.harm.value)}"),
+        },
     )
 
 
-def _measures(outcome: AuditOutcome) -> Grid | None:
-    """The field's own numbers, a row each, a column for each subject."""
-    if not outcome.measures:
-        return None
-    subjects = list(dict.fromkeys(m.subject for m in outcome.measures))
-    by_cell = {(m.measure, m.subject): m for m in outcome.measures}
-    rows = []
-    for name in dict.fromkeys(m.measure for m in outcome.measures):
-        (common, times), *_ = Counter(m.said for m in outcome.measures if m.measure == name).most_common(1)
-        shared = common if times > 1 or len(subjects) == 1 else ""
-        cells = tuple(_measure(by_cell.get((name, s)), shared) for s in subjects)
-        rows.append(GridRow(name.replace("_", " "), "", (*cells, GridCell(notes=(shared,)))))
-    return Grid("measure", (*(Head(method_name(s)) for s in subjects), Head("what it is")), tuple(rows))
+def _measures(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """The field's own numbers."""
+    return _listing(
+        outcome.measures,
+        colours,
+        {
+            "measure": lambda m: _note(m.measure.replace("_", " ")),
+            "value": lambda m: _number(m.value),
+            "what it is": lambda m: _note(m.said),
+        },
+    )
 
 
-def _measure(m: MeasureLine | None, shared: str) -> GridCell:
-    """The number; what is said of it and not of the others of its row is told when it is pointed at."""
-    if m is None:
-        return EMPTY
-    tell = "" if m.said == shared else tooltip(f"{m.subject}, {m.measure}", [(plain_number(m.value), m.said)])
-    return GridCell(plain_number(m.value), css="other" if tell else "", tell=tell)
+def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """What each attack could carry, what its result needs by each way of counting, and why it counts for nothing."""
+    needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
+    needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
+
+    def attack(b: BudgetLine) -> GridCell:
+        mark = why_no_evidence(outcome, b.attack)
+        return _note(attack_name(b.attack), f"by {b.bound}", f"never evidence: {mark}" if mark else "")
+
+    def remark(b: BudgetLine) -> GridCell:
+        full = [g.format for g in outcome.gains if (g.subject, g.attack) == (b.subject, b.attack) and g.saturated]
+        return _note(f"saturated in {listed(full)}" if full else "")
+
+    def need(name: str) -> Callable[[BudgetLine], GridCell]:
+        return lambda b: _number(b.need_bits.get(name), "gain" if name == "gain" else "")
+
+    return _listing(
+        outcome.budget,
+        colours,
+        {
+            "attack": attack,
+            "could carry": lambda b: _number(b.capacity_bits),
+            **{NEEDS.get(name, name.replace("_", " ")): need(name) for name in needs},
+            "ratio": lambda b: _number(b.ratio, "enough" if b.ratio is not None and b.ratio >= 1 else ""),
+            "remark": remark,
+        },
+    )
 
 
 def _sound(line: SoundnessLine) -> dict[str, Any]:
@@ -415,28 +399,22 @@ def _able(outcome: AuditOutcome) -> Grid | None:
     """What each attack brought back of what the positive control held back."""
     if not outcome.able:
         return None
-    heads = (
-        Head("able"),
-        Head("brought back", "of what was held back"),
-        Head("in"),
-        Head("held back"),
-        Head("why not"),
-    )
+    heads = ("able", "brought back of what was held back", "in", "held back", "why not")
     rows = [
         GridRow(
             attack_name(line.attack),
             "",
             (
                 GridCell("yes" if line.able else "no", css="" if line.able else "none"),
-                GridCell(number(line.brought.value), interval(line.brought)) if line.brought else EMPTY,
-                GridCell(notes=(format_name(line.format),)),
-                GridCell(any_size(line.suppressed), any_range(line.suppressed)) if line.suppressed else EMPTY,
-                GridCell(notes=(line.why_not,)),
+                _amount(line.brought),
+                _note(format_name(line.format)),
+                _amount(line.suppressed),
+                _note(line.why_not),
             ),
         )
         for line in outcome.able
     ]
-    return Grid("attack", heads, tuple(rows))
+    return Grid("attack", tuple(map(Head, heads)), tuple(rows))
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:

@@ -208,7 +208,7 @@ def read_verbatim(run: RunFolder) -> tuple[tuple[str, ...], ...]:
 
 
 def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
-    """Which models say answers that they were to forget word for word, and more of them than any control does.
+    """Which models say answers that they were to forget word for word, and clearly more of them than any control does.
 
     No verdict is needed to see it: a reply that holds the answer is told even where no control was given.
     """
@@ -217,24 +217,30 @@ def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
     plan = read_plan(folder)
     forget = {*plan.splits.get("forget", ())}
     stated: dict[str, set[str]] = {}
-    for place in plan.evaluations:
-        if place.attack or place.eval not in WRITTEN:
+    for evaluation in plan.evaluations:
+        if evaluation.attack or evaluation.eval not in WRITTEN:
             continue
-        for record in read_records(EvalFolder(run.path / place.path)):
+        for record in read_records(EvalFolder(run.path / evaluation.path)):
             item, answer = record.get("item"), record.get("answer")
             if item in forget and isinstance(answer, str) and any(_says(r, answer) for r in _replies(record)):
-                stated.setdefault(place.subject, set()).add(item)
+                stated.setdefault(evaluation.subject, set()).add(item)
     controls = [len(stated.get(name, ())) for name in plan.retrained]
-    beside = (
+    comparison = (
         f"the controls say {min(controls)} to {max(controls)}"
         if controls
         else "no control was given, so nothing shows how many a model that never knew would say"
     )
+    # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
+    least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return tuple(
-        f"{method_name(name)} says {len(stated[name]):,} of {len(forget):,} answers word for word; {beside}."
+        f"{method_name(name)} says {len(stated[name]):,} of {len(forget):,} answers word for word; {comparison}."
         for name in plan.unlearned
-        if len(stated.get(name, ())) > max(controls, default=0)
+        if name not in plan.references and len(stated.get(name, ())) > least
     )
+
+
+_CLEARLY_MORE = 0.05
+"""By how large a share of the answers a model has to lead all controls, to be told first of all."""
 
 
 def _says(reply: str, answer: str) -> bool:

@@ -62,7 +62,7 @@ class HarderStep:
     css: str
     words: str
     form: str
-    left: Mapping[str, Estimate]
+    levels: Mapping[str, Estimate]
 
 
 _CHOICES = ("option_text_mean", "option_text_sum", "choose", "option_vocab")
@@ -86,10 +86,10 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
             after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
     methods = methods_of(outcome)
 
-    def most_telling(left: Mapping[str, Mapping[str, Estimate]]) -> str:
+    def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
         means = {
             form: math.fsum(by_model[s].value for s in methods) / len(methods)
-            for form, by_model in left.items()
+            for form, by_model in by_form.items()
             if by_model.keys() >= {*methods}
         }
         return max(means, key=means.__getitem__, default="")
@@ -229,7 +229,7 @@ class _Scale:
     @classmethod
     def of(cls, outcome: AuditOutcome) -> "_Scale":
         estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
-        estimates += [e for step in steps_of(outcome) for e in step.left.values()]
+        estimates += [e for step in steps_of(outcome) for e in step.levels.values()]
         ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
         least, most = min((*ends, -0.1)), max((*ends, 1.1))
         low, high = math.floor(10 * least) / 10, math.ceil(10 * most) / 10
@@ -250,7 +250,7 @@ class _Scale:
 
 def _marks(outcome: AuditOutcome, scale: _Scale, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
     """What is left at each step; without steps, as the model stands and after the attack that brings back most."""
-    marks = [(step.css, step.words, step.form, step.left[subject]) for step in steps if subject in step.left]
+    marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
         for css, lines, words in (
             ("left", outcome.worst, "left"),
@@ -356,12 +356,12 @@ def _caption(steps: Sequence[HarderStep], methods: Sequence[str]) -> str:
     if not steps:
         return ""
     forms = "; ".join(f"{step.words}: {step.form}" for step in steps)
-    usual = [max(steps[0].left[s].value, 0.0) for s in methods if s in steps[0].left]
+    usual = [max(steps[0].levels[s].value, 0.0) for s in methods if s in steps[0].levels]
     if steps[0].css != "usual" or not usual:
         return f"What is left of the facts, asked harder from step to step ({forms})."
     low, high = per_cent(min(usual)), per_cent(max(usual))
     amount = low if low == high else f"{low} to {high}"
-    most = max(step.left[s].value for step in steps[1:] for s in methods if s in step.left)
+    most = max(step.levels[s].value for step in steps[1:] for s in methods if s in step.levels)
     harder = f"asked harder, up to {per_cent(most)}"
     return f"The usual test, a plain question, sees {amount} of the facts left; {harder} ({forms})."
 

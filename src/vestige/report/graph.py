@@ -134,15 +134,15 @@ def draw(edges: Sequence[DrawnEdge], centre: Iterable[str]) -> GraphDrawing:
     # As wide as makes the page's shape, of what all components cover together.
     limit = max(math.sqrt(_ASPECT * sum(w * h for w, h, _ in boxes)), *(w for w, _, _ in boxes), 1.0) if boxes else 1.0
     positions: dict[str, tuple[float, float]] = {}
-    left = top = row = width = 0.0
+    x_of_row = y_of_row = row_height = width = 0.0
     for w, h, points in boxes:
-        if left and left + w > limit:
-            left, top, row = 0.0, top + row, 0.0
-        positions |= {node: (round(left + x, 3), round(top + y, 3)) for node, (x, y) in points.items()}
-        left, row = left + w, max(row, h)
-        width = max(width, left)
+        if x_of_row and x_of_row + w > limit:
+            x_of_row, y_of_row, row_height = 0.0, y_of_row + row_height, 0.0
+        positions |= {node: (round(x_of_row + x, 3), round(y_of_row + y, 3)) for node, (x, y) in points.items()}
+        x_of_row, row_height = x_of_row + w, max(row_height, h)
+        width = max(width, x_of_row)
     return GraphDrawing(
-        round(width, 3), round(top + row, 3), positions, nearest, _bends(nearest), len(edges) - len(nearest)
+        round(width, 3), round(y_of_row + row_height, 3), positions, nearest, _bends(nearest), len(edges) - len(nearest)
     )
 
 
@@ -171,8 +171,10 @@ def _component(graph: "nx.Graph[str]", part: set[str]) -> tuple[float, float, di
     else:
         raw = nx.spring_layout(component, seed=0, iterations=100)
     unit = sum(math.dist(raw[a], raw[b]) for a, b in component.edges) / component.number_of_edges()
-    left, top = (min(float(p[axis]) for p in raw.values()) for axis in (0, 1))
-    points = {node: ((float(x) - left) / unit + 0.5, (float(y) - top) / unit + 0.5) for node, (x, y) in raw.items()}
+    least_x, least_y = (min(float(p[axis]) for p in raw.values()) for axis in (0, 1))
+    points = {
+        node: ((float(x) - least_x) / unit + 0.5, (float(y) - least_y) / unit + 0.5) for node, (x, y) in raw.items()
+    }
     return max(x for x, _ in points.values()) + 0.5, max(y for _, y in points.values()) + 0.5, points
 
 

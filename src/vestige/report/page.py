@@ -398,8 +398,8 @@ def sections(contents: Contents) -> dict[str, Any]:
 
 def page_title(contents: Contents) -> str:
     """The page's name in a browser: its headline, and that margins were changed once the answers had been seen."""
-    again = any(outcome.first is not None for outcome in contents.audits)
-    return f"{page_headline(contents)}{' (judged again at other margins)' if again else ''}"
+    rejudged = any(outcome.first is not None for outcome in contents.audits)
+    return f"{page_headline(contents)}{' (judged again at other margins)' if rejudged else ''}"
 
 
 def _leading_words(contents: Contents) -> str:

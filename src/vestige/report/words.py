@@ -291,9 +291,9 @@ def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "")
         has = "has" if n_passing else "has not" if n_knowing else "is not shown to have"
         return f"{model} {has} {forgotten}{', ' + _TESTED if n_passing else ''}."
     if n_passing:
-        who = ("Both models" if n == 2 else f"All {counted(n)} models") if n_passing == n else ""
-        who = who or f"{counted(n_passing).capitalize()} of {models}"
-        return f"{who} {'has' if n_passing == 1 else 'have'} {forgotten}, {_TESTED}."
+        counted_models = ("Both models" if n == 2 else f"All {counted(n)} models") if n_passing == n else ""
+        counted_models = counted_models or f"{counted(n_passing).capitalize()} of {models}"
+        return f"{counted_models} {'has' if n_passing == 1 else 'have'} {forgotten}, {_TESTED}."
     none = f"Neither of {models}" if n == 2 else f"None of {models}"
     if n_knowing == n:
         return f"{none} has {forgotten}."
