@@ -13,7 +13,7 @@ from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
 from vestige.steps.engine import Board, Status, StudyCell, run_cells, work
-from vestige.studies.cells import CellPoint, Study, save_plan, saved_plan
+from vestige.studies.cells import Study, save_plan, saved_plan
 from vestige.studies.settings import read_study
 
 if TYPE_CHECKING:
@@ -107,22 +107,22 @@ def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
         data = [c for c in aside.cells if c.kind == "data"]
         make = partial(make_cell, settings=aside.settings.model_dump_json(), folder=folder)
         work(Board(aside.folder.state), data, make, "plan")
-        forecasts: dict[tuple[str, ...], ProbeForecast] = {}
-        total = JudgeCost(0, 0, 0, None)
-        for cell in cells:
-            p: CellPoint = cell.point
+        by_set: dict[tuple[str, ...], ProbeForecast] = {}
+        forecasts = []
+        for p in (cell.point for cell in cells):
+            # The models of a forget set are asked the same at most.
             at = (p.data, p.forget, p.member, p.part)
-            if at not in forecasts:
-                forecasts[at] = forecast_of(aside, p)
-            forecast = forecasts[at]
-            cost = total.cost if forecast.most_cost is None else (total.cost or 0.0) + forecast.most_cost
-            total = JudgeCost(
-                total.requests + sum(forecast.judge_requests.values()),
-                total.prompt_tokens + forecast.judge_prompt_tokens,
-                total.completion_tokens + forecast.judge_most_completion_tokens,
-                cost,
-            )
-    return total if judge_spec(hole_settings(study).judge).by_model else JudgeCost(total.requests, 0, 0, None)
+            forecasts.append(by_set.get(at) or by_set.setdefault(at, forecast_of(aside, p)))
+    requests = sum(sum(f.judge_requests.values()) for f in forecasts)
+    if not judge_spec(hole_settings(study).judge).by_model:
+        return JudgeCost(requests, 0, 0, None)
+    costs = [f.most_cost for f in forecasts if f.most_cost is not None]
+    return JudgeCost(
+        requests,
+        sum(f.judge_prompt_tokens for f in forecasts),
+        sum(f.judge_most_completion_tokens for f in forecasts),
+        sum(costs) if costs else None,
+    )
 
 
 def status(study: Study) -> StudyProgress:
@@ -135,23 +135,22 @@ _MEASURED = 20
 """Of so many finished cells of a kind the times are read."""
 
 
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
 def _progress(study: Study, cells: Sequence[StudyCell]) -> StudyProgress:
-    there = study.folder.state.path.is_dir()
-    board = Board(study.folder.state) if there else None
+    board = Board(study.folder.state) if study.folder.state.path.is_dir() else None
     now = board.status() if board else Status(set(), set(), {})
-    keys: dict[str, list[str]] = {}
-    for cell in cells:
-        keys.setdefault(cell.kind, []).append(cell.key)
     lines = []
-    for kind, kind_keys in keys.items():
-        done = [key for key in kind_keys if key in now.done]
+    for kind in dict.fromkeys(cell.kind for cell in cells):
+        keys = {cell.key: None for cell in cells if cell.kind == kind}.keys()
+        done = [key for key in keys if key in now.done]
         facts = [board.facts(key) for key in done[:: max(1, len(done) // _MEASURED)]] if board else []
-        seconds = sum(f["seconds"] for f in facts) / len(facts) if facts else None
-        read = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
-        tokens = sum(read) / len(read) if read else None
+        tokens = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
         peak = max((f["peak_mb"] for f in facts), default=None)
-        failed, working = (sum(key in group for key in kind_keys) for group in (now.failed, now.at_work))
-        lines.append(KindLine(kind, len(kind_keys), len(done), working, failed, seconds, tokens, peak))
+        counts = (len(keys), len(done), len(keys & now.at_work), len(keys & now.failed.keys()))
+        lines.append(KindLine(kind, *counts, _mean([f["seconds"] for f in facts]), _mean(tokens), peak))
     # Kinds that were never measured would be guessed at.
     measured = all(k.seconds is not None for k in lines if k.done < k.cells)
     seconds_left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if measured else None
