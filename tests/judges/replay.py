@@ -1,10 +1,11 @@
 """A writer that repeats what was written before."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vestige.core.ids import content_id
-from vestige.judges.base import Prompt, Written
+from vestige.judges.base import Judgement, Prompt, Spend, Written
 
 
 def prompt_id(prompt: Prompt) -> str:
@@ -23,3 +24,27 @@ class ReplayWriter:
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         found = [self.replies.get(prompt_id(prompt)) for prompt in prompts]
         return [Written("", "not recorded") if text is None else Written(text) for text in found]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What became of `n` requests: the scores that there are, the failures by name, and what it took."""
+
+    n: int
+    scores: tuple[float, ...]
+    failures: Mapping[str, int]
+    spend: Spend
+
+    @property
+    def mean(self) -> float:
+        """Over the scores alone; without one there is no mean, which is an error and not 0."""
+        if not self.scores:
+            raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no mean")
+        return sum(self.scores) / len(self.scores)
+
+
+def tally(judgements: Sequence[Judgement]) -> Tally:
+    """Scores, failures and spend of some judgements, apart."""
+    failures = Counter(str(j.failure) for j in judgements if j.failure)
+    scores = tuple(j.score for j in judgements if j.score is not None)
+    return Tally(len(judgements), scores, dict(sorted(failures.items())), sum((j.spend for j in judgements), Spend()))

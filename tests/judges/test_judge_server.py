@@ -9,13 +9,14 @@ import time
 
 import pytest
 from tests.judges.faulty_server import completion, serving
+from tests.judges.replay import tally
 
 from vestige.core.errors import InputError
-from vestige.judges.base import Prompt, Request, tally
+from vestige.judges.base import Prompt, Request
 from vestige.judges.server import ServerWriter, _reply, server_url
 from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import UnderWay
-from vestige.judges.tasks import PromptedJudge, prompts_of
+from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Amount, Limits
 from vestige.models.http import Client, Garbled, Ledger
 
@@ -278,18 +279,6 @@ def test_a_limit_of_money_needs_prices():
     assert ledger.book(Amount(1, 150_000, 0))
     with pytest.raises(InputError, match="at least 0"):
         Limits.build({"most_requests": -1})
-
-
-def test_an_estimate_sends_nothing_and_leaves_out_what_is_answered(tmp_path):
-    requests = [*requests_of(4), *requests_of(1)]
-    prices = Limits(price_per_million_prompt_tokens=1.0, price_per_million_completion_tokens=1.0)
-    with serving(rating) as log:
-        PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
-        found = writer(log, tmp_path, prices).estimate(prompts_of(requests))
-        assert len(log.bodies) == 1
-    assert (found.requests, found.to_ask, found.answered_before) == (5, 3, 2)
-    assert found.most_completion_tokens == 3 * 2048
-    assert found.most_cost == pytest.approx((found.prompt_tokens + 3 * 2048) / 1e6)
 
 
 def test_equal_requests_are_asked_once(tmp_path):

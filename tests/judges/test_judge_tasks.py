@@ -5,10 +5,10 @@ import re
 import time
 
 import pytest
-from tests.judges.replay import ReplayWriter, prompt_id
+from tests.judges.replay import ReplayWriter, prompt_id, tally
 
 from vestige.core.errors import InputError
-from vestige.judges.base import Judgement, Request, Spend, tally
+from vestige.judges.base import Judgement, Request, Spend
 from vestige.judges.tasks import (
     CRITERIA,
     LONGEST_TEXT,

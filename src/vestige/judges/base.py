@@ -5,7 +5,6 @@ it is left out of every mean and counted.
 """
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
@@ -161,27 +160,3 @@ class Grader:
     judge: Judge
     identity: Mapping[str, Any]
     writer: Writer | None = None
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What became of `n` requests: the scores that there are, the failures by name, and what it took."""
-
-    n: int
-    scores: tuple[float, ...]
-    failures: Mapping[str, int]
-    spend: Spend
-
-    @property
-    def mean(self) -> float:
-        """Over the scores alone; without one there is no mean, which is an error and not 0."""
-        if not self.scores:
-            raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no mean")
-        return sum(self.scores) / len(self.scores)
-
-
-def tally(judgements: Sequence[Judgement]) -> Tally:
-    """Scores, failures and spend of some judgements, apart."""
-    failures = Counter(str(j.failure) for j in judgements if j.failure)
-    scores = tuple(j.score for j in judgements if j.score is not None)
-    return Tally(len(judgements), scores, dict(sorted(failures.items())), sum((j.spend for j in judgements), Spend()))

@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.judges.base import Prompt, Spend, Written
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import Forecast, Kept, Register, Shelf, UnderWay, estimated_tokens, forecast, most_of
+from vestige.judges.spending import Kept, Register, Shelf, UnderWay, estimated_tokens, most_of
 from vestige.models.address import Amount, Server, server_parts
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
@@ -49,14 +49,6 @@ class ServerWriter:
     def reserved(self) -> tuple[str, ...]:
         """Not known of a server; what the common templates use is made harmless everywhere (`texts`)."""
         return ()
-
-    def estimate(self, prompts: Sequence[Prompt]) -> Forecast:
-        """What `write` would take. Nothing is sent."""
-        self.settings.check()
-        shelf = Shelf(self.folder)
-        by_name = dict(zip(self._names(prompts), prompts, strict=True))
-        open_ = [p for name, p in by_name.items() if self._final(p, shelf.read(name), Spend()) is None]
-        return forecast(open_, self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.settings)
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
@@ -107,10 +99,6 @@ class ServerWriter:
 
     def _names(self, prompts: Sequence[Prompt]) -> list[str]:
         return [Shelf.name(self._url, body_of(self.settings, prompt)) for prompt in prompts]
-
-    def _final(self, prompt: Prompt, replies: list[Kept], spend: Spend) -> Written | None:
-        """What the replies so far come to; None where another is to be asked for."""
-        return _come_to(prompt, replies, spend, self.settings.readings)
 
 
 class Desk:

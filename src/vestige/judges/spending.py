@@ -10,7 +10,7 @@ Requests under way are noted before they are sent, so that what a kill cost is k
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,23 +27,12 @@ from vestige.core.files import (
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
 from vestige.judges.base import Prompt
-from vestige.models.address import Amount, Limits
+from vestige.models.address import Amount
 
 # English text in the common tokenisers. An estimate; what is booked against a limit is the bound below.
 BYTES_PER_TOKEN = 4
 # What a chat template puts around two messages, generously.
 _TEMPLATE_TOKENS = 64
-
-
-class Forecast(NamedTuple):
-    """What judging would take, before it is done: `most_*` are bounds for one reply to each request."""
-
-    requests: int
-    answered_before: int
-    to_ask: int
-    prompt_tokens: int
-    most_completion_tokens: int
-    most_cost: float | None
 
 
 def estimated_tokens(text: str) -> int:
@@ -55,13 +44,6 @@ def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:
     """The most that one call can take: no tokeniser of bytes makes more tokens than there are bytes."""
     sent = len(prompt.system.encode()) + len(prompt.user.encode()) + _TEMPLATE_TOKENS
     return Amount(1, sent, prompt.max_tokens + reasoning_tokens)
-
-
-def forecast(prompts: Sequence[Prompt], reasoning_tokens: int, *, n_requests: int, limits: Limits) -> Forecast:
-    """What `prompts`, those not answered before, would take, with as many tokens of thought for each."""
-    tokens = sum(estimated_tokens(p.system + p.user) + _TEMPLATE_TOKENS // 4 for p in prompts)
-    most = sum(p.max_tokens + reasoning_tokens for p in prompts)
-    return Forecast(n_requests, n_requests - len(prompts), len(prompts), tokens, most, limits.cost(tokens, most))
 
 
 VERSION = 1
