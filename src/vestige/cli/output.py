@@ -231,8 +231,8 @@ def _plain_lines(title: str, started: float) -> Iterator[Callable[[float, str], 
         now = time.monotonic() - started
         if now - last[0] >= 30 and share < 1:
             last[0] = now
-            line = f"{title}: {100 * share:.0f} %, {time_left(share, now)} {one_line(note, width=100)}"
-            print(line.rstrip(), file=sys.stderr, flush=True)
+            parts = (f"{title}: {100 * share:.0f} %", time_left(share, now), one_line(note, width=100))
+            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
     yield show
 

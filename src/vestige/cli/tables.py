@@ -182,8 +182,8 @@ def print_verdicts(
         rows, reasons = [], []
         for subject in dict.fromkeys(v.subject for v in verdicts):
             lines = {v.claim: v for v in verdicts if v.subject == subject}
-            role = " (control: keeps silent)" if subject == outcome.suppressed else ""
-            name = f"{subject}{' (control: retrained)' if subject in outcome.references else role}"
+            is_control = subject == outcome.suppressed or subject in outcome.references
+            name = f"{subject} (control)" if is_control else subject
             # A heading of its own: beside the claims it would leave a terminal of 80 columns no room for the numbers.
             rows.append([name, "", ""])
             for line in (lines[claim] for claim in CLAIMS if claim in lines):
