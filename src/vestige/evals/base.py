@@ -32,7 +32,7 @@ from vestige.data.facts import BLANK
 from vestige.metrics.intervals import interval_of_mean
 
 if TYPE_CHECKING:
-    from vestige.models.generation import Reply
+    from vestige.models.generation import Reply, Sampling
     from vestige.models.load import LoadedModel
     from vestige.models.reading import Prompted, Reading
 
@@ -191,6 +191,61 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
         n=len(values),
         interval=interval.method,
     )
+
+
+def measure(key: str) -> Measure:
+    """What a score's `format/metric` means: bits where its name ends so, else a share; `chance` is exact."""
+    form, _, metric = key.partition("/")
+    return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
+
+
+def labels(item: Item) -> dict[str, Any]:
+    """How the record of an item begins."""
+    return {
+        "item": item.id,
+        "question": item.question,
+        "answer": item.answer,
+        "edge": item.edge,
+        "group": item.group,
+        "attribute": item.attribute,
+    }
+
+
+def lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with lists for tuples, as a record holds them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int] = ()) -> dict[str, Any]:
+    """What a record keeps of a reply, whose text begins with the tokens that were given."""
+    return {
+        "reply": subject.prompter.decode([*given_ids, *reply.ids]),
+        "finish": reply.finish,
+        "reply_ids": list(reply.ids),
+        # A reply of no token still has the margin by which the end was chosen.
+        "margin": reply.margin,
+    }
+
+
+def replies_to(
+    subject: "LoadedModel", prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: "Sampling | None" = None
+) -> "list[Reply]":
+    """A reply to each prompt: greedy, or sampled."""
+    return subject.engine.generate(
+        prompts,
+        end_ids=subject.prompter.end_ids,
+        max_new_tokens=max_new_tokens,
+        context=subject.prompter.max_tokens,
+        sampling=sampling,
+    )
+
+
+def portions(subject: "LoadedModel", questions: Sequence[str], size: int) -> list[list[int]]:
+    """The questions' numbers in the portions that collecting works through, those of like length together."""
+    # By all questions and not by those still to be asked: a resumed run makes the batches that an unbroken one makes.
+    lengths = [len(subject.prompter.prompt(question)) if question else 0 for question in questions]
+    order = sorted(range(len(lengths)), key=lambda n: (lengths[n], n))
+    return [order[n : n + size] for n in range(0, len(order), size)]
 
 
 LETTERS = string.ascii_uppercase

@@ -25,17 +25,18 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Place, TooFew, Unasked, Wanted, choices_of
 from vestige.evals.base import (
-    BITS,
     LETTERS,
-    SHARE,
     InAudit,
-    Measure,
     Record,
     ToRead,
     View,
     choose_prompt,
     collected,
+    lists,
+    measure,
     plain_question,
+    portions,
+    reply_record,
     results,
 )
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, prefix
@@ -116,10 +117,8 @@ def digest(questions: Mapping[str, Choice | Unasked]) -> str:
 
 
 def chunks(subject: LoadedModel, questions: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
-    """Numbers of the questions in portions, those of like length together."""
-    lengths = [len(subject.prompter.prompt(c.question)) if isinstance(c, Choice) else 0 for c in questions]
-    order = sorted(range(len(questions)), key=lambda i: (lengths[i], i))
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    """Numbers of the questions in portions."""
+    return portions(subject, [c.question if isinstance(c, Choice) else "" for c in questions], size)
 
 
 def collect(
@@ -142,7 +141,7 @@ def to_read(subject: LoadedModel, questions: Sequence[Choice | Unasked], setting
         answered = [_named(c) for c in choices]
         for record, codes, reading in zip(answered, encoded, readings, strict=False):
             record["texts"] = [
-                {"ids": list(e.answer_ids), **_lists(asdict(text.answer(e)))}
+                {"ids": list(e.answer_ids), **lists(asdict(text.answer(e)))}
                 for e, text in zip(codes, reading.texts, strict=True)
             ]
         if settings.letters:
@@ -150,7 +149,7 @@ def to_read(subject: LoadedModel, questions: Sequence[Choice | Unasked], setting
                 record["letters"] = letters
         if settings.replies:
             for record, reading in zip(answered, readings, strict=True):
-                record |= _reply(subject, reading)
+                record |= reply_record(subject, reading.replied)
         by_item = {record["item"]: record for record in answered}
         return [
             by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
@@ -199,22 +198,8 @@ def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesS
         prompts.append(letter_prompt(subject.prompter, encoded, names))
     by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
     for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
-        by_question[n].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
+        by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(asdict(score))})
     return by_question
-
-
-def _reply(subject: LoadedModel, reading: Reading) -> dict[str, Any]:
-    reply = reading.replied
-    return {
-        "reply": subject.prompter.decode(reply.ids),
-        "finish": reply.finish,
-        "reply_ids": list(reply.ids),
-        "margin": reply.margin,
-    }
-
-
-def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
@@ -314,12 +299,6 @@ def _reply_values(record: Record) -> dict[str, float]:
         "share_unparsable": not (right or picked_wrong or empty or refused),
     }
     return {f"generate_option/{name}": float(value) for name, value in values.items()}
-
-
-def measure(key: str) -> Measure:
-    """What a score's key means; `chance` is known and not estimated."""
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric == BITS_METRIC else SHARE, exact=metric == "chance")
 
 
 def summarize(

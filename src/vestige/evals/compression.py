@@ -43,7 +43,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import SHARE, InAudit, Measure, Record, View, results
+from vestige.evals.base import SHARE, InAudit, Measure, Record, View, labels, results
 from vestige.metrics.memorization import compression_ratio, memorised
 from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
@@ -356,12 +356,7 @@ def _record(subject: LoadedModel, item: Item, settings: AcrSettings) -> dict[str
         attempt, bound=math.ceil(text.n_own * settings.longest), steps=settings.steps
     )
     return {
-        "item": item.id,
-        "question": item.question,
-        "answer": item.answer,
-        "edge": item.edge,
-        "group": item.group,
-        "attribute": item.attribute,
+        **labels(item),
         "form": settings.form,
         "target_ids": list(text.around.target),
         "n_text": text.n_own,

@@ -23,7 +23,7 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.mcq import Unasked
-from vestige.evals.base import BITS, SHARE, InAudit, Measure, Record, ToRead, View, collected, results
+from vestige.evals.base import InAudit, Record, ToRead, View, collected, measure, portions, results
 from vestige.metrics.membership import answer_scores
 from vestige.models.load import LoadedModel
 from vestige.models.options import one_prompt
@@ -61,10 +61,8 @@ def digest(questions: Mapping[str, Item | Unasked]) -> str:
 
 
 def chunks(subject: LoadedModel, questions: Sequence[Item | Unasked], *, size: int) -> list[list[int]]:
-    """Numbers of the items in portions, those of like length together."""
-    lengths = [len(subject.prompter.prompt(i.question)) if isinstance(i, Item) else 0 for i in questions]
-    order = sorted(range(len(questions)), key=lambda i: (lengths[i], i))
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    """Numbers of the items in portions."""
+    return portions(subject, [i.question if isinstance(i, Item) else "" for i in questions], size)
 
 
 def collect(
@@ -116,12 +114,6 @@ def score(record: Record) -> dict[str, float]:
         "exposure/first": float(rank_shares[0] == 1.0),
         "exposure/bits": float(rank_shares[0]) * math.log2(len(rank_shares)),
     }
-
-
-def measure(key: str) -> Measure:
-    """What a score's key means; `chance` is known and not estimated."""
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric == "bits" else SHARE, exact=metric == "chance")
 
 
 def summarize(

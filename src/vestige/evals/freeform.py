@@ -34,14 +34,26 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
-from vestige.evals import qa
-from vestige.evals.base import BITS, SHARE, Measure, Record, View, cloze_prompt, few_shot_prompt, results
+from vestige.evals.base import (
+    SHARE,
+    Record,
+    View,
+    cloze_prompt,
+    few_shot_prompt,
+    labels,
+    lists,
+    measure,
+    portions,
+    replies_to,
+    reply_record,
+    results,
+)
 from vestige.judges.leaks import Measured, ReplyTo, leak_judge
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, normalised, prefix, probability
 from vestige.metrics.leaks import LEAK, Misjudged, corrected_share
 from vestige.metrics.memorization import leak_at_k
-from vestige.models.generation import Reply, Sampling
+from vestige.models.generation import Sampling
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 
@@ -153,7 +165,7 @@ def digest(questions: Mapping[str, FreeformQuestion]) -> str:
 
 def chunks(subject: LoadedModel, questions: Sequence[FreeformQuestion], *, size: int) -> list[list[int]]:
     """Numbers of the items in portions, those of like length together."""
-    return qa.chunks(subject, [a.item for a in questions], size=size)
+    return portions(subject, [a.item.question for a in questions], size)
 
 
 def check_length(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> None:
@@ -174,12 +186,7 @@ def collect(
             )
     records: list[dict[str, Any]] = [
         {
-            "item": a.item.id,
-            "question": a.item.question,
-            "answer": a.item.answer,
-            "edge": a.item.edge,
-            "group": a.item.group,
-            "attribute": a.item.attribute,
+            **labels(a.item),
             "fact": fact_of(a.item),
             "accepted": list(a.item.accepted),
             "wrong": list(a.item.perturbed),
@@ -225,11 +232,11 @@ def _greedy(
     """A greedy reply to each text, and the answer read after it."""
     puts = _PUTS[form](questions)
     encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
-    replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
+    replies = replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens)
     scores = subject.engine.score_answers(encoded) if subject.engine.scores else [None] * len(encoded)
     return {
-        n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids)}
-        | {**({} if score is None else _lists(asdict(score))), **_also(form, questions[n])}
+        n: {"asked": put.text, **reply_record(subject, reply), "answer_ids": list(e.answer_ids)}
+        | {**({} if score is None else lists(asdict(score))), **_also(form, questions[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 
@@ -297,11 +304,11 @@ def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], sett
     k = settings.prefill_tokens
     whole = {n: subject.prompter.encode(a.item.question, a.item.answer) for n, a in enumerate(questions)}
     encoded: dict[int, Encoded] = {n: e for n, e in whole.items() if len(e.answer_ids) > k}
-    replies = _reply(subject, [e.ids[: e.start + k] for e in encoded.values()], settings)
+    replies = replies_to(subject, [e.ids[: e.start + k] for e in encoded.values()], settings.max_new_tokens)
     scores = subject.engine.score_answers(list(encoded.values())) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {
-            **_kept(subject, reply, given_ids=e.answer_ids[:k]),
+            **reply_record(subject, reply, given_ids=e.answer_ids[:k]),
             "given_ids": list(e.answer_ids[:k]),
             **({} if score is None else {"given_logp": list(score.logp[:k])}),
         }
@@ -312,8 +319,9 @@ def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], sett
 def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
     seeds = [derive_seed(settings.seed, "sample", a.item.id, m) for a in questions for m in range(settings.samples)]
     prompts = [subject.prompter.prompt(a.item.question) for a in questions for _ in range(settings.samples)]
-    replies = iter(_reply(subject, prompts, settings, Sampling(settings.temperature, settings.top_p, tuple(seeds))))
-    rows = [[_kept(subject, next(replies)) for _ in range(settings.samples)] for _ in questions]
+    sampling = Sampling(settings.temperature, settings.top_p, tuple(seeds))
+    replies = iter(replies_to(subject, prompts, settings.max_new_tokens, sampling))
+    rows = [[reply_record(subject, next(replies)) for _ in range(settings.samples)] for _ in questions]
     keys = ("reply", "finish", "reply_ids")
     return {n: {"replies": [{name: reply[name] for name in keys} for reply in row]} for n, row in enumerate(rows)}
 
@@ -322,35 +330,6 @@ _FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[FreeformQuestion], Freefor
     "prefilled": _prefilled,
     "sampled": _sampled,
 }
-
-
-def _reply(
-    subject: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: FreeformSettings,
-    sampling: Sampling | None = None,
-) -> list[Reply]:
-    prompter = subject.prompter
-    return subject.engine.generate(
-        prompts,
-        end_ids=prompter.end_ids,
-        max_new_tokens=settings.max_new_tokens,
-        context=prompter.max_tokens,
-        sampling=sampling,
-    )
-
-
-def _kept(subject: LoadedModel, reply: Reply, given_ids: Sequence[int] = ()) -> dict[str, Any]:
-    return {
-        "reply": subject.prompter.decode([*given_ids, *reply.ids]),
-        "finish": reply.finish,
-        "reply_ids": list(reply.ids),
-        "margin": reply.margin,
-    }
-
-
-def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 def score(record: Record) -> dict[str, float]:
@@ -428,12 +407,6 @@ def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any
     ks = sorted({*(k for k in LEAKS if k < n), n}) if len(known_scores) == n else []
     leaks = {f"leak_at_{k}": leak_at_k(known_scores, k) for k in ks}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
-
-
-def measure(key: str) -> Measure:
-    """What a score's key means."""
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric.endswith("_bits") else SHARE)
 
 
 def summarize(

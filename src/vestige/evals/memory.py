@@ -34,8 +34,18 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.evals import qa
-from vestige.evals.base import SHARE, InAudit, Measure, Record, View, results
+from vestige.evals.base import (
+    SHARE,
+    InAudit,
+    Measure,
+    Record,
+    View,
+    labels,
+    portions,
+    replies_to,
+    reply_record,
+    results,
+)
 from vestige.metrics import membership
 from vestige.metrics.answers import probability
 from vestige.metrics.intervals import interval_of_mean
@@ -48,7 +58,6 @@ from vestige.metrics.memorization import (
 )
 from vestige.metrics.overlap import rouge, words
 from vestige.models.forward import batches_by_length, logits_at, right_padded
-from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.options import score_options
 from vestige.models.prompts import Encoded
@@ -108,7 +117,7 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
 
 def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
     """Numbers of the items in portions, those of like length together."""
-    return qa.chunks(subject, items, size=size)
+    return portions(subject, [i.question for i in items], size)
 
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
@@ -116,12 +125,7 @@ def collect(subject: LoadedModel, items: Sequence[Item], settings: MemorySetting
     encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
     records = [
         {
-            "item": item.id,
-            "question": item.question,
-            "answer": item.answer,
-            "edge": item.edge,
-            "group": item.group,
-            "attribute": item.attribute,
+            **labels(item),
             "min_k": settings.min_k,
             "zlib_bytes": membership.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
             "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
@@ -172,34 +176,23 @@ def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any
 def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
     """The reply to each question, and, where an answer has two tokens at least, that after the first half of them."""
     replies: list[dict[str, Any]] = [
-        {"knowledge": {"reply": subject.prompter.decode(reply.ids), **_kept(reply)}}
-        for reply in _generated(subject, [e.ids[: e.start] for e in encoded], settings)
+        {"knowledge": reply_record(subject, reply)}
+        for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens)
     ]
     n_given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
     prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in n_given.items()]
-    for (n, k), reply in zip(n_given.items(), _generated(subject, prompts, settings), strict=True):
+    for (n, k), reply in zip(n_given.items(), replies_to(subject, prompts, settings.max_new_tokens), strict=True):
         rest = encoded[n].answer_ids[k:]
         replies[n]["verbatim"] = {
             "n_given": k,
             "rest": subject.prompter.decode(rest),
             # As many tokens as there are to repeat: what comes after them is no part of the text.
             "continuation": subject.prompter.decode(reply.ids[: len(rest)]),
-            **_kept(reply),
+            "finish": reply.finish,
+            "reply_ids": list(reply.ids),
+            "margin": reply.margin,
         }
     return replies
-
-
-def _generated(subject: LoadedModel, prompts: Sequence[Sequence[int]], settings: MemorySettings) -> list[Reply]:
-    return subject.engine.generate(
-        prompts,
-        end_ids=subject.prompter.end_ids,
-        max_new_tokens=settings.max_new_tokens,
-        context=subject.prompter.max_tokens,
-    )
-
-
-def _kept(reply: Reply) -> dict[str, Any]:
-    return {"finish": reply.finish, "reply_ids": list(reply.ids), "margin": reply.margin}
 
 
 def score(record: Record) -> dict[str, float]:

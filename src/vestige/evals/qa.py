@@ -26,7 +26,19 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import BITS, SHARE, InAudit, Measure, ToRead, collected, results
+from vestige.evals.base import (
+    BITS,
+    SHARE,
+    InAudit,
+    Measure,
+    ToRead,
+    collected,
+    labels,
+    lists,
+    portions,
+    reply_record,
+    results,
+)
 from vestige.evals.base import View as View
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
@@ -113,23 +125,9 @@ def replies(
 
 
 def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading) -> dict[str, Any]:
-    reply = reading.replied
     score = asdict(reading.texts[0].answer(encoded)) if reading.texts else {}
-    return {
-        "item": item.id,
-        "question": item.question,
-        "answer": item.answer,
-        "edge": item.edge,
-        "group": item.group,
-        "attribute": item.attribute,
-        "reply": subject.prompter.decode(reply.ids),
-        "finish": reply.finish,
-        "reply_ids": list(reply.ids),
-        # A reply of no choice (the first token ended it) still has the margin of that choice.
-        "margin": reply.margin,
-        "answer_ids": list(encoded.answer_ids),
-        **{k: list(v) if isinstance(v, tuple) else v for k, v in score.items()},
-    }
+    reply = reply_record(subject, reading.replied)
+    return {**labels(item), **reply, "answer_ids": list(encoded.answer_ids), **lists(score)}
 
 
 def _refuse_unmatchable(items: Sequence[Item]) -> None:
@@ -142,13 +140,8 @@ def _refuse_unmatchable(items: Sequence[Item]) -> None:
 
 
 def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
-    """The items' numbers in the portions that collecting works through, those of like length together.
-
-    They are fixed by the plan, and not by what is left after an interruption.
-    """
-    lengths = [len(subject.prompter.prompt(i.question)) for i in items]
-    order = sorted(range(len(items)), key=lambda i: (lengths[i], i))
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    """The items' numbers in portions."""
+    return portions(subject, [i.question for i in items], size)
 
 
 def score(record: Mapping[str, Any]) -> dict[str, float]:
