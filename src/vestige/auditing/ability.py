@@ -130,7 +130,7 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
     """
     plan, withheld = ground.plan, []
     judged = set(ground.judged)
-    sources = [Source(plan.target), Source(plan.suppressed), Source.after(plan.suppressed, attack)]
+    sources = [plan.target, plan.suppressed, Source.after(plan.suppressed, attack)]
     for form in (form for form in formats_of(ground.case) if form.hits and not form.chance):
         items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
         if not items:

@@ -24,10 +24,10 @@ from vestige.artifacts.audits import (
     by_level,
 )
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import BITS, OF_ALTERNATIVES, FormatRead, TestedFormats
+from vestige.auditing.formats import OF_ALTERNATIVES, FormatRead, TestedFormats
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
-from vestige.auditing.matrix import Expressed, leak_evidence
+from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import AttackResult, Recovery
@@ -97,7 +97,7 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     )
     shares = leak_evidence(expressed, tested)
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in expressed.picks.items()]
-    bits = [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
+    bits = bits_evidence(expressed)
     gaps = _not_asked(about)
     parts = _judged(ground, [*shares, *bits], stays_below)
     failing = any(part.verdict.outcome == "fails" for part in parts)
@@ -168,7 +168,7 @@ def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     placements = membership.differences.get(subject, ())
     shares = [*placements, *(Evidence(name, draws, "excess", "share") for name, draws in expressed.excess.items())]
-    bits = [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
+    bits = bits_evidence(expressed)
     gaps = [*membership.missing.get(subject, ()), *_not_asked(about)]
     if not placements:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")

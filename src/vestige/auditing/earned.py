@@ -17,7 +17,6 @@ from vestige.artifacts.audits import GIVEN, AuditPlan, Format
 from vestige.auditing.formats import TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.matrix import Expressed
-from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
 
@@ -124,14 +123,12 @@ def _distances_of_answers(ground: Ground) -> tuple[Distances, int]:
     plan = ground.plan
     names = (plan.target, *plan.unlearned, *plan.retrained)
     graded = [BITS_KEY, *(form.key for form in formats_of(ground.case) if form.graded)]
-    key = next((key for key in graded if all(ground.has(Source(name), key) for name in names)), BITS_KEY)
-    names = tuple(name for name in names if ground.has(Source(name), key))
-    items = ground.scores.common(
-        [Source(name) for name in names], key, [i for ids in plan.splits.values() for i in ids]
-    )
+    key = next((key for key in graded if all(ground.has(name, key) for name in names)), BITS_KEY)
+    names = tuple(name for name in names if ground.has(name, key))
+    items = ground.scores.common(names, key, [i for ids in plan.splits.values() for i in ids])
     if len(names) < 2 or len(items) < _LEAST_ITEMS:
         return {}, 0
-    rows = dict(zip(names, ground.scores.rows([Source(name) for name in names], key, items), strict=True))
+    rows = dict(zip(names, ground.scores.rows(names, key, items), strict=True))
     if any(len(np.unique(row)) < _LEAST_ITEMS for row in rows.values()):
         return {}, 0
     apart = {
@@ -176,7 +173,7 @@ def _stated(ground: Ground, tested: TestedFormats, form: Format) -> str:
     if not form.hits or form.chance:
         return ""
     plan = ground.plan
-    sources = [Source(name) for name in (plan.target, *plan.retrained)]
+    sources = (plan.target, *plan.retrained)
     if not all(ground.has(source, form.hits) for source in sources):
         return ""
     items = ground.scores.common(sources, form.hits, ground.judged)
@@ -217,7 +214,7 @@ def _picked(ground: Ground, tested: TestedFormats, form: Format) -> str:
     scale = next((scale for scale in tested.scales if scale.name == form.name), None)
     if scale is None or scale.unit != "leakage" or not (form.hits and form.chance):
         return ""
-    sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
+    sources = (ground.plan.target, *scale.retrained)
     items = ground.scores.common(sources, form.hits, scale.items)
     items = ground.scores.common(sources[:1], form.chance, items)
     if len(items) < _LEAST_ITEMS:

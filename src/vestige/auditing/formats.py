@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vestige.artifacts.audits import Format, FormatLine
 from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of, shown
-from vestige.auditing.scores import Case, Source
+from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
@@ -118,6 +118,11 @@ class TestedFormats(NamedTuple):
         return tuple(read.scale for read in self.reads if read.line.admitted)
 
     @property
+    def judged(self) -> tuple[Scale, ...]:
+        """Those that are admitted, and after them bits."""
+        return (*self.scales, *([self.bits] if self.bits is not None else []))
+
+    @property
     def not_admitted(self) -> tuple[str, ...]:
         """Those that are not, each with its reason."""
         return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
@@ -129,7 +134,7 @@ def read_formats(ground: Ground) -> TestedFormats:
     untested: list[str] = []
     absent = []
     for form in formats_of(ground.case):
-        if not any(ground.has(Source(ground.plan.target), key) for key in (form.key, form.hits)):
+        if not any(ground.has(ground.plan.target, key) for key in (form.key, form.hits)):
             # Of a table of scores nobody expects the formats of an audit.
             absent += [] if ground.plan.formats else [form.name]
             continue
@@ -163,7 +168,7 @@ def _against_alternatives(reads: Sequence[FormatRead], ranked: FormatRead) -> li
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
     plan, ranked, key = ground.plan, ground.case.ranked, f"{EXPOSURE}/score"
-    if not ground.has(Source(plan.target), key):
+    if not ground.has(plan.target, key):
         return None
     items = _common(ground, key, (), untested, EXPOSURE)
     if not items:
@@ -178,14 +183,14 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
             f"The format {EXPOSURE} is left out, since the true answers can be told from alternatives: {by}."
         )
         return None
-    scores = ground.scores.of(Source(plan.target), key, items)
-    chance = np.array([float(row.mean()) for row in ranked.of(Source(plan.target), items)])
+    scores = ground.scores.of(plan.target, key, items)
+    chance = np.array([float(row.mean()) for row in ranked.of(plan.target, items)])
     controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.prior("graded"))
     return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
 
 
 def ranks(
-    ground: Ground, items: Sequence[str], source: Source, *, length: float = 1.0, before: Source | None = None
+    ground: Ground, items: Sequence[str], source: Sourced, *, length: float = 1.0, before: Sourced | None = None
 ) -> Draws:
     """The mean score of one source against alternatives (less that of another before it), in units of `length`."""
     ranked = ground.case.ranked
@@ -205,14 +210,14 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     plan = ground.plan
     reasons: dict[str, str] = {}
     for form in formats_of(ground.case):
-        names = [name for name in plan.retrained if ground.has(Source(name), form.key)]
-        if not ground.has(Source(plan.target), form.key) or len(names) < 2:
+        names = [name for name in plan.retrained if ground.has(name, form.key)]
+        if not ground.has(plan.target, form.key) or len(names) < 2:
             continue
-        items = ground.scores.common([Source(plan.target), *map(Source, names)], form.key, ground.judged)
+        items = ground.scores.common([plan.target, *names], form.key, ground.judged)
         if not items:
             continue
-        knows = float(ground.scores.of(Source(plan.target), form.key, items).mean())
-        means = {name: float(ground.scores.of(Source(name), form.key, items).mean()) for name in names}
+        knows = float(ground.scores.of(plan.target, form.key, items).mean())
+        means = {name: float(ground.scores.of(name, form.key, items).mean()) for name in names}
         for name, mean in means.items():
             rest = [control for control in names if control != name]
             rest_mean = float(np.mean([means[control] for control in rest]))
@@ -227,36 +232,36 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
 
 def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     plan, against_chance = ground.plan, not ground.plan.retrained
-    key = form.hits if against_chance or not ground.has(Source(plan.target), form.key) else form.key
+    key = form.hits if against_chance or not ground.has(plan.target, form.key) else form.key
     if not key:
         untested.append(
             f"The format {form.name} is left out, since no retrained control was given and what chance scores is not "
             "known."
         )
         return None
-    retrained = tuple(name for name in plan.retrained if ground.has(Source(name), key))
+    retrained = tuple(name for name in plan.retrained if ground.has(name, key))
     if not against_chance and not retrained:
         untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
         return None
     items = _common(ground, key, retrained, untested, form.name)
     if against_chance and form.chance:
-        items = ground.scores.common([Source(plan.target)], form.chance, items)
+        items = ground.scores.common([plan.target], form.chance, items)
     if not items:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     if not against_chance:
         return Scale(form.name, key, "leakage", items, retrained, _controls(ground, form, key, items, retrained))
-    rows = ground.scores.of(Source(plan.target), form.chance, items) if form.chance else np.zeros(len(items))
+    rows = ground.scores.of(plan.target, form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
-    sample, target = ground.sample(items, fixed=False), ground.scores.of(Source(plan.target), key, items)
+    sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
     controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"))
     return Scale(form.name, key, "leakage_vs_chance", items, (), controls)
 
 
 def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
     """The scale of one format, whose prior is that of graded scores where its scores are."""
-    target = ground.scores.of(Source(ground.plan.target), key, items)
-    rows = ground.scores.rows([Source(name) for name in retrained], key, items)
+    target = ground.scores.of(ground.plan.target, key, items)
+    rows = ground.scores.rows(retrained, key, items)
     prior = ground.prior("hits")
     if form.graded and key == form.key:
         prior = ground.prior("graded").scaled(target, rows)
@@ -285,7 +290,7 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     form = None if scale.name == EXPOSURE else _form(ground, scale.name)
     if form is None or not form.chance or scale.key != form.key or form.hits == form.key:
         return None
-    sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
+    sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
     target, *rows = ground.scores.rows(sources, form.hits, scale.items)
@@ -298,8 +303,8 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     """Forced answers in bits; one item has no spread, so no interval."""
     plan = ground.plan
-    retrained = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
-    if not retrained or not ground.has(Source(plan.target), BITS_KEY):
+    retrained = tuple(name for name in plan.retrained if ground.has(name, BITS_KEY))
+    if not retrained or not ground.has(plan.target, BITS_KEY):
         untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
         return None
     items = _common(ground, BITS_KEY, retrained, untested, BITS)
@@ -307,8 +312,8 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
         return None
-    target = ground.scores.of(Source(plan.target), BITS_KEY, items)
-    rows = ground.scores.rows([Source(name) for name in retrained], BITS_KEY, items)
+    target = ground.scores.of(plan.target, BITS_KEY, items)
+    rows = ground.scores.rows(retrained, BITS_KEY, items)
     prior = _clustered(ground, ground.prior("bits"), rows, items)
     return Scale(BITS, BITS_KEY, "bits", items, retrained, Controls("bits", target, rows, ground.sample(items), prior))
 
@@ -316,11 +321,11 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
 def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
     """The judged items that have a value in target, controls and every unlearned subject that was asked."""
     plan = ground.plan
-    unlearned = [model for model in plan.audited if ground.has(Source(model), key)]
-    sources = [Source(model) for model in (plan.target, *retrained, *unlearned)]
+    unlearned = [model for model in plan.audited if ground.has(model, key)]
+    sources = (plan.target, *retrained, *unlearned)
     items = ground.scores.common(sources, key, ground.judged)
     # A format of a table may have questions of its own.
-    n = len({i for source in sources for i in ground.scores.values.get(source, {}).get(key, {})} & {*ground.judged})
+    n = len({i for source in sources for i in ground.scores.table(source, key)} & {*ground.judged})
     n = n if ground.plan.formats else len(ground.judged)
     if items and len(items) < n:
         without = n - len(items)
@@ -343,7 +348,7 @@ def exceeds_controls(ground: Ground, scale: Scale) -> bool:
 
 def _admission(ground: Ground, scale: Scale) -> Draws:
     if scale.unit == "leakage_vs_alternatives":
-        return ranks(ground, scale.items, Source(ground.plan.target))
+        return ranks(ground, scale.items, ground.plan.target)
     if scale.unit == "leakage_vs_chance":
         return admission_vs_chance(scale.controls)
     return admission(scale.controls)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import AuditPlan
-from vestige.auditing.scores import Case, Scores, Source
+from vestige.auditing.scores import Case, Scores, Sourced
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
@@ -61,9 +61,9 @@ class Ground:
         """The values by source, key and item."""
         return self.case.scores
 
-    def has(self, source: Source, key: str) -> bool:
+    def has(self, source: Sourced, key: str) -> bool:
         """Whether the source was asked what `key` measures."""
-        return bool(self.scores.values.get(source, {}).get(key))
+        return bool(self.scores.table(source, key))
 
     def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
         """The draws of these items. All quantities over the same items and purpose share them and are paired.

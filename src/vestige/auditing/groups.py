@@ -18,8 +18,7 @@ from scipy.special import ndtri
 from vestige.artifacts.audits import GroupLine
 from vestige.auditing.formats import BITS, Scale, TestedFormats, exceeds_controls
 from vestige.auditing.ground import Ground, groups_of, shown
-from vestige.auditing.matrix import Expressed, bits_of, leak, leak_evidence
-from vestige.auditing.scores import Source
+from vestige.auditing.matrix import Expressed, bits_evidence, bits_of, leak, leak_evidence
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import simultaneous, step_down
 from vestige.metrics.gains import Controls
@@ -74,8 +73,7 @@ class _ScaleByGroup(NamedTuple):
 def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, _ScaleByGroup]:
     """The scales by which the groups of the forget set are judged, by format; the same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
-    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
-    return {scale.name: _parts(ground, scale, groups) for scale in scales} if groups else {}
+    return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
 
 
 def by_group(
@@ -83,16 +81,14 @@ def by_group(
 ) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
-    whole = leak_evidence(expressed, tested) + (
-        [Evidence(BITS, expressed.bits, "excess", "bits")] if expressed.bits is not None else []
-    )
+    whole = [*leak_evidence(expressed, tested), *bits_evidence(expressed)]
     if not groups or not whole:
         return NO_GROUPS
     quantities = [
         (group, _quantity(ground, part, subject), parts_of_scale.null)
         for group in groups
         for parts_of_scale in parts.values()
-        if (part := parts_of_scale.scales.get(group)) is not None and ground.has(Source(subject), part.key)
+        if (part := parts_of_scale.scales.get(group)) is not None and ground.has(subject, part.key)
     ]
     without = [group for group in groups if group not in {name for name, *_ in quantities}]
     left_out = (
@@ -137,12 +133,12 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
         if draws is None or draws.ends[0] <= margin:
             continue
         never = scale.controls.retrained.mean(axis=0)
-        beyond = ground.scores.of(Source(subject), scale.key, scale.items) - never
+        beyond = ground.scores.of(subject, scale.key, scale.items) - never
         gap = np.ones(len(beyond)) if scale.unit == "bits" else scale.controls.target - never
         inside = {name: np.isin(scale.items, members) for name, members in groups.items()}
         most = max(inside, key=lambda name: float(beyond[inside[name]].sum()))
-        others = ~inside[most]
-        if others.any() and beyond[others].sum() > margin * gap[others].sum():
+        elsewhere = ~inside[most]
+        if elsewhere.any() and beyond[elsewhere].sum() > margin * gap[elsewhere].sum():
             return ""
     if not most:
         return ""

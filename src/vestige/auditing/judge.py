@@ -127,8 +127,8 @@ def _without_collapsed(ground: Ground) -> Ground:
         controls = [float(row.mean()) for row in scale.controls.retrained]
         target = float(scale.controls.target.mean())
         low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
-        for subject in (name for name in ground.plan.audited if ground.has(Source(name), scale.key)):
-            level = float(ground.scores.of(Source(subject), scale.key, scale.items).mean())
+        for subject in (name for name in ground.plan.audited if ground.has(name, scale.key)):
+            level = float(ground.scores.of(subject, scale.key, scale.items).mean())
             if low - gap <= level <= high + gap:
                 continue
             range_text = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
@@ -190,7 +190,6 @@ def _verdicts(
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
-    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     parts = parts_of(ground, tested)
     for subject in ground.plan.audited:
         expressed = matrix.expressed[subject]
@@ -199,8 +198,10 @@ def _verdicts(
             for result in recovery.tried
             if result.subject == subject and not result.why_not
         ]
-        singles_before = single_facts(ground, "not expressed", subject, scales, ())
-        singles_after = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
+        singles_before = single_facts(ground, "not expressed", subject, tested.judged, ())
+        singles_after = (
+            single_facts(ground, "not recoverable", subject, tested.judged, counts) if counts else NO_SINGLES
+        )
         grouped = by_group(ground, tested, parts, expressed, subject)
         if subject != ground.plan.suppressed:
             # What the positive control gives away is no leak.

@@ -90,7 +90,7 @@ def _judged(
         name: content_id(sorted(parsed.digest for parsed in read if parsed.entry.name == name), length=64)
         for name in names
     }
-    unread = Counter([*unmatched, *(what for parsed in read for what in parsed.log.unread)])
+    unread = Counter([*unmatched, *(problem for parsed in read for problem in parsed.log.unread)])
     not_read = (
         f"Not read of {n} of {len(read)} logs: {one_line(problem, width=200)}." for problem, n in unread.items()
     )
@@ -166,7 +166,7 @@ class _QuestionIndex(NamedTuple):
 
 
 def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[AnswerScore]:
-    """The rows of the table; everything that makes logs unlike is refused, and what cannot be matched is `told`."""
+    """The rows of the table; everything that makes logs unlike is refused, and what cannot be matched goes into `unmatched`."""
     _refuse_copies(read)
     target = [parsed for parsed in read if parsed.entry.role == "target" and not parsed.entry.attack]
     if not target:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
-from vestige.auditing.formats import Scale, TestedFormats, ranks
+from vestige.auditing.formats import BITS, Scale, TestedFormats, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
-from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
 from vestige.metrics.gains import differences, excess, excess_bits, leakage, leakage_vs_chance
@@ -48,6 +47,11 @@ class Matrix(NamedTuple):
     reversals: tuple[ReversalLine, ...]
     reliability: ReliabilityLine | None
     expressed: dict[str, Expressed]
+
+
+def bits_evidence(expressed: Expressed) -> list[Evidence]:
+    """The excess in bits; none where bits were not read."""
+    return [] if expressed.bits is None else [Evidence(BITS, expressed.bits, "excess", "bits")]
 
 
 def leak_evidence(expressed: Expressed, tested: TestedFormats) -> list[Evidence]:
@@ -95,7 +99,7 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
         for scale in (scale for scale in tested.scales if name in scale.retrained and len(scale.retrained) > 1):
             other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
             if scale.controls.target.mean() > other_rows.mean():
-                scores = ground.scores.of(Source(name), scale.key, scale.items)
+                scores = ground.scores.of(name, scale.key, scale.items)
                 leaks[scale.name] = leakage(scores, replace(scale.controls, retrained=other_rows))
         if leaks:
             lines.append(worst_line(name, "leakage", leaks))
@@ -104,9 +108,9 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
 
 def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
     """The subject's leakage in one admitted format."""
-    values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    values, controls = ground.scores.of(subject, scale.key, scale.items), scale.controls
     if scale.unit == "leakage_vs_alternatives":
-        return ranks(ground, scale.items, Source(subject), length=float(controls.gap.differences().mean()))
+        return ranks(ground, scale.items, subject, length=float(controls.gap.differences().mean()))
     if scale.unit == "leakage_vs_chance":
         return leakage_vs_chance(values, controls.target, controls.retrained[0], controls.sample)
     return leakage(values, controls)
@@ -114,28 +118,28 @@ def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
 
 def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
     """The subject's excess in bits over the items of a scale in bits."""
-    values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    values, controls = ground.scores.of(subject, scale.key, scale.items), scale.controls
     return excess_bits(values, controls.retrained, controls.sample, controls.prior)
 
 
 def _expressed(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
     leaks, beyond, not_asked = {}, {}, []
     for scale in tested.scales:
-        if not ground.has(Source(subject), scale.key):
+        if not ground.has(subject, scale.key):
             not_asked.append(scale.name)
             continue
         leaks[scale.name] = leak(ground, scale, subject)
         if scale.unit == "leakage":
-            beyond[scale.name] = excess(ground.scores.of(Source(subject), scale.key, scale.items), scale.controls)
+            beyond[scale.name] = excess(ground.scores.of(subject, scale.key, scale.items), scale.controls)
     bits = None
-    if tested.bits is not None and ground.has(Source(subject), BITS_KEY):
+    if tested.bits is not None and ground.has(subject, BITS_KEY):
         bits = bits_of(ground, tested.bits, subject)
     elif tested.bits is not None:
         not_asked.append(tested.bits.name)
     picks = {
         scale.name: leak(ground, scale, subject)
         for scale in tested.picks
-        if ground.scores.common([Source(subject)], scale.key, scale.items) == scale.items
+        if ground.scores.common([subject], scale.key, scale.items) == scale.items
     }
     return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
 
@@ -144,9 +148,9 @@ def _levels(ground: Ground, tested: TestedFormats) -> dict[tuple[str, str], Esti
     """The mean score of every subject in every format that it was asked in."""
     levels: dict[tuple[str, str], Estimate] = {}
     for scale, _, line in tested.reads:
-        names = [name for name in ground.plan.audited if ground.has(Source(name), scale.key)]
+        names = [name for name in ground.plan.audited if ground.has(name, scale.key)]
         if names:
-            rows = ground.scores.rows([Source(name) for name in names], scale.key, scale.items)
+            rows = ground.scores.rows(names, scale.key, scale.items)
             rows_levels = ground.levels(rows, scale.controls.sample, line.metric)
             levels |= {(name, scale.name): level for name, level in zip(names, rows_levels, strict=True)}
     return levels
@@ -204,7 +208,7 @@ def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Exp
         pairs = [pair for pair in apart if all(scale.name in expressed[name].leaks for name in pair)]
         if not pairs:
             continue
-        rows = [ground.scores.rows([Source(name) for name in pair], scale.key, scale.items) for pair in pairs]
+        rows = [ground.scores.rows(pair, scale.key, scale.items) for pair in pairs]
         # An order of methods is about questions like these: on given questions any two models differ.
         controls = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
         for pair, draws in zip(pairs, differences(np.stack(rows), controls), strict=True):

@@ -86,18 +86,16 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
     keys = (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats))
     for split in splits:
         keys_asked = [
-            form_key
-            for form_key in keys
-            if ground.scores.common([Source(plan.target)], form_key[1], plan.splits[split])
+            form_key for form_key in keys if ground.scores.common([plan.target], form_key[1], plan.splits[split])
         ]
         missing += [] if keys_asked else [f"{split}: not asked of the target"]
         for form, key in keys_asked:
             name = f"{split}, {form}"
-            items = ground.scores.common([Source(plan.target), Source(subject)], key, plan.splits[split])
+            items = ground.scores.common([plan.target, subject], key, plan.splits[split])
             if not items:
                 missing.append(f"{name}: not asked of target and subject")
                 continue
-            target, scores = ground.scores.rows([Source(plan.target), Source(subject)], key, items)
+            target, scores = ground.scores.rows([plan.target, subject], key, items)
             if float(target.mean()) <= least:
                 knows = f"the target scores {target.mean():.2f} itself, not above {least:g}"
                 left_out.append(f"{name}: {knows}: there is nothing to keep")
@@ -163,13 +161,11 @@ def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
     others_retrained = [name for name in ground.plan.retrained if name != subject]
     for measure, form in RATIOS:
         key = f"memory/truth_ratio_{form}"
-        retrained = [name for name in others_retrained if ground.has(Source(name), key)]
-        items = ground.scores.common(
-            [Source(name) for name in (subject, *retrained)], key, ground.plan.splits["forget"]
-        )
+        retrained = [name for name in others_retrained if ground.has(name, key)]
+        items = ground.scores.common((subject, *retrained), key, ground.plan.splits["forget"])
         if retrained and items:
-            scores = ground.scores.of(Source(subject), key, items)
-            pooled = ground.scores.rows([Source(name) for name in retrained], key, items).ravel()
+            scores = ground.scores.of(subject, key, items)
+            pooled = ground.scores.rows(retrained, key, items).ravel()
             seeds = f"{len(retrained)} retrained seed{'s pooled' if len(retrained) > 1 else ''}"
             description = f"KS p-value, {form} truth ratios of {len(items)} items against those of {seeds}"
             yield MeasureLine(subject, measure, forget_quality(scores, pooled), description)
@@ -178,7 +174,7 @@ def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
 def _utility_parts(ground: Ground) -> list[_Part]:
     """Those sets and scores that all subjects have, over the items that all have: utilities compare only so."""
     plan = ground.plan
-    sources = [Source(name) for name in (plan.target, *plan.retrained, *plan.unlearned)]
+    sources = (plan.target, *plan.retrained, *plan.unlearned)
     parts = [
         _Part(split, key, ground.scores.common(sources, key, plan.splits.get(split, ())))
         for split in SPLITS
@@ -190,7 +186,7 @@ def _utility_parts(ground: Ground) -> list[_Part]:
 def _utility(ground: Ground, subject: str, parts: list[_Part]) -> Iterator[MeasureLine]:
     if not parts:
         return
-    values = [float(ground.scores.of(Source(subject), part.key, part.items).mean()) for part in parts]
+    values = [float(ground.scores.of(subject, part.key, part.items).mean()) for part in parts]
     splits = ", ".join(dict.fromkeys(part.split for part in parts))
     scores = ", ".join(dict.fromkeys(part.key for part in parts))
     description = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
@@ -200,9 +196,9 @@ def _utility(ground: Ground, subject: str, parts: list[_Part]) -> Iterator[Measu
 
 def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
     for measure, key, description in MEANS:
-        items = ground.scores.common([Source(subject)], key, ground.plan.splits["forget"])
+        items = ground.scores.common([subject], key, ground.plan.splits["forget"])
         if items:
-            value = float(ground.scores.of(Source(subject), key, items).mean())
+            value = float(ground.scores.of(subject, key, items).mean())
             yield MeasureLine(subject, measure, value, f"{description}, mean of {len(items)} forget items")
 
 
@@ -216,7 +212,7 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
         for scale in tested.scales:
             key = hits.get(scale.name, "")
             for subject in scale.retrained if key else ():
-                sources = [Source(subject), Source.after(subject, attack)]
+                sources = [subject, Source.after(subject, attack)]
                 items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
                 if not items:
                     continue
@@ -303,16 +299,15 @@ def _nats(ground: Ground, source: Source, items: tuple[str, ...]) -> Float[np.nd
 def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
     """The three counts that rest on wrong answers to questions with k options; k is 1 / chance."""
     right, chance = f"{OPTION}/accuracy", f"{OPTION}/chance"
-    source = Source(subject)
-    items = ground.scores.common([source], chance, ground.scores.common([source], right, attack.tested))
+    items = ground.scores.common([subject], chance, ground.scores.common([subject], right, attack.tested))
     if not items:
         return {}, {}
-    options = np.rint(1 / ground.scores.of(source, chance, items))
+    options = np.rint(1 / ground.scores.of(subject, chance, items))
     k = int(options[0])
     if (options != k).any() or k < 2:
         # Questions with differing numbers of options have no one k to count with.
         return {}, {}
-    values = ground.scores.of(source, right, items)
+    values = ground.scores.of(subject, right, items)
     # Options that are tied share the answer, so the sum need not be whole.
     n, wrong, accuracy = len(items), round(float((1 - values).sum())), float(values.mean())
     need = {
@@ -337,8 +332,8 @@ class ExposureReading(NamedTuple):
 def read_exposure(ground: Ground) -> ExposureReading:
     """Everything that was asked with alternatives, as the subjects are, over the facts that all were asked."""
     plan, ranked = ground.plan, ground.case.ranked
-    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(name), KEY)]
-    items = ground.scores.common([Source(name) for name in names], KEY, ground.judged)
+    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, KEY)]
+    items = ground.scores.common(names, KEY, ground.judged)
     revealed = [i for i in ground.judged if i in ranked.revealed]
     sentences = [
         f"{len(revealed)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser reads "
@@ -346,8 +341,8 @@ def read_exposure(ground: Ground) -> ExposureReading:
     ]
     if plan.target not in names or not items:
         return ExposureReading((), None, tuple(sentences) if revealed else ())
-    chance = float(np.mean([row.mean() for row in ranked.of(Source(plan.target), items)]))
-    length = ranks(ground, items, Source(plan.target)).value
+    chance = float(np.mean([row.mean() for row in ranked.of(plan.target, items)]))
+    length = ranks(ground, items, plan.target).value
     lines = tuple(_exposure_line(ground, items, name, chance, length) for name in names)
     error = _error(ground, items, [name for name in plan.retrained if name in names], length)
     if error is not None:
@@ -359,10 +354,10 @@ def read_exposure(ground: Ground) -> ExposureReading:
 
 
 def _exposure_line(ground: Ground, items: tuple[str, ...], subject: str, chance: float, length: float) -> ExposureLine:
-    ranked, source = ground.case.ranked, Source(subject)
-    rows = ranked.of(source, items)
-    excess = ranks(ground, items, source)
-    leaks = ranks(ground, items, source, length=length) if length > 0 else None
+    ranked = ground.case.ranked
+    rows = ranked.of(subject, items)
+    excess = ranks(ground, items, subject)
+    leaks = ranks(ground, items, subject, length=length) if length > 0 else None
     first = firsts(rows, ranked.units_of(items), seed=ground.plan.seed, resamples=ground.resamples)
     placed = [rank_of_truth(row) for row in rows]
     corrected = holm([p for _, p in placed])
@@ -388,7 +383,7 @@ def _error(ground: Ground, items: tuple[str, ...], retrained: list[str], length:
     if not retrained or length <= 0:
         return None
     ranked, seed = ground.case.ranked, ground.plan.seed
-    tables = [ranked.of(Source(name), items) for name in retrained]
+    tables = [ranked.of(name, items) for name in retrained]
     rows = [np.mean(same, axis=0) for same in zip(*tables, strict=True)]
     draws = rank_draws(rows, ranked.units_of(items), length, seed=seed, resamples=ground.resamples)
     return draws.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")

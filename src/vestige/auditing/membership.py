@@ -21,7 +21,6 @@ from jaxtyping import Float
 
 from vestige.artifacts.audits import MembershipLine
 from vestige.auditing.ground import SHARE, Ground
-from vestige.auditing.scores import Source
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
@@ -122,7 +121,7 @@ def read_membership(ground: Ground) -> Membership:
 
 
 def _keys(ground: Ground) -> tuple[str, ...]:
-    return tuple(k for k in ground.scores.keys(Source(ground.plan.target)) if k.startswith(PREFIX))
+    return tuple(k for k in ground.scores.keys(ground.plan.target) if k.startswith(PREFIX))
 
 
 def _names(ground: Ground) -> list[str]:
@@ -138,18 +137,17 @@ def _score(ground: Ground, name: str) -> _Score | None:
     plan = ground.plan
     key = LOGP if name == "reference" else PREFIX + name
     reference = plan.retrained[0] if name == "reference" else ""
-    subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(s), key)]
+    subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(s, key)]
     if reference and reference not in subjects:
         return None
-    sources = [Source(subject) for subject in subjects]
-    forget = ground.scores.common(sources, key, plan.splits["forget"])
-    holdout = ground.scores.common(sources, key, plan.splits["holdout"])
+    forget = ground.scores.common(subjects, key, plan.splits["forget"])
+    holdout = ground.scores.common(subjects, key, plan.splits["holdout"])
     if not forget or not holdout:
         return None
 
     def read(subject: str, items: tuple[str, ...]) -> Float[np.ndarray, " N"]:
-        values = ground.scores.of(Source(subject), key, items)
-        return values - ground.scores.of(Source(reference), key, items) if reference else values
+        values = ground.scores.of(subject, key, items)
+        return values - ground.scores.of(reference, key, items) if reference else values
 
     placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
     controls = tuple(s for s in plan.retrained if s in placed)

@@ -29,7 +29,7 @@ from vestige.artifacts.audits import (
 from vestige.auditing.formats import EXPOSURE, Scale, TestedFormats, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items, shown
 from vestige.auditing.matrix import worst_line
-from vestige.auditing.scores import Carried, Case, Scores, Source
+from vestige.auditing.scores import Carried, Case, Scores, Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import sentence
@@ -119,7 +119,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     gaps: list[_Gap] = []
     untested: list[str] = []
     audited = ground.plan.audited
-    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    scales = tested.judged
     for attack in ground.plan.attacks:
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
@@ -190,14 +190,14 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
     plan, key = ground.plan, scale.key
 
     def asked(subject: str) -> bool:
-        return ground.has(Source(subject), key) and ground.has(Source.after(subject, attack), key)
+        return ground.has(subject, key) and ground.has(Source.after(subject, attack), key)
 
     if not any(asked(name) for name in (plan.target, *plan.retrained, *plan.audited)):
         return None
     retrained = tuple(name for name in scale.retrained if asked(name))
     audited = tuple(name for name in plan.audited if asked(name))
-    sources = [Source(name) for name in (plan.target, *retrained, *audited)]
-    sources += [Source.after(name, attack) for name in (*retrained, *audited)]
+    attacked = (Source.after(name, attack) for name in (*retrained, *audited))
+    sources: list[Sourced] = [plan.target, *retrained, *audited, *attacked]
     tested = set(attack.tested)
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
@@ -213,12 +213,12 @@ def _unusable(ground: Ground, stage: _Stage) -> str:
         return "none of its tested items is judged"
     if stage.bits and len(stage.items) < 2:
         return "one tested item has no interval in bits"
-    near = _too_near(ground, stage, Source(ground.plan.target))
+    near = _too_near(ground, stage, ground.plan.target)
     reference = "alternatives" if stage.ranked else "retrained"
     return f"on its tested items the target exceeds {reference} by only {near}" if near else ""
 
 
-def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
+def _too_near(ground: Ground, stage: _Stage, target: Sourced) -> str:
     """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
     thresholds = ground.thresholds
     if stage.ranked:
@@ -284,12 +284,12 @@ def _in_bits(e: Estimate) -> str:
     return f"{value} bits {rest}"
 
 
-def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
+def _controls(ground: Ground, stage: _Stage, target: Sourced) -> Controls:
     key, scores = stage.scale.key, ground.scores
     return Controls(
         stage.scale.controls.format,
         scores.of(target, key, stage.items),
-        scores.rows([Source(control) for control in stage.retrained], key, stage.items),
+        scores.rows(stage.retrained, key, stage.items),
         stage.sample,
         stage.scale.controls.prior,
     )
@@ -298,7 +298,7 @@ def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
 def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
     """What an attack brought back against alternatives: these are under the same attack, so that it carries none in."""
     before, after = Source(subject), Source.after(subject, stage.attack)
-    length = ranks(ground, stage.items, Source(ground.plan.target)).value
+    length = ranks(ground, stage.items, ground.plan.target).value
     e0, e1 = (ranks(ground, stage.items, source, length=length) for source in (before, after))
     change = ranks(ground, stage.items, after, length=length, before=before)
     return against_alternatives(stage.name, e0, e1, change)
@@ -309,10 +309,10 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> AttackResult:
         why_not = why_alone(ground, stage.attack)
         gain = _ranked(ground, stage, subject)
         return AttackResult(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
-    key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
+    key, controls, scores = stage.scale.key, _controls(ground, stage, ground.plan.target), ground.scores
     attacked = Attacked(
         stage.name,
-        scores.of(Source(subject), key, stage.items),
+        scores.of(subject, key, stage.items),
         scores.of(Source.after(subject, stage.attack), key, stage.items),
         controls.retrained,
         scores.rows([Source.after(name, stage.attack) for name in stage.retrained], key, stage.items),
@@ -329,7 +329,7 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> AttackResult:
 
 def _injection(ground: Ground, stage: _Stage) -> Evidence:
     """What the attack brings `retrained`, in units of its gap to the target."""
-    controls = _controls(ground, stage, Source(ground.plan.target))
+    controls = _controls(ground, stage, ground.plan.target)
     after = ground.scores.rows(
         [Source.after(name, stage.attack) for name in stage.retrained], stage.scale.key, stage.items
     )

@@ -28,6 +28,14 @@ class Source(NamedTuple):
         return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
 
 
+Sourced = Source | str
+"""Whose scores; those of a subject as it is by its name alone."""
+
+
+def _source(source: Sourced) -> Source:
+    return Source(source) if isinstance(source, str) else source
+
+
 @dataclass(frozen=True)
 class Scores:
     """Values by source, then by `format/metric` (`generate/rouge1_recall`, `forced/answer_bits`), then by item id.
@@ -37,25 +45,29 @@ class Scores:
 
     values: Mapping[Source, Mapping[str, Mapping[str, float]]]
 
-    def keys(self, source: Source) -> tuple[str, ...]:
+    def keys(self, source: Sourced) -> tuple[str, ...]:
         """The `format/metric` keys that a source has."""
-        return tuple(self.values.get(source, {}))
+        return tuple(self.values.get(_source(source), {}))
 
-    def common(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> tuple[str, ...]:
+    def table(self, source: Sourced, key: str) -> Mapping[str, float]:
+        """The values by item id; none where the source was not asked."""
+        return self.values.get(_source(source), {}).get(key, {})
+
+    def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> tuple[str, ...]:
         """Those of `items`, in their order, that have a value under `key` in every source."""
         there = dict.fromkeys(items).keys()
         for source in sources:
-            table = self.values.get(source, {}).get(key, {}).keys()
+            table = self.table(source, key).keys()
             if not there <= table:
                 there = dict.fromkeys(i for i in there if i in table).keys()
         return tuple(i for i in items if i in there)
 
-    def of(self, source: Source, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
+    def of(self, source: Sourced, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
         """The values of `items` in their order; every one of them has to be there (see `common`)."""
-        table = self.values[source][key]
+        table = self.table(source, key)
         return np.fromiter(map(table.__getitem__, items), dtype=float, count=len(items))
 
-    def rows(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
+    def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
         """The values of several sources, a row each."""
         return np.stack([self.of(source, key, items) for source in sources])
 
@@ -97,9 +109,9 @@ class Ranked:
     lengths: Mapping[str, Int[np.ndarray, "..."]] = field(default_factory=dict)
     revealed: frozenset[str] = frozenset()
 
-    def of(self, source: Source, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
+    def of(self, source: Sourced, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
         """Those of `items` in their order; every one of them has to be there."""
-        table = self.scores[source]
+        table = self.scores[_source(source)]
         return [table[i] for i in items]
 
     def units_of(self, items: Sequence[str]) -> list[str]:

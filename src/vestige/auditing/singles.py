@@ -188,14 +188,14 @@ _Named = tuple[str, tuple[str, ...], FactTest]
 
 
 def _by_scores(
-    ground: Ground, scales: Sequence[Scale], who: Sequence[str], attack: PlannedAttack | None, together: Together
+    ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None, together: Together
 ) -> list[_Named]:
     """The format in which a graded score tells most, corrected for their number, and all formats together."""
-    items_of = {scale.name: _items(ground, scale, scale.key, who, attack) for scale in scales}
+    items_of = {scale.name: _items(ground, scale, scale.key, names, attack) for scale in scales}
     stand = {
         scale.name: standing
         for scale in scales
-        if (items := items_of[scale.name]) and (standing := _standings(ground, scale, items, who, attack)) is not None
+        if (items := items_of[scale.name]) and (standing := _standings(ground, scale, items, names, attack)) is not None
     }
     graded = {form.name for form in formats_of(ground.case) if form.graded} - _OWN_WORDS | {BITS}
     singly = [(name, extreme([standing], together)) for name, standing in stand.items() if name in graded]
@@ -253,7 +253,7 @@ def _standings(
 ) -> Standing | None:
     """How the subject and its controls stand by fact in one format, over all judged facts: 0 where it was not asked."""
     rows = np.stack([_rows(ground, scale.key, items, name, attack) for name in names])
-    target = ground.scores.of(Source(ground.plan.target), scale.key, items)
+    target = ground.scores.of(ground.plan.target, scale.key, items)
     if scale.unit == "bits":
         reached = rows[0, 0] >= np.maximum(target + math.log2(HALF), _LEAST_BITS)
     else:
@@ -274,7 +274,7 @@ def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | 
     items, ranked = _items(ground, scale, scale.key, (subject, *scale.retrained), attack), ground.case.ranked
     if not items:
         return []
-    before = ranked.of(Source(subject), items) if attack is not None else ()
+    before = ranked.of(subject, items) if attack is not None else ()
     after, units = ranked.of(Source.after(subject, attack), items), ranked.units_of(items)
     test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
     size, of = float(test.facts.sum()), float(test.of)
@@ -285,7 +285,7 @@ def _items(
     ground: Ground, scale: Scale, key: str, names: Sequence[str], attack: PlannedAttack | None
 ) -> tuple[str, ...]:
     """The scale's facts that all were asked under `key`, as they are and after the attack."""
-    sources = [Source(name) for name in names] + [Source.after(name, attack) for name in names]
+    sources = [*names, *(Source.after(name, attack) for name in names)]
     tested = None if attack is None else set(attack.tested)
     return ground.scores.common(sources, key, [i for i in scale.items if tested is None or i in tested])
 
@@ -295,7 +295,7 @@ def _rows(
 ) -> Float[np.ndarray, "K N"]:
     """Scores by fact; after an attack they and what it added to them."""
     after = ground.scores.of(Source.after(name, attack), key, items)
-    return after[None] if attack is None else np.stack([after, after - ground.scores.of(Source(name), key, items)])
+    return after[None] if attack is None else np.stack([after, after - ground.scores.of(name, key, items)])
 
 
 def _says(ground: Ground, formats: Sequence[tuple[str, tuple[str, ...]]], source: Source) -> set[str]:
