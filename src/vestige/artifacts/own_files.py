@@ -156,6 +156,7 @@ def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -
         raise OtherModelError(f"{path} {how} since the model was recorded{_ADVICE}")
     state = read_json(subject.seen) if subject.seen.exists() else {}
     states = _states(subject, files)
+    # A file of the same size, times and inode has the same bytes, and gigabytes of weights are not read again.
     unchanged = state == states and not verify
     for path, digest in () if unchanged else stored.items():
         if file_digest(path) != digest:

@@ -79,6 +79,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
             (), frozenset(), f"without a positive control{why} no attack was shown able to find anything"
         )
     leaks = {} if expressed is None else {name: draws.value for name, draws in expressed.leaks.items()}
+    # A control that still answers in every format holds nothing back that an attack could bring.
     silent = min(leaks.values(), default=1.0) <= HALF
     attacks = [attack for attack in ground.plan.attacks if not ground.case.search_of(attack.name)]
     withheld: dict[str, list[_Withheld]] = {attack.name: [] for attack in attacks}
@@ -102,6 +103,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
         withheld = {attack.name: [*withheld[attack.name], *_by_hits(ground, attack)] for attack in attacks}
     lines = tuple(_line(name, entries) for name, entries in withheld.items())
     able = frozenset((name, entry.counts_in) for name, entries in withheld.items() for entry in entries if entry.able)
+    # An attack that shows the answers brings them whether anything was held back or not.
     ceilings = {attack.name for attack in attacks if attack.shows_answers}
     weak = [line for line in lines if not line.able and line.attack not in ceilings]
     powerless = tuple(

@@ -235,6 +235,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     if thresholds.scope == "such":
         raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
     judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
+    # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or request.splits.splits["forget"]}
     first = {i: planned.facts.get(i, i) for i in ids}
     facts = len(set(first.values()))

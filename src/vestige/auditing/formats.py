@@ -268,6 +268,7 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
     laboratories = {ground.plan.banked[name] for name in retrained if name in ground.plan.banked}
     if laboratories:
         gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
+        # The target's laboratory differs too, so that one is added to the mean over those of the controls.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
     return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, rows, items))
 

@@ -82,6 +82,7 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         )
         for a in plan.attacked
     }
+    # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
     for attack in plan.attacks:
         for subject in (plan.target, *plan.audited, *plan.retrained) if attack.kind in (PREFILL, SAMPLING) else ():
             bits = _carried_by_freeform(attack, subject, values)

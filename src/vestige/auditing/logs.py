@@ -166,7 +166,7 @@ class _QuestionIndex(NamedTuple):
 
 
 def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[AnswerScore]:
-    """The rows of the table; everything that makes logs unlike is refused, and what cannot be matched goes into `unmatched`."""
+    """The rows of the table; logs that are unlike the target's are refused, parts without a match go to `unmatched`."""
     _refuse_copies(read)
     target = [parsed for parsed in read if parsed.entry.role == "target" and not parsed.entry.attack]
     if not target:

@@ -415,6 +415,7 @@ def with_searches(case: Case) -> Case:
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
     attacks, carried, parts_of, ranked = list(plan.attacks), dict(case.carried), {}, dict(case.ranked.scores)
     for name, runs in searches(plan).items():
+        # With a stage more than a control, a subject would have one chance more to look as if it knew.
         parts = [part for part in runs if all(_asked(case, source, part) for source in sources[1:])]
         first, second = _halves(plan, runs[0], name)
         if not first or not second or sum(len(part.points) for part in parts) < 2:
@@ -476,6 +477,7 @@ def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]
     each = [carried for carried in by_part if carried is not None]
     if len(each) < len(parts):
         return {}
+    # Each half of the facts chooses a stage for the other.
     choice = 2 * math.log2(sum(len(part.points) for part in parts))
     bounds = {
         bound: max(carried.bounds_bits[bound] for carried in each) + choice

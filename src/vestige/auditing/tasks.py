@@ -40,6 +40,7 @@ def audit_tasks(
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
     after_target = tuple(task_name(target, "") for target in request.names("target"))
+    # In the progress that is shown this training counts as much as a hundred questions.
     making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
     tasks = [
         Task(

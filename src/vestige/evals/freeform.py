@@ -321,6 +321,7 @@ def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settin
     prompts = [subject.prompter.prompt(a.item.question) for a in questions for _ in range(settings.samples)]
     sampling = Sampling(settings.temperature, settings.top_p, tuple(seeds))
     replies = iter(replies_to(subject, prompts, settings.max_new_tokens, sampling))
+    # All samples of an item in one batch of prompts; their seeds are their own, so the batch decides nothing.
     rows = [[reply_record(subject, next(replies)) for _ in range(settings.samples)] for _ in questions]
     keys = ("reply", "finish", "reply_ids")
     return {n: {"replies": [{name: reply[name] for name in keys} for reply in row]} for n, row in enumerate(rows)}

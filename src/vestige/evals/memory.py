@@ -221,6 +221,7 @@ def _ratios(record: Record) -> dict[str, float]:
     """TOFU's measures that hold the right answer against wrong ones."""
     if "wrong" not in record:
         return {}
+    # Means over tokens, as in TOFU: otherwise the shorter of two answers would win by its length.
     right, *wrong = (-float(np.mean(a["logp"])) for a in (record["right"], *record["wrong"]))
     geometric = truth_ratio(right, np.array(wrong), mean="geometric")
     return {

@@ -175,6 +175,7 @@ class Sample:
 @lru_cache(maxsize=256)
 def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray, " R"]:
     noise = generator(seed, "seeds of controls", name).standard_t(df, resamples)
+    # Cached and shared by all quantities of one name, which would change each other's.
     noise.flags.writeable = False
     return noise
 

@@ -130,6 +130,7 @@ def distinct(embeddings: Float[np.ndarray, "N D"], *, threshold: float = THRESHO
     units = unit_rows(embeddings)
     screen = units.astype(np.float32)
     remaining, chosen = np.arange(len(units)), [np.empty(0, dtype=np.int64)]
+    # By blocks, since the cosines of all pairs at once would take N^2 numbers.
     while len(remaining):
         block, remaining = remaining[:_BLOCK], remaining[_BLOCK:]
         new = block[_firsts(screen[block], units, block, threshold)]

@@ -140,6 +140,7 @@ def wilson(hits: int, n: int) -> Interval:
 
 def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Gaffke's interval for scores in `bounds`; see the module's docstring."""
+    # Sorted, so that weights meet the same scores in whatever order the items come.
     scores = np.sort(_checked(values, bounds))
     lows, highs = [], []
     for weights, total in _exponential(len(scores) + 1, seed=seed, resamples=resamples):

@@ -334,6 +334,7 @@ def _parse(text: str, sought: Sequence[TextToken], sought_roots: Collection[str]
     )
 
 
+# Longer texts are taken apart each time, so that hostile replies cannot fill the memory.
 _CACHED = 2_000
 
 

@@ -122,6 +122,7 @@ def auc_interval(
     variance of DeLong's components and by t(K - 1) / z; of a kind with less than 5 clusters the texts count alone,
     and `method` says so.
     """
+    # Sorted, so that the interval does not depend on the order in which texts come.
     first, second = np.sort(_checked(members)), np.sort(_checked(nonmembers))
     low, high = _two_sample_ends(first, second, seed=seed)
     area, method = auc(first, second), "Gaffke, two samples"
@@ -348,5 +349,6 @@ def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: in
 @lru_cache(maxsize=1_024)
 def _which(seed: int, unit: str, size: int, resamples: int) -> Int[np.ndarray, " R"]:
     answers = generator(seed, "which answer is true", unit).integers(0, size, resamples, dtype=np.int32)
+    # Cached and shared by all quantities over the unit.
     answers.flags.writeable = False
     return answers

@@ -187,6 +187,7 @@ def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
     """The least number from `start` on that is enough; all above it are taken to be."""
     if start <= most and not enough(most):
         return None
+    # Doubled until it is enough, then halved in between: each look is an integral, and numbers go up to 10,000.
     low, high = start - 1, start
     while not enough(high):
         if high >= most:

@@ -189,6 +189,7 @@ def _tested(
     draws, narrow = [j.evidence.draws for j in judged], [j.margins.narrow for j in judged]
     p = step_down(draws, narrow)
     if both:
+        # The two sides exclude each other, so that each keeps its own 2.5 %.
         below = step_down(draws, [-margin for margin in narrow], below=True)
         p = tuple(map(min, p, below))
     return judged, p
