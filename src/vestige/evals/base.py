@@ -24,6 +24,7 @@ from vestige.artifacts.audits import Format
 from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
@@ -197,6 +198,16 @@ def measure(key: str) -> Measure:
     """What a score's `format/metric` means: bits where its name ends so, else a share; `chance` is exact."""
     form, _, metric = key.partition("/")
     return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
+
+
+def by_id(items: Sequence[Item], views: Sequence[View], settings: Settings) -> dict[str, Item]:
+    """The items themselves, each asked about once."""
+    return {item.id: item for item in items}
+
+
+def digest_of_labels(items: Mapping[str, Item]) -> str:
+    """Content id of the items and of the labels that records carry."""
+    return content_id([[i.id, i.group, i.attribute] for i in items.values()], length=32)
 
 
 def labels(item: Item) -> dict[str, Any]:

@@ -38,12 +38,11 @@ from vestige.attacks.placement import (
     without_repeats,
 )
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import SHARE, InAudit, Measure, Record, View, labels, results
+from vestige.evals.base import SHARE, InAudit, Measure, Record, View, digest_of_labels, labels, results
 from vestige.metrics.memorization import compression_ratio, memorised
 from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
@@ -267,9 +266,7 @@ def drawn(ids: Sequence[str], n: int, *, seed: int) -> list[str]:
     return sorted(set(ids), key=lambda i: (derive_seed(seed, "acr items", i), i))[:n]
 
 
-def digest(questions: Mapping[str, Item]) -> str:
-    """Content id of the items and of the labels that records carry."""
-    return content_id([[i.id, i.group, i.attribute] for i in questions.values()], length=32)
+digest = digest_of_labels
 
 
 def chunks(subject: LoadedModel, questions: Sequence[Item], *, size: int) -> list[list[int]]:

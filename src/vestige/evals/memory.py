@@ -40,6 +40,7 @@ from vestige.evals.base import (
     Measure,
     Record,
     View,
+    by_id,
     labels,
     portions,
     replies_to,
@@ -92,9 +93,7 @@ SETTINGS = MemorySettings
 AUDIT = InAudit(items="some", needs="distributions", label="memory and membership", after="never")
 
 
-def asked(items: Sequence[Item], views: Sequence[View], settings: MemorySettings) -> dict[str, Item]:
-    """The items themselves."""
-    return {i.id: i for i in items}
+asked = by_id
 
 
 def digest(items: Mapping[str, Item]) -> str:

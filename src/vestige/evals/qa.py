@@ -22,7 +22,6 @@ from pydantic import PositiveInt
 
 from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -32,7 +31,9 @@ from vestige.evals.base import (
     InAudit,
     Measure,
     ToRead,
+    by_id,
     collected,
+    digest_of_labels,
     labels,
     lists,
     portions,
@@ -75,14 +76,7 @@ AUDIT = InAudit(items="all")
 """What is kept is measured on everything."""
 
 
-def asked(items: Sequence[Item], views: Sequence[View], settings: QASettings) -> dict[str, Item]:
-    """The items themselves."""
-    return {i.id: i for i in items}
-
-
-def digest(items: Mapping[str, Item]) -> str:
-    """Content id of the items and of the labels that records carry."""
-    return content_id([[i.id, i.group, i.attribute] for i in items.values()], length=32)
+asked, digest = by_id, digest_of_labels
 
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
