@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from synthetic_audit import outcome
 
-from vestige.artifacts.audits import Judgement
+from vestige.artifacts.audits import DatedJudgement
 from vestige.metrics.contrasts import BOUND
 from vestige.metrics.intervals import LEVEL
 from vestige.report.build import answered, frameworks
@@ -35,7 +35,7 @@ def rejudged(first):
     found = outcome()
     verdicts = tuple((v.subject, v.claim, first.get((v.subject, v.claim), v.outcome)) for v in found.verdicts)
     then = {**found.thresholds, "delta": 0.01}
-    return replace(found, first=Judgement("2026-11-22T09:30:00+00:00", then, verdicts))
+    return replace(found, first=DatedJudgement("2026-11-22T09:30:00+00:00", then, verdicts))
 
 
 def test_a_judgement_that_is_not_the_first_says_so_under_its_headline_and_in_each_cell_that_changed():

@@ -633,7 +633,7 @@ class GroupLine:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DatedJudgement:
     """One judgement of the same answers: when (UTC), at which thresholds, and verdicts (subject, claim, outcome)."""
 
     time: str
@@ -690,7 +690,7 @@ class AuditOutcome:
     groups: tuple[GroupLine, ...] = ()
     exposure: tuple[ExposureLine, ...] = ()
     exposure_error: Estimate | None = None
-    first: Judgement | None = None
+    first: DatedJudgement | None = None
     attacked: tuple[WorstLine, ...] = ()
     never: tuple[WorstLine, ...] = ()
     n_judged: int = 0
@@ -734,7 +734,7 @@ def read_outcome(folder: AuditFolder) -> AuditOutcome:
     return _read(folder.outcome, AuditOutcome)
 
 
-def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
+def read_judgements(folder: AuditFolder, answers: str) -> tuple[DatedJudgement, ...]:
     """The judgements of these answers (by content id), the first first; none where others were judged."""
     if not folder.judgements.exists():
         return ()
@@ -742,10 +742,12 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
     if stored["answers"] != answers:
         return ()
     remedy = "delete it, and judge again"
-    return tuple(typed(folder.judgements, Judgement, judgement, remedy=remedy) for judgement in stored["judgements"])
+    return tuple(
+        typed(folder.judgements, DatedJudgement, judgement, remedy=remedy) for judgement in stored["judgements"]
+    )
 
 
-def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Judgement]) -> None:
+def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[DatedJudgement]) -> None:
     """Write when these answers were judged."""
     write_sealed(folder.judgements, {"answers": answers, "judgements": [asdict(judgement) for judgement in judgements]})
 

@@ -34,7 +34,7 @@ from vestige.auditing.recovery import AttackResult, Recovery
 from vestige.auditing.singles import Singles
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line, sentence
-from vestige.metrics.verdicts import Evidence, Margins, Outcome, Verdict, not_recovered, stays_below, stays_within
+from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins, Outcome, not_recovered, stays_below, stays_within
 
 FEW_CONTROLS = 3
 """With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
@@ -43,10 +43,10 @@ ONE_CONTROL = "one retrained control alone does not show how far two trainings d
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 
-class Finding(NamedTuple):
+class ClaimFinding(NamedTuple):
     """One finding that a claim rests on, and its estimates by name."""
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     estimates: dict[str, Estimate]
 
 
@@ -57,7 +57,7 @@ class ClaimEvidence:
     `besides` is what else it rests on where it holds.
     """
 
-    parts: tuple[Finding, ...]
+    parts: tuple[ClaimFinding, ...]
     left_out: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     besides: str = ""
@@ -275,24 +275,26 @@ def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
     ]
 
 
-def _judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]) -> tuple[Finding, ...]:
+def _judged(
+    ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., ClaimVerdict]
+) -> tuple[ClaimFinding, ...]:
     """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
     return (_part(rule(evidence, ground.thresholds)),) if evidence else ()
 
 
-def _alone(verdict: Verdict | None) -> tuple[Finding, ...]:
+def _alone(verdict: ClaimVerdict | None) -> tuple[ClaimFinding, ...]:
     """That single facts or groups fail the claim; that none does is no evidence that it holds, and none is needed."""
     return (_part(verdict),) if verdict is not None else ()
 
 
-def _part(verdict: Verdict) -> Finding:
-    return Finding(
+def _part(verdict: ClaimVerdict) -> ClaimFinding:
+    return ClaimFinding(
         verdict,
         {evidence.name: evidence.draws.estimate(evidence.metric, evidence.unit) for evidence in verdict.evidence},
     )
 
 
-def _none_admitted(ground: Ground, tested: TestedFormats) -> Finding:
+def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimFinding:
     """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.admission.ends[1] < least for read in tested.reads)
@@ -301,21 +303,21 @@ def _none_admitted(ground: Ground, tested: TestedFormats) -> Finding:
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
     estimates = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
-    verdict = Verdict(outcome, reason, Margins(least, least), "share", ())
-    return Finding(verdict, estimates)
+    verdict = ClaimVerdict(outcome, reason, Margins(least, least), "share", ())
+    return ClaimFinding(verdict, estimates)
 
 
-def _preferred(read: FormatRead, ground: Ground) -> Finding:
+def _preferred(read: FormatRead, ground: Ground) -> ClaimFinding:
     """That the target prefers the true answers to alternatives, which it could not had it never known them."""
     margin = ground.thresholds.admission
-    verdict = Verdict("holds", read.line.reason, Margins(margin, margin), "share", ())
-    return Finding(verdict, {f"admission, {read.scale.name}": read.line.admission})
+    verdict = ClaimVerdict("holds", read.line.reason, Margins(margin, margin), "share", ())
+    return ClaimFinding(verdict, {f"admission, {read.scale.name}": read.line.admission})
 
 
-def _unsound(line: SoundnessLine, ground: Ground) -> Finding:
+def _unsound(line: SoundnessLine, ground: Ground) -> ClaimFinding:
     estimates = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
     margins = ground.thresholds.margins("leakage")
-    return Finding(Verdict("fails", _said(line), margins, "leakage", ()), estimates)
+    return ClaimFinding(ClaimVerdict("fails", _said(line), margins, "leakage", ()), estimates)
 
 
 def _said(line: SoundnessLine) -> str:
@@ -349,7 +351,7 @@ def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
     return "; and ".join(part.verdict.reason for part in grounds.parts if part.verdict.outcome == outcome)
 
 
-def _sets(parts: Sequence[Finding]) -> str:
+def _sets(parts: Sequence[ClaimFinding]) -> str:
     """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
     names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.estimates))
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -27,7 +27,7 @@ from vestige.metrics.planning import (
     ALONE_CONTROLS,
     TAIL_INDEX,
 )
-from vestige.metrics.verdicts import Evidence, Margins, Verdict
+from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
@@ -41,7 +41,7 @@ class Grouped(NamedTuple):
     `gaps` are what keeps the claim from holding: a group that is not shown to be below the margin of groups.
     """
 
-    verdict: Verdict | None
+    verdict: ClaimVerdict | None
     lines: tuple[GroupLine, ...]
     left_out: tuple[str, ...]
     gaps: tuple[str, ...] = ()
@@ -267,7 +267,7 @@ def _line(ground: Ground, subject: str, rows: Sequence[_GroupQuantity]) -> Group
     return GroupLine(subject, main.group, main.n_facts, main.evidence.name, main.band, main.p, bool(failing))
 
 
-def _verdict(ground: Ground, rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> Verdict | None:
+def _verdict(ground: Ground, rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> ClaimVerdict | None:
     failing = sorted((line for line in lines if line.exceeds), key=lambda line: line.p)
     if not failing:
         return None
@@ -286,7 +286,7 @@ def _verdict(ground: Ground, rows: Sequence[_GroupQuantity], lines: Sequence[Gro
         for row in rows
         if (row.group, row.evidence.name) == (line.group, line.by)
     )
-    return Verdict("fails", reason, margins, main.evidence.unit, evidence, decides=evidence[0].name)
+    return ClaimVerdict("fails", reason, margins, main.evidence.unit, evidence, decides=evidence[0].name)
 
 
 def _names(groups: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.scored import AnswerScore, Unfit
+from vestige.auditing.scored import QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
@@ -165,7 +165,7 @@ class _QuestionIndex(NamedTuple):
     target: Mapping[tuple[str, str], frozenset[str]]
 
 
-def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[AnswerScore]:
+def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[QuestionScore]:
     """The rows of the table; logs that are unlike the target's are refused, parts without a match go to `unmatched`."""
     _refuse_copies(read)
     target = [parsed for parsed in read if parsed.entry.role == "target" and not parsed.entry.attack]
@@ -281,12 +281,12 @@ def _holds(part: LogPart, index: _QuestionIndex) -> bool:
     return index.target[part.split, part.format] <= frozenset(_items(part, index.texts))
 
 
-def _scores(entry: GivenLog, part: LogPart, index: _QuestionIndex) -> Iterator[AnswerScore]:
+def _scores(entry: GivenLog, part: LogPart, index: _QuestionIndex) -> Iterator[QuestionScore]:
     questions = part.questions or index.texts.get((part.split, len(part.scores))) or ()
     target_items = index.target[part.split, part.format]
     for position, (item, score) in enumerate(zip(_items(part, index.texts), part.scores, strict=True)):
         if item in target_items:
-            yield AnswerScore(
+            yield QuestionScore(
                 model=entry.name,
                 role=entry.role,
                 item=item,

@@ -17,9 +17,9 @@ from vestige.artifacts.audits import (
     GIVEN,
     AuditOutcome,
     AuditPlan,
+    DatedJudgement,
     FailedTask,
     Format,
-    Judgement,
     PlannedAttack,
     read_judgements,
     read_outcome,
@@ -408,7 +408,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     before = read_judgements(folder, answers)
     if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        before = (*before, Judgement(now, outcome.thresholds, verdicts))
+        before = (*before, DatedJudgement(now, outcome.thresholds, verdicts))
         write_judgements(folder, answers, before)
     same = before[0].thresholds == outcome.thresholds
     if same and before[0].verdicts == verdicts:

@@ -62,7 +62,7 @@ class Unfit(InputError):
         self.name = name
 
 
-class AnswerScore(NamedTuple):
+class QuestionScore(NamedTuple):
     """One row: what one model scored on one question, and where that stands."""
 
     model: str
@@ -94,7 +94,7 @@ class ScoreTable:
     about: dict[str, dict[str, str]] = field(default_factory=lambda: {"fact": {}, "group": {}, "question": {}})
 
 
-def read_scores(table: Any) -> list[AnswerScore]:
+def read_scores(table: Any) -> list[QuestionScore]:
     """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
     if isinstance(table, str | PathLike):
         read = read_table(Path(table))
@@ -115,7 +115,7 @@ def read_scores(table: Any) -> list[AnswerScore]:
     return [_scored(where, row) for where, row in placed]
 
 
-def _scored(where: str, row: Mapping[str, Any]) -> AnswerScore:
+def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
@@ -128,9 +128,9 @@ def _scored(where: str, row: Mapping[str, Any]) -> AnswerScore:
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
     for name in ("split", "format", "unit"):
-        text[name] = text[name] or str(AnswerScore._field_defaults[name])
+        text[name] = text[name] or str(QuestionScore._field_defaults[name])
     chance = None if row.get("chance") in (None, "") else _number(where, "chance", row["chance"])
-    return AnswerScore(**text, score=_number(where, "score", row["score"]), chance=chance)
+    return QuestionScore(**text, score=_number(where, "score", row["score"]), chance=chance)
 
 
 def _text(where: str, name: str, value: Any) -> str:
@@ -156,7 +156,7 @@ def _number(where: str, name: str, value: Any) -> float:
     return number
 
 
-def score_table(rows: Iterable[AnswerScore]) -> ScoreTable:
+def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
     """The rows by model, key and item; what contradicts itself is refused by name."""
     read = ScoreTable()
     for row in rows:
@@ -175,7 +175,7 @@ def score_table(rows: Iterable[AnswerScore]) -> ScoreTable:
     return read
 
 
-def _check(read: ScoreTable, row: AnswerScore) -> None:
+def _check(read: ScoreTable, row: QuestionScore) -> None:
     for column, value, allowed in (("role", row.role, ROLES), ("split", row.split, SPLITS), ("unit", row.unit, UNITS)):
         if value not in allowed:
             words = ", ".join(allowed)
@@ -206,7 +206,7 @@ def _check(read: ScoreTable, row: AnswerScore) -> None:
     _check_values(row)
 
 
-def _check_values(row: AnswerScore) -> None:
+def _check_values(row: QuestionScore) -> None:
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
     for name, value in (("score", row.score), ("chance", row.chance)):
@@ -223,12 +223,12 @@ def _check_values(row: AnswerScore) -> None:
             raise InputError(f"{_where(row)}: the {name} {value:g} is above 0, and bits are log2 of a probability")
 
 
-def _where(row: AnswerScore) -> str:
+def _where(row: QuestionScore) -> str:
     parts = (row.model, row.attack, row.format, row.item)
     return ", ".join(one_line(part, width=60) for part in parts if part)
 
 
-def _key(row: AnswerScore) -> str:
+def _key(row: QuestionScore) -> str:
     if row.unit == "order":
         return f"{PREFIX}{row.format}"
     if row.unit == "bits":

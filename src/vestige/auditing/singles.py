@@ -31,7 +31,7 @@ from vestige.metrics.planning import (
     standings,
     stated,
 )
-from vestige.metrics.verdicts import Verdict
+from vestige.metrics.verdicts import ClaimVerdict
 
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
@@ -89,7 +89,7 @@ def _rounded(p: float) -> str:
 class Singles(NamedTuple):
     """The verdict that single facts fail a claim, None where they do not; the facts; what keeps it from holding."""
 
-    verdict: Verdict | None
+    verdict: ClaimVerdict | None
     lines: tuple[FactLine, ...]
     gaps: tuple[str, ...] = ()
 
@@ -132,7 +132,7 @@ def single_facts(
                 by = f"{STATED}, {test.by}" if item in test.says and test.by != STATED else test.by
                 line = FactLine(subject, test.attack, item, by, p)
                 lines.setdefault((test.attack, item), _with_bits(ground, line, by_name.get(test.attack)))
-    verdict = Verdict("fails", reason, ground.thresholds.margins("leakage"), "leakage", ())
+    verdict = ClaimVerdict("fails", reason, ground.thresholds.margins("leakage"), "leakage", ())
     return Singles(verdict, tuple(lines.values()))
 
 

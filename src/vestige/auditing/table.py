@@ -14,7 +14,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, Summary, write_collected, write_scores, write_spec, write_summary
 from vestige.auditing.gather import GIVEN
 from vestige.auditing.run import judge_plan
-from vestige.auditing.scored import ROLES, SPLITS, AnswerScore, ScoreTable, Unfit, formats_in, score_table
+from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, ScoreTable, Unfit, formats_in, score_table
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json, write_jsonl, write_text
@@ -49,7 +49,7 @@ NOTHING_ASKED: Mapping[str, Any] = {
 
 def judge_table(
     run: RunFolder,
-    rows: Iterable[AnswerScore],
+    rows: Iterable[QuestionScore],
     *,
     forget: str,
     margins: Mapping[str, Any] | None = None,

@@ -50,7 +50,7 @@ from vestige.models.load import LoadedModel
 from vestige.models.variants import Around, Ids, Variants
 
 
-class PromptSearch(Protocol):
+class LengthAttempt(Protocol):
     """Searches for a prompt of `n_tokens` tokens in at most `steps` steps, and says whether one was found."""
 
     def __call__(self, n_tokens: int, steps: int) -> bool:
@@ -81,7 +81,7 @@ FIRST, STRIDE, GROWTH = 5, 5, 1.2
 """The reference's first length, by how much it goes up after a failure, and by what factor its steps grow then."""
 
 
-def stepwise(attempt: PromptSearch, *, bound: int, steps: int) -> Minimal:
+def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
     """MiniPrompt (A. Schwarzschild and others, Rethinking LLM Memorization, 2404.15146), as its released code runs it.
 
     5 tokens at first. After a success one fewer, after a failure five more and steps x 1.2, until the next length is no
@@ -103,7 +103,7 @@ def stepwise(attempt: PromptSearch, *, bound: int, steps: int) -> Minimal:
         length = following
 
 
-def bisection(attempt: PromptSearch, *, bound: int, steps: int) -> Minimal:
+def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
     """The middle of the lengths below `bound`, then of those below it where it succeeds or above it where it fails.
 
     At most log2(bound) searches, rounded up, each of the same steps, so that what a length comes to does not depend on

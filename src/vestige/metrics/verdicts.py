@@ -128,7 +128,7 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """What became of a claim, why in a clause without a full stop, and on what.
 
     `decides` is the quantity that the outcome rests on, with its unit and margins; None where nothing was tested.
@@ -166,7 +166,7 @@ def steady(gap: Draws, thresholds: Thresholds) -> bool:
     return 0 < (1 - thresholds.admission) * gap.value < gap.bounds[0]
 
 
-def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:
+def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVerdict:
     """The verdict on "every quantity is below its margin", shares and bits together."""
     return _verdict(*_tested(evidence, thresholds))
 
@@ -176,7 +176,7 @@ def still_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Outcome
     return _outcome(*_tested(evidence, thresholds))
 
 
-def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:
+def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVerdict:
     """The verdict on "every quantity lies between minus its margin and its margin"; each side's 2.5 % is its own."""
     return _verdict(*_tested(evidence, thresholds, both=True))
 
@@ -205,7 +205,7 @@ def saturated(gain: Gain, thresholds: Thresholds) -> bool:
     return gain.saturation.value > thresholds.saturation
 
 
-def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> Verdict:
+def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> ClaimVerdict:
     """The verdict on "no attack brings knowledge back beyond what it carries in".
 
     What counts of an attack is `Gain.counted`: the least of the subject's own gain, that gain less what the same attack
@@ -221,7 +221,7 @@ def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> Verdict:
     )
 
 
-def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Verdict:
+def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVerdict:
     outcome = _outcome(judged, p_values)
     failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= _TAIL]
     wide = [judged_quantity for judged_quantity in judged if judged_quantity.reach >= 1]
@@ -239,7 +239,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Verdict:
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
     ends = main.evidence.draws.ends if failing else main.evidence.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
-    return Verdict(
+    return ClaimVerdict(
         outcome,
         reason,
         main.margins,
