@@ -14,7 +14,7 @@ from vestige.auditing.formats import EXPOSURE, formats_of
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.recovery import AttackResult, Recovery, why_alone
-from vestige.auditing.scores import Source
+from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
 from vestige.metrics.contrasts import Draws, known_ratio_draws
@@ -132,7 +132,7 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
     """
     plan, withheld = ground.plan, []
     judged = set(ground.judged)
-    sources = [plan.target, plan.suppressed, Source.after(plan.suppressed, attack)]
+    sources: list[Sourced] = [plan.target, plan.suppressed, Source.after(plan.suppressed, attack)]
     for form in (form for form in formats_of(ground.case) if form.hits and not form.chance):
         items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
         if not items:

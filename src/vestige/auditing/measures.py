@@ -36,7 +36,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.auditing.formats import EXPOSURE, TestedFormats, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
-from vestige.auditing.scores import Source
+from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, holm, mean_draws
@@ -212,7 +212,7 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
         for scale in tested.scales:
             key = hits.get(scale.name, "")
             for subject in scale.retrained if key else ():
-                sources = [subject, Source.after(subject, attack)]
+                sources: list[Sourced] = [subject, Source.after(subject, attack)]
                 items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
                 if not items:
                     continue

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack
 from vestige.auditing.formats import BITS, FORMATS, Scale, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
-from vestige.auditing.scores import Source
+from vestige.auditing.scores import Source, Sourced
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import LEVEL
 from vestige.metrics.membership import firsts
@@ -285,7 +285,7 @@ def _items(
     ground: Ground, scale: Scale, key: str, names: Sequence[str], attack: PlannedAttack | None
 ) -> tuple[str, ...]:
     """The scale's facts that all were asked under `key`, as they are and after the attack."""
-    sources = [*names, *(Source.after(name, attack) for name in names)]
+    sources: list[Sourced] = [*names, *(Source.after(name, attack) for name in names)]
     tested = None if attack is None else set(attack.tested)
     return ground.scores.common(sources, key, [i for i in scale.items if tested is None or i in tested])
 
