@@ -14,6 +14,7 @@ from benchmarks.public_logs import Cell, Training
 from vestige.core.seeds import generator
 from vestige.metrics.contrasts import Sample
 from vestige.metrics.gains import Controls, admission, gap_of_a_training, leakage
+from vestige.metrics.intervals import SeedPrior
 from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, admitted, stays_below, steady
 
 DEFAULTS = Thresholds()
@@ -39,10 +40,13 @@ class Judged(NamedTuple):
     planted: Outcome
 
 
-def scale_of(target: Float[np.ndarray, " N"], rows: Float[np.ndarray, "M N"]) -> Controls:
+GRADED = DEFAULTS.prior("graded")
+
+
+def scale_of(target: Float[np.ndarray, " N"], rows: Float[np.ndarray, "M N"], prior: SeedPrior = GRADED) -> Controls:
     """The scale of a graded score between controls and target, of these questions."""
     sample = Sample(tuple(f"{place:03}" for place in range(len(target))), None, 0, fixed=True)
-    return Controls("score", target, rows, sample, DEFAULTS.prior("graded").scaled(target, rows))
+    return Controls("score", target, rows, sample, prior.scaled(target, rows))
 
 
 def verdict(subject: Float[np.ndarray, " N"], scale: Controls) -> tuple[float, Outcome]:
@@ -51,7 +55,7 @@ def verdict(subject: Float[np.ndarray, " N"], scale: Controls) -> tuple[float, O
     return drawn.value, stays_below([Evidence("score", drawn, "leakage", "leakage")], DEFAULTS).outcome
 
 
-def left_out(cell: Cell) -> Iterator[Judged]:
+def left_out(cell: Cell, prior: SeedPrior = GRADED) -> Iterator[Judged]:
     """Every training of a cell as the subject, by sets of one, of two and of all the others."""
     for subject, row in enumerate(cell.rows):
         others = [place for place in range(len(cell.rows)) if place != subject]
@@ -63,7 +67,7 @@ def left_out(cell: Cell) -> Iterator[Judged]:
             if len(sets) > SETS:
                 sets = [sets[place] for place in sorted(rng.choice(len(sets), SETS, replace=False))]
             for controls in sets:
-                scale = scale_of(cell.target, cell.rows[list(controls)])
+                scale = scale_of(cell.target, cell.rows[list(controls)], prior)
                 fits = admitted(admission(scale), DEFAULTS) or steady(gap_of_a_training(scale), DEFAULTS)
                 value, outcome = verdict(row, scale)
                 planted = verdict(row + LEFT * (cell.target - row), scale)[1]

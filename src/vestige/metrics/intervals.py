@@ -288,8 +288,8 @@ class SeedPrior(NamedTuple):
 
 
 LABORATORY = 0.04
-"""What a laboratory's training and evaluation do to a graded score, in gaps of target and controls. Of 60 that were
-left out in turn the root mean squares are 0.003 (11 by probability), 0.008 (11 by overlap) and 0.030 (38 by truth)."""
+"""What a laboratory's training and evaluation do to a graded score, in gaps of target and controls: left out in turn, the
+root mean square is 0.003 by probability, 0.010 by overlap and 0.028 by truth share (`python -m benchmarks.priors`)."""
 
 Kind = Literal["hits", "graded", "placements", "bits"]
 """Hits are right or wrong; graded are probabilities, overlaps and truth shares; placements make an AUC."""
