@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from vestige.core.errors import InputError
+from vestige.logs import READERS
 from vestige.logs import bank as banks
 from vestige.logs.bank import Banked, controls, keys
 from vestige.metrics.contrasts import Quantity, Sample, ratio_draws
@@ -71,3 +72,11 @@ def test_the_bank_is_listed_with_its_sources_and_licence(capsys):
     said = capsys.readouterr().out
     assert KEY in said
     assert "nxZhai/BalDRO@12a0b0c (MIT)" in " ".join(said.split())
+
+
+def test_the_readers_of_logs_are_listed(capsys):
+    from vestige.cli.setup import list_command
+
+    list_command("logs", as_json=False)
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in READERS)

@@ -215,7 +215,7 @@ WIDTH = 100
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, controls, settings."),
+        typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings."),
     ] = None,
     of: Annotated[
         str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
@@ -223,7 +223,7 @@ def list_command(
     third: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, evaluations, attacks, judges, models, graphs, packs or controls, or a command's settings."""
+    """List methods, evaluations, attacks, judges, models, graphs, packs, readers of logs or controls, or settings."""
     kinds: dict[str, Callable[[], list[dict[str, str]]]] = {
         "methods": _methods,
         "evals": _evals,
@@ -232,6 +232,7 @@ def list_command(
         "models": _builtin,
         "graphs": _graphs,
         "packs": _packs,
+        "logs": _logs,
         "controls": _controls,
         "settings": lambda: _settings(" ".join(word for word in (of, third) if word)),
     }
@@ -258,6 +259,7 @@ _KINDS = {
     "models": "built-in models",
     "graphs": "graphs that `vestige compile` makes itself",
     "packs": "benchmark packs, for --data pack:NAME",
+    "logs": "logs of other tools, for `vestige audit --logs`",
     "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME:FOLDER`",
     "settings": "the settings of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
 }
@@ -276,6 +278,13 @@ def _packs() -> list[dict[str, str]]:
         }
         for name, pack in packs().items()
     ]
+
+
+def _logs() -> list[dict[str, str]]:
+    from vestige.core.plugins import with_installed
+    from vestige.logs import READERS
+
+    return [{"name": name, "about": kind.about} for name, kind in with_installed("logs", READERS).items()]
 
 
 def _controls() -> list[dict[str, str]]:
