@@ -288,8 +288,9 @@ class SeedPrior(NamedTuple):
 
 
 LABORATORY = 0.04
-"""What a laboratory's training and evaluation do to a graded score, in gaps of target and controls: left out in turn, the
-root mean square is 0.003 by probability, 0.010 by overlap and 0.028 by truth share (`python -m benchmarks.priors`)."""
+"""What a laboratory's training and evaluation do to a graded score, in gaps of target and controls. Left out in turn,
+those that train alike differ by 0.003 in probability, 0.009 in overlap and 0.028 in truth share, in the root mean
+square (`python -m benchmarks.priors`)."""
 
 Kind = Literal["hits", "graded", "placements", "bits"]
 """Hits are right or wrong; graded are probabilities, overlaps and truth shares; placements make an AUC."""
