@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.stats import f
 
@@ -49,10 +50,10 @@ def misfit(chosen: Sequence[Cell], share: float, weight: float) -> float:
 def likeliest(chosen: Sequence[Cell]) -> tuple[float, float]:
     """The share and the weight under which what was seen is likeliest."""
 
-    def at(logs: Sequence[float]) -> float:
-        return misfit(chosen, *np.exp(logs))
+    def at(logs: Float[np.ndarray, " 2"]) -> float:
+        return misfit(chosen, float(np.exp(logs[0])), float(np.exp(logs[1])))
 
-    fits = (minimize(at, np.log([share, 4.0]), method="Nelder-Mead") for share in (0.0005, 0.005, 0.05))
+    fits = (minimize(at, np.log(np.array([share, 4.0])), method="Nelder-Mead") for share in (0.0005, 0.005, 0.05))
     share, weight = np.exp(min(fits, key=lambda fit: fit.fun).x)
     return float(share), float(weight)
 
