@@ -23,7 +23,6 @@ SMALL = (
     "latent.n_iterations=4",
     "answers.max_tokens=4",
     "filter.alike=1.0",
-    f"judge.concurrency={CONCURRENCY}",
 )
 SAME = ("*.jsonl", "summary.json", "map.json")
 
@@ -74,14 +73,20 @@ def test_a_probe_killed_at_twenty_random_writes_comes_to_the_same_bytes_and_coun
     torch.set_num_threads(1)
     probed = make_probed(tmp_path)
     words = ["--data", probed / "qa.jsonl", "--forget", probed / "forget.jsonl", "--policy", probed / "target"]
-    words += ["--embedder", probed / "embedder", "--searches", "latent,random", "--judge", "server"]
-    words += ["--judge-model", "m", "--device", "cpu", *(w for s in SMALL for w in ("--set", s))]
+    words += ["--embedder", probed / "embedder", "--searches", "latent,random"]
+    words += ["--device", "cpu", *(w for s in SMALL for w in ("--set", s))]
 
     def probe(out, url):
         models = [probed / "target", probed / "unlearned"]
         return (
             CliRunner()
-            .invoke(app, ["probe", *map(str, [*models, *words, "--output-dir", out, "--judge-url", url])])
+            .invoke(
+                app,
+                [
+                    "probe",
+                    *map(str, [*models, *words, "--output-dir", out, "--judge", f"{url}?concurrency={CONCURRENCY}#m"]),
+                ],
+            )
             .exit_code
         )
 
