@@ -45,8 +45,8 @@ from vestige.probes.latent import (
     PARAPHRASE,
     RANDOM,
     SEARCHES,
-    Cast,
     LatentSettings,
+    SearchParties,
     Yield,
     listed,
     probe,
@@ -236,9 +236,9 @@ def taught_policy(world: World, seed: int, *, n_steps: int = 400) -> LlamaForCau
     return model
 
 
-def cast_of(world: World, policy: LlamaForCausalLM, settings: PolicySettings, seed: int) -> Cast:
+def cast_of(world: World, policy: LlamaForCausalLM, settings: PolicySettings, seed: int) -> SearchParties:
     """A fresh policy on the taught model, with everybody else."""
-    return Cast(
+    return SearchParties(
         policy=Policy.of(copy.deepcopy(policy), settings, seed=seed),
         tokenizer=world.tokenizer,
         asked=LocalAnswerer(world.unlearned, AnswerSettings(max_tokens=16)),

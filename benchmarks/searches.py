@@ -35,7 +35,7 @@ from vestige.models.load import ModelSettings
 from vestige.models.products import on_threads
 from vestige.probes.adjacent import AdjacentRequest, By, NeighbourSettings, beginnings_in, make_adjacent
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, LocalAnswerer
-from vestige.probes.latent import ENUMERATION, LATENT, SEARCHES, Cast, LatentSettings, Yield, probe, yield_of
+from vestige.probes.latent import ENUMERATION, LATENT, SEARCHES, LatentSettings, SearchParties, Yield, probe, yield_of
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
 from vestige.training.policy.settings import PolicySettings
@@ -80,7 +80,7 @@ def searched(asked: argparse.Namespace, folder: Path, seed: int) -> dict[str, Yi
     for name in SEARCHES:
         begins = [kept[i] for i in order] if name == ENUMERATION else beginnings_in(near)
         writer = asked_model(policy).loaded
-        cast = Cast(
+        cast = SearchParties(
             Policy.of(writer.model, rollouts, seed=seed),
             writer.tokenizer,
             LocalAnswerer(loaded, ANSWERS),

@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
 from vestige.probes import latent
-from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of, yield_of
+from vestige.probes.latent import LatentSettings, SearchParties, d_rl, listed, question_of, yield_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -99,7 +99,7 @@ class Lengths:
 
 def cast(judge=None, asked=None, **policy):
     made = Policy.of(nano(0), POLICY.model_copy(update=policy), seed=7)
-    return Cast(made, TOKENIZER, asked or Says(), judge or Counts(), Lengths())
+    return SearchParties(made, TOKENIZER, asked or Says(), judge or Counts(), Lengths())
 
 
 def probed(folder, who=None, settings=SETTINGS, seed=7, **more):

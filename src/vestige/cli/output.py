@@ -69,7 +69,7 @@ def output_in(
             raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose a folder with --output-dir")
-    output = _Place(folder.absolute())
+    output = _OutputFolder(folder.absolute())
     was_there = output.folder.exists()
     output.prepare(fresh=fresh, made_by=made_by)
     was_empty = not own_entries(output.folder)
@@ -86,7 +86,7 @@ def output_in(
     output.finish()
 
 
-class _Place:
+class _OutputFolder:
     """The folder, what was moved aside in it, and the note of the command line that started over.
 
     Without the note, what lies aside is what a move left that was cut short, and goes back.

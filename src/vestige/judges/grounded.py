@@ -98,7 +98,7 @@ _SUPPORTED_WORDS = 0.8
 _CONTENT_LETTERS = 4
 
 
-class Reading(NamedTuple):
+class GroundedReading(NamedTuple):
     """What is measured of one answer; nats a token. None where the text is degenerate or there is no embedder."""
 
     answer_nll: float | None
@@ -142,7 +142,7 @@ class GroundedJudge:
         valid = dict(zip(answerable, self.valid([requests[i].question for i in answerable]), strict=True))
         return [self._judgement(r, readings.get(i), valid.get(i)) for i, r in enumerate(requests)]
 
-    def _judgement(self, request: Request, reading: Reading | None, valid: bool | None) -> Judgement:
+    def _judgement(self, request: Request, reading: GroundedReading | None, valid: bool | None) -> Judgement:
         task = find_task(request.task).name
         if task == "overlap":
             return _scored(float(supported(request)))
@@ -157,7 +157,7 @@ class GroundedJudge:
         j = reward(valid=valid, gibberish=gibberish, c=c)
         return _scored(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
 
-    def readings(self, requests: Sequence[Request]) -> list[Reading]:
+    def readings(self, requests: Sequence[Request]) -> list[GroundedReading]:
         """What is measured of each request's answer."""
         answers = self._own(list(dict.fromkeys(r.question for r in requests if not r.reference)))
         references = [(r.reference,) if r.reference else answers[r.question] for r in requests]
@@ -174,8 +174,10 @@ class GroundedJudge:
             for (i, _), x in zip(pairs, np.sum(a * b, axis=1), strict=True):
                 nearest[i] = max(float(x), nearest.get(i, -1.0))
             cosine = [nearest[i] for i in legible]
-        by_place = {i: Reading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)}
-        return [by_place.get(i, Reading(None, None, None, None)) for i in range(len(requests))]
+        by_place = {
+            i: GroundedReading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)
+        }
+        return [by_place.get(i, GroundedReading(None, None, None, None)) for i in range(len(requests))]
 
     def valid(self, questions: Sequence[str]) -> list[bool]:
         """Whether each question is legible, of two words or more, and likely as a text."""
@@ -219,13 +221,13 @@ class GroundedJudge:
             return None
 
 
-def is_complete(answer: str, reading: Reading) -> bool:
+def is_complete(answer: str, reading: GroundedReading) -> bool:
     """Whether there is enough to grade by: nothing is, where the target cannot read the answer, or has none itself."""
     likelihoods = (reading.answer_nll, reading.own_nll, reading.empty_nll)
     return degeneration(answer) != "" or all(nll is not None for nll in likelihoods)
 
 
-def is_gibberish(answer: str, reading: Reading) -> bool:
+def is_gibberish(answer: str, reading: GroundedReading) -> bool:
     """Whether the answer is degenerate, or so unlikely that it is no language the target knows."""
     if degeneration(answer):
         return True
@@ -234,7 +236,7 @@ def is_gibberish(answer: str, reading: Reading) -> bool:
     return reading.answer_nll - reading.own_nll >= GIBBERISH_NATS
 
 
-def quality(request: Request, reading: Reading) -> float:
+def quality(request: Request, reading: GroundedReading) -> float:
     """The grade, 1..10; see the module's docstring."""
     if is_gibberish(request.answer, reading):
         return 1.0
@@ -244,7 +246,7 @@ def quality(request: Request, reading: Reading) -> float:
     return min(grade, REFUSED) if is_refusal(request.answer) else grade
 
 
-def _share(reading: Reading) -> float:
+def _share(reading: GroundedReading) -> float:
     if reading.cosine is not None:
         return _cut((reading.cosine - UNLIKE) / (ALIKE - UNLIKE))
     if reading.answer_nll is None or reading.own_nll is None or reading.empty_nll is None:
@@ -274,5 +276,5 @@ def _scored(score: float, values: Mapping[str, float] | None = None) -> Judgemen
     return Judgement(score, values or {})
 
 
-def _values(reading: Reading) -> dict[str, float]:
+def _values(reading: GroundedReading) -> dict[str, float]:
     return {name: value for name, value in reading._asdict().items() if value is not None}

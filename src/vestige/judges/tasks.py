@@ -249,7 +249,7 @@ GUARD = (
 
 
 @dataclass(frozen=True)
-class Task:
+class JudgeTask:
     """One kind of judging. `fields` are what of a request is shown, by the label that it is shown under."""
 
     name: str
@@ -272,7 +272,7 @@ class Task:
         return not self.read(text).failure
 
 
-def find_task(name: str) -> Task:
+def find_task(name: str) -> JudgeTask:
     """The task of that name."""
     if name not in TASKS:
         raise InputError(f"unknown judging task {name!r}; {closest(name, list(TASKS))}")
@@ -316,8 +316,8 @@ _READS: Mapping[str, Callable[[str], Verdict]] = {
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
 }
 
-TASKS: Mapping[str, Task] = {
-    name: Task(name, **{**told, "read": _READS[told["read"]]})
+TASKS: Mapping[str, JudgeTask] = {
+    name: JudgeTask(name, **{**told, "read": _READS[told["read"]]})
     for name, told in packaged_toml("vestige.judges", "tasks.toml").items()
 }
 """Every task by its name."""
@@ -337,7 +337,7 @@ class PromptedJudge:
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order. A text beyond `LONGEST_TEXT` characters is "too long"."""
         judgements: dict[int, Judgement] = {}
-        prompts: dict[int, tuple[Task, Prompt]] = {}
+        prompts: dict[int, tuple[JudgeTask, Prompt]] = {}
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)

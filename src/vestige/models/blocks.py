@@ -46,7 +46,7 @@ def output_projection(block: nn.Module) -> str:
     return endings[0]
 
 
-class _Reached(Exception):
+class _BlockReached(Exception):
     """The last block that is read has been computed; what lies above it is not needed."""
 
 
@@ -111,10 +111,10 @@ def outputs_kept(
     def keep(layer: int, output: Tensor | tuple[Tensor, ...]) -> None:
         outputs[layer] = output
         if stops and layer == layers[-1]:
-            raise _Reached
+            raise _BlockReached
 
     every = blocks(model) if layers else nn.ModuleList()
-    with ExitStack() as hooks, suppress(_Reached):
+    with ExitStack() as hooks, suppress(_BlockReached):
         for layer in layers:
             handle = every[layer].register_forward_hook(lambda _, __, out, layer=layer: keep(layer, out))
             hooks.callback(handle.remove)

@@ -201,7 +201,7 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ModelFolders:
     """The folders of a model: of its weights and of its adapter."""
 
     folder: Path
@@ -214,12 +214,12 @@ class _Place:
         return self.adapter if self.adapter is not None and has_tokenizer else self.folder
 
 
-def _place_of(settings: ModelSettings) -> _Place:
+def _place_of(settings: ModelSettings) -> _ModelFolders:
     folder, revision = find(settings.model)
     adapter = folder if is_adapter(folder) else None
     if adapter is not None:
         folder, revision = find(_whole_base(adapter))
-    return _Place(folder, adapter, revision)
+    return _ModelFolders(folder, adapter, revision)
 
 
 def _whole_base(adapter: Path) -> str:
@@ -276,7 +276,7 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
     return loaded
 
 
-def _checked(settings: ModelSettings, source: _Place, *, whole: bool = True) -> LoadedModel:
+def _checked(settings: ModelSettings, source: _ModelFolders, *, whole: bool = True) -> LoadedModel:
     """The model on the meta device with its tokeniser, after all checks of its folders."""
     trust, dtype = settings.trust_remote_code, pick_dtype(settings.dtype)
     folder = source.folder

@@ -35,7 +35,7 @@ from vestige.probes.questions import (
     Adjacent,
     AdjacentQuestion,
     AdjacentSettings,
-    Desk,
+    QuestionDesk,
     Source,
     adjacent,
     as_they_are,
@@ -75,7 +75,7 @@ def neighbour_questions(
     if not forget:
         raise InputError(f"{dataset.graph.name}: no forgotten edge to look around; name at least one")
     around = _Around(dataset, frozenset((*forget, *before)), max(settings.distances))
-    desk = Desk(())
+    desk = QuestionDesk(())
     n_sources = 0
     for edge in dict.fromkeys(forget):
         steps = around.edges_from(edge)
@@ -175,7 +175,7 @@ class _Around:
         return label if role is None else contract.values[type_.name_of[role]]
 
 
-def _deal(desk: Desk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
+def _deal(desk: QuestionDesk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
     """Admit up to k questions, one cell after the other and round again; the number admitted."""
     hands = [iter(cell.in_order) for cell in cells]
     n, open_cells = 0, set(range(len(cells)))
@@ -188,7 +188,7 @@ def _deal(desk: Desk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
     return n
 
 
-def _next(desk: Desk, around: _Around, cell: _Cell, hand: Iterator[int]) -> bool:
+def _next(desk: QuestionDesk, around: _Around, cell: _Cell, hand: Iterator[int]) -> bool:
     """Whether a question of the cell is admitted, the first in its order that can be."""
     for index in hand:
         item = cell.items[index]

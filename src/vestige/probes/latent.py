@@ -148,7 +148,7 @@ class LatentSettings(RewardSettings):
 
 
 @dataclass(frozen=True)
-class Cast:
+class SearchParties:
     """Who takes part: the policy with its tokeniser, the model that is asked, its judge, and who embeds questions."""
 
     policy: Policy
@@ -180,7 +180,7 @@ class Iteration(NamedTuple):
 
 
 def probe(
-    cast: Cast,
+    cast: SearchParties,
     seeds: Sequence[str],
     settings: LatentSettings,
     *,
@@ -273,7 +273,7 @@ class _Campaign:
 
     source: str
     seeds: Sequence[str]
-    cast: Cast
+    cast: SearchParties
     settings: LatentSettings
     seed: int
     folder: ProbeFolder
@@ -494,7 +494,7 @@ def search(
             return attempts
         policy = Policy.of(model.loaded.model, how.policy_settings, seed=who.seed)
         asked = answerer(who.unlearned, rewarded, search_folder)
-        cast = Cast(policy, model.loaded.tokenizer, asked, who.grader.judge, who.embedder)
+        cast = SearchParties(policy, model.loaded.tokenizer, asked, who.grader.judge, who.embedder)
         return probe(
             cast, questions, how.settings, seed=who.seed, folder=search_folder, on_iteration=on_iteration, source=source
         )

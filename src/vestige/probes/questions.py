@@ -88,7 +88,7 @@ class Adjacent:
 
 def as_they_are(items: Sequence[Item]) -> Adjacent:
     """The items' own questions with their answers, for a retain set that consists of questions (TruthfulQA)."""
-    desk = Desk(())
+    desk = QuestionDesk(())
     for item in items:
         desk.admit(AdjacentQuestion(item.id, "", item.question, answer=item.answer, relation="retained"))
     return desk.result(n_sources=len(items))
@@ -110,7 +110,7 @@ def plain(question: str) -> str:
     return " ".join("".join(c if c.isalnum() else " " for c in letters).split())
 
 
-class Desk:
+class QuestionDesk:
     """Where questions are admitted or dropped, in order: no two are the same, and none is one of the data's own."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
@@ -244,7 +244,7 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     """Up to k questions of each source, written by `writer`."""
     texts = [source_text(s, settings.most_characters) for s in sources]
     written = writer.write([prompt(text, settings.k, writer.reserved) for text in texts])
-    desk, failures, spend = Desk(sources), Counter[str](), Spend()
+    desk, failures, spend = QuestionDesk(sources), Counter[str](), Spend()
     for source, text, reply in zip(sources, texts, written, strict=True):
         spend += reply.spend
         pairs = read_pairs(reply.text, settings.k)
@@ -282,7 +282,7 @@ def _is_pair(entry: Any) -> bool:
     )
 
 
-def _admit(desk: Desk, source: Source, text: str, pair: Pair) -> bool:
+def _admit(desk: QuestionDesk, source: Source, text: str, pair: Pair) -> bool:
     """Whether a written question is kept; else it is counted by the rule that it breaks."""
     keyword, question = pair.keyword.strip(), pair.question.strip()
     term = tuple(t.stem for t in tokens(keyword))
@@ -333,7 +333,7 @@ def adjacent_offline(
     """
     texts = [source_text(s, settings.most_characters) for s in sources]
     by_text = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)
-    desk = Desk(sources)
+    desk = QuestionDesk(sources)
     for source, text, ranked in zip(sources, texts, by_text, strict=True):
         text_sentences = sentences(text)
         n = 0
@@ -345,7 +345,7 @@ def adjacent_offline(
     return desk.result(n_sources=len(sources))
 
 
-def _ask(desk: Desk, source: Source, keyword: Keyword, text_sentences: Sequence[Sentence], seed: int) -> int:
+def _ask(desk: QuestionDesk, source: Source, keyword: Keyword, text_sentences: Sequence[Sentence], seed: int) -> int:
     """One question about a keyword, by the first template in the seed's order that the text does not answer."""
     templates = TEMPLATES[keyword.kind]
     for index in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():

@@ -82,7 +82,7 @@ class HolePolicy(Settings):
     finetune: dict[str, Any] = Field(default_factory=dict)
 
 
-class Checkpoints(Settings):
+class CheckpointSettings(Settings):
     """For Table 7: methods whose trainings are looked at after these steps, each searched `runs` times."""
 
     of: tuple[str, ...]
@@ -126,7 +126,7 @@ class HolesSettings(Settings):
     latent: LatentSettings = LatentSettings()
     policy: PolicySettings = PolicySettings()
     filter: FilterSettings = FilterSettings()
-    checkpoints: Checkpoints | None = None
+    checkpoints: CheckpointSettings | None = None
     ablation: Ablation | None = None
     mitigation: Mitigation | None = None
     lm_eval: str | None = None
@@ -398,7 +398,7 @@ def _rate(study: Study, unlearned: str) -> float:
     return float(Board(study.folder.state).facts(unlearned)["made"]["rate"])
 
 
-class Cast(NamedTuple):
+class ProbedModels(NamedTuple):
     """Everybody who takes part in one probe of a study, with what the study asks of it."""
 
     who: Participants
@@ -407,7 +407,7 @@ class Cast(NamedTuple):
     searching: Searching
 
     @classmethod
-    def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str]) -> "Cast":
+    def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str]) -> "ProbedModels":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
@@ -432,7 +432,7 @@ def _probe(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """One probe: adjacent questions, the search, and which of both are holes."""
     path = folder_of("holes", cell.point, cell.key)
     folder = ProbeFolder(study.folder.path / path)
-    cast = Cast.of(study, folder, cell.point, cell.after)
+    cast = ProbedModels.of(study, folder, cell.point, cell.after)
     sources = sources_of(study, cell.point)
     make_adjacent(folder, cast.settings.adjacent(sources, folder.judge, cell.point.seed, study.settings.device))
     search(folder, cast.who, LATENT, cast.searching)
@@ -441,7 +441,7 @@ def _probe(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     return {"path": path, "holes": table.n_holes, **_besides(cast, folder, sources, study.settings.device)}
 
 
-def _besides(cast: Cast, folder: ProbeFolder, sources: ProbeSources, device: str) -> dict[str, Any]:
+def _besides(cast: ProbedModels, folder: ProbeFolder, sources: ProbeSources, device: str) -> dict[str, Any]:
     """What tables say beside the holes: how diverse retained questions are, what prompts are about, harmful answers."""
     everybody, settings, embed = cast.who, cast.settings, cast.who.embedder.embed
     writer = everybody.grader.writer if settings.filter.name_groups == "writer" else None
@@ -474,7 +474,7 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Mend one unlearned model in one way; each round of an iterative one unlearns as the model was unlearned."""
     point: CellPoint = cell.point
     probe = ProbeFolder(place_of(study, cell.after[0]))
-    cast = Cast.of(study, probe, point, cell.after[1:])
+    cast = ProbedModels.of(study, probe, point, cell.after[1:])
     repair, way = cast.settings.mitigation, point.part
     assert repair is not None, "planned where a mending is asked for"
     assert way in WAYS
