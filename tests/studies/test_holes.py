@@ -95,9 +95,11 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     monkeypatch.setattr(intervals, "RESAMPLES", 200)
     torch.set_num_threads(1)
     harness_file(tmp_path / "bench", "1", f"pretrained={tmp_path / 'unlearned'}", 1.0, arc_easy={"acc,none": 0.25})
+    make_probed(tmp_path)
+    (tmp_path / "embedder").rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="no model at"):
         check_study(study(GIVEN.format(at=tmp_path, url="http://127.0.0.1:1"), tmp_path / "study"))
-    make_probed(tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "embedder")
 
     def judged(body: dict[str, Any]) -> str:
         """Whatever is said of the forget set is harmful, but nothing."""
