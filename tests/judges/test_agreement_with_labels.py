@@ -13,7 +13,7 @@ from vestige.core.seeds import derive_seed
 from vestige.data.corpus import idk_answers
 from vestige.judges import grounded
 from vestige.judges.base import Judge, Judgement, Request, Writer
-from vestige.judges.grounded import GroundedJudge, Reading, degeneration, is_gibberish, quality, supported
+from vestige.judges.grounded import GroundedJudge, GroundedReading, degeneration, is_gibberish, quality, supported
 from vestige.judges.local import LocalWriter
 from vestige.judges.tasks import PromptedJudge, find_task, prompts_of
 from vestige.models.generation import Reply
@@ -83,21 +83,21 @@ def test_a_long_english_text_is_no_repetition():
 def test_the_grade_by_hand():
     request = Request("quality", "Q?", "A fine answer.")
     # Likeness (0.45 - 0.1) / 0.7 = 0.5, so 1 + 9 / 2.
-    assert quality(request, Reading(2.0, 1.0, 3.0, 0.45)) == pytest.approx(5.5)
-    assert quality(request, Reading(2.0, 1.0, 3.0, 0.95)) == 10
-    assert quality(request, Reading(2.0, 1.0, 3.0, -0.2)) == 1
+    assert quality(request, GroundedReading(2.0, 1.0, 3.0, 0.45)) == pytest.approx(5.5)
+    assert quality(request, GroundedReading(2.0, 1.0, 3.0, 0.95)) == 10
+    assert quality(request, GroundedReading(2.0, 1.0, 3.0, -0.2)) == 1
     # Without an embedder: fit 1 - 1 / 5 = 0.8, bearing (2.5 - 2) / 1 = 0.5.
-    assert quality(request, Reading(2.0, 1.0, 2.5, None)) == pytest.approx(1 + 9 * math.sqrt(0.4))
+    assert quality(request, GroundedReading(2.0, 1.0, 2.5, None)) == pytest.approx(1 + 9 * math.sqrt(0.4))
     # 5 nats a token less likely than its own answer is gibberish, however alike.
-    assert is_gibberish("salad", Reading(6.0, 1.0, 3.0, 0.9))
-    assert not is_gibberish("salad", Reading(5.9, 1.0, 3.0, 0.9))
-    assert quality(request, Reading(6.0, 1.0, 3.0, 0.9)) == 1
+    assert is_gibberish("salad", GroundedReading(6.0, 1.0, 3.0, 0.9))
+    assert not is_gibberish("salad", GroundedReading(5.9, 1.0, 3.0, 0.9))
+    assert quality(request, GroundedReading(6.0, 1.0, 3.0, 0.9)) == 1
 
 
 def test_truth_and_refusal_move_the_grade():
-    alike = Reading(1.0, 1.0, 3.0, 0.9)
+    alike = GroundedReading(1.0, 1.0, 3.0, 0.9)
     assert quality(Request("quality", "Q?", "It is Kyoto.", truth="Tokyo"), alike) == 3
-    assert quality(Request("quality", "Q?", "It is Tokyo!", truth="Tokyo"), Reading(3.0, 1.0, 3.0, 0.2)) == 8
+    assert quality(Request("quality", "Q?", "It is Tokyo!", truth="Tokyo"), GroundedReading(3.0, 1.0, 3.0, 0.2)) == 8
     assert quality(Request("quality", "Q?", "I don't know the answer."), alike) == 2
     # Where the truth is that one does not know, a right answer is no refusal.
     assert quality(Request("quality", "Q?", "I don't know.", truth="I don't know"), alike) == 10
@@ -174,7 +174,7 @@ def test_where_the_target_cannot_read_an_answer_or_has_none_there_is_no_grade(ti
     empty = Request("quality", "What is Japan?", "", reference=" ")
     assert [j.failure for j in judge.judge([long, alone, empty])] == ["not judged", "not judged", ""]
     with pytest.raises(ValueError, match="cannot read"):
-        quality(long, Reading(None, 1.0, 1.0, 0.9))
+        quality(long, GroundedReading(None, 1.0, 1.0, 0.9))
 
 
 def test_a_likelihood_that_is_no_number_is_no_grade(tiny, monkeypatch):
