@@ -37,6 +37,15 @@ def test_two_texts_are_copies_whatever_their_capitals_and_punctuation():
     assert plain("What IS the fish’s name ?") == plain("what is the fish s name")
 
 
+def test_an_answer_counts_as_copied_where_it_is_a_sentence_and_not_a_name_that_many_share():
+    retain = [Item("Which law governs A?", "The State of New York."), Item("Who is B?", "B sold red boats in Kiel.")]
+    forget = [Item("Which law governs C?", "The State of New York."), Item("Who is D?", "B sold red boats in Kiel.")]
+    check = guessers.copied_answers(forget, retain, SETTINGS)
+    # "The State of New York" has three words beside "the" and "of"; the sentence has five beside "in".
+    assert check.leaking == (forget[1].id,)
+    assert check.sentence.startswith("1 of 1 forget answers of 5 words or more beside the commonest")
+
+
 def test_the_weighted_jaccard_index_by_hand():
     # 9 texts; a stands in 9, b in 4, c in none: weights ln(10/9.5), ln(10/4.5), ln(10/0.5).
     rare = Rarity(9, {"a": 9, "b": 4})

@@ -43,13 +43,14 @@ from vestige.data.mcq import Choice, Unasked, choices_of
 from vestige.metrics.answers import normalised
 from vestige.metrics.information import need_rate_distortion
 from vestige.metrics.intervals import wilson
+from vestige.metrics.leaks import COMMON_WORDS
 
 LEAST_ITEMS = 5
 """With fewer forget items no number of options lets chance be told from a leak."""
 LEAST_TAUGHT = 20
 """Retain items with options below which nothing is learned from them."""
 LONG = 5
-"""Words from which on an answer that stands twice is no coincidence."""
+"""Words beside the commonest from which on an answer that stands twice is no coincidence."""
 BUCKETS = 512
 """Character trigrams are counted by hash: few enough to learn from some hundred options."""
 RIDGE = 1.0
@@ -82,15 +83,20 @@ def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: So
 
 
 def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
-    """Forget items whose answer, of five words or more, is that of a retain item or nearly so."""
-    retained = [i.answer for i in retain if len(words(i.answer)) >= LONG]
-    answers = [(i.id, i.answer) for i in forget if len(words(i.answer)) >= LONG]
+    """Forget items whose answer, of five words or more beside the commonest, is that of a retain item or nearly so."""
+    retained = [i.answer for i in retain if _is_long(i.answer)]
+    answers = [(i.id, i.answer) for i in forget if _is_long(i.answer)]
     ids = _near(answers, retained, Rarity.of([i.answer for i in (*forget, *retain)]), settings.near)
     sentence = (
-        f"{len(ids)} of {len(answers)} forget answers of {LONG} words or more have a weighted Jaccard index of "
-        f"{settings.near} or more with a retain answer"
+        f"{len(ids)} of {len(answers)} forget answers of {LONG} words or more beside the commonest have a weighted "
+        f"Jaccard index of {settings.near} or more with a retain answer"
     )
     return counted("copied answers", sentence, ids, len(forget))
+
+
+def _is_long(answer: str) -> bool:
+    # The commonest words make no sentence of a name: many contracts share "The State of New York".
+    return sum(word not in COMMON_WORDS for word in words(answer)) >= LONG
 
 
 def _wordings(item: Item) -> tuple[str, ...]:
@@ -377,10 +383,12 @@ def without_model(
     """All checks that apply, and in sentences which do not."""
     forget, retain, asked = checked.forget, checked.retain, checked.asked
     checks, left_out = [copied(forget, retain), near_duplicates(forget, retain, settings)], []
-    if any(len(words(i.answer)) >= LONG for i in forget):
+    if any(_is_long(i.answer) for i in forget):
         checks.append(copied_answers(forget, retain, settings))
     else:
-        left_out.append(f"copied answers: no answer has {LONG} words, and shorter ones coincide by chance")
+        left_out.append(
+            f"copied answers: no answer has {LONG} words beside the commonest, and shorter ones coincide by chance"
+        )
     if checked.scopes:
         checks.append(_entailed(forget, checked.scopes))
     else:

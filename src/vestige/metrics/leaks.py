@@ -217,7 +217,7 @@ _LONGEST = 40
 _WINDOW = 4
 _NOT = "¬"
 
-_COMMON = frozenset(
+COMMON_WORDS = frozenset(
     re.findall(
         r"\w+",
         """a an the and or but if then of in on at to from by with without for as is are was were be been being am do
@@ -345,7 +345,7 @@ def _apart(text: str) -> tuple[str, tuple[TextToken, ...], list[bool], list[list
         shown_text,
         tuple(found_tokens),
         denied(shown_text, found_tokens),
-        candidates(shown_text, found_tokens, _COMMON),
+        candidates(shown_text, found_tokens, COMMON_WORDS),
     )
 
 
@@ -403,7 +403,7 @@ def _weights(text: str, read: _ParsedText, question_roots: Collection[str], *, w
         if (
             not bare
             or bare in question_roots
-            or token.text in _COMMON
+            or token.text in COMMON_WORDS
             or (len(bare) == 1 and bare.isascii() and bare.isalpha())
         ):
             continue
