@@ -50,6 +50,18 @@ def test_a_suppressed_subject_is_recovered_by_what_teaches_retrained_nothing():
     assert attacked.where.startswith("relearn retain n=50, ")
 
 
+def test_a_subject_that_answers_most_of_it_fails_without_any_attack():
+    # Six in ten are answered before the attack, which brings nothing more: too little is left to bring back.
+    audit = judged(RETAIN_ONLY, 0.0, 0.6, before=0.6)
+    line = verdict(audit, "not recoverable")
+    assert line.outcome == verdict(audit, "not expressed").outcome == "fails"
+    assert line.decides == f"no attack, {verdict(audit, 'not expressed').decides}"
+    assert line.evidence[line.decides].value == pytest.approx(0.6)
+    assert "It gives knowledge that no attack carried in: without any attack, leakage in " in line.reason
+    # Four in ten leave room, and the attack brings nothing into it.
+    assert verdict(judged(RETAIN_ONLY, 0.0, 0.4, before=0.4), "not recoverable").outcome != "fails"
+
+
 @pytest.mark.slow
 def test_an_attack_that_carries_the_answers_in_lifts_retrained_and_is_never_recovery():
     # Nine answers in ten are learned by all: the attack says nothing of what the subject knew.

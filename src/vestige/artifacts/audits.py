@@ -102,7 +102,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
     "not recoverable": Statement(
         words="cannot be brought back beyond what the attack carries in",
         holds="No attack that was shown able brought back more than it carried in",
-        fails="An attack brought back knowledge that it did not carry in",
+        fails="It gives knowledge that no attack carried in",
         inconclusive="An attack may have brought back more than it carried in",
         size="{} back",
         column="by attacks shown able to",
@@ -145,6 +145,8 @@ STATEMENTS: Mapping[Claim, Statement] = {
     ),
 }
 """To add a claim: its name above, its statement here, and its grounds in `auditing.claims.GROUNDS`."""
+NO_ATTACK = "no attack"
+"""In place of an attack's name where "not recoverable" fails by what is answered without one."""
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
 Outcome = Literal["holds", "fails", "inconclusive"]
 

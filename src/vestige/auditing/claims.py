@@ -6,13 +6,14 @@ be judged, and a control that a claim needs and that is missing, keep it from ho
 holds either that rests on a task that failed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vestige.artifacts.audits import (
     CLAIMS,
     GIVEN,
+    NO_ATTACK,
     STATEMENTS,
     AuditOutcome,
     AuditPlan,
@@ -120,7 +121,8 @@ def _not_asked(about: SubjectEvidence) -> tuple[str, ...]:
 def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
 
-    It holds where one of them was shown able to bring knowledge back.
+    It holds where one of them was shown able to bring knowledge back. A subject that answers most of it without any
+    attack leaves too little to bring back, and fails by what it answers.
     """
     ground, tested, recovery, ability, singles = (
         about.ground,
@@ -136,11 +138,26 @@ def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
     results = [result for result in recovery.tried if result.subject == about.subject]
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
-    gaps = (*gaps, *_no_room(results, ground), *ability.gaps(counted), *singles.gaps)
+    no_room = _no_room(results, ground)
+    gaps = (*gaps, *no_room, *ability.gaps(counted), *singles.gaps)
     out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
     gains = [result.gain for result in results if not result.why_not]
     parts = (_part(not_recovered(gains, ground.thresholds)),) if gains else ()
+    # A positive control that answers shows nothing of what an attack can find.
+    if no_room and about.subject != ground.plan.suppressed:
+        parts = (*parts, *_without_attack(about))
     return ClaimEvidence((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
+
+
+def _without_attack(about: SubjectEvidence) -> Iterator[ClaimFinding]:
+    """What fails "not expressed", as what comes without any attack."""
+    for verdict, estimates in not_expressed(about).parts:
+        if verdict.outcome == "fails" and verdict.decides is not None:
+            decides, reason = f"{NO_ATTACK}, {verdict.decides}", f"without any attack, {verdict.reason}"
+            yield ClaimFinding(
+                replace(verdict, decides=decides, reason=reason),
+                {f"{NO_ATTACK}, {name}": estimate for name, estimate in estimates.items()},
+            )
 
 
 def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, Outcome, VerdictLine, by_level
+from vestige.artifacts.audits import CLAIMS, NO_ATTACK, STATEMENTS, AuditOutcome, Claim, Outcome, VerdictLine, by_level
 from vestige.artifacts.verdicts import n_facts, percentage
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
@@ -350,7 +350,8 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
     groups: dict[_Words, list[str]] = {}
     for claim in _FAILING:
         for subject, claims in verdicts.items():
-            if _is(claims, claim, "fails"):
+            # What comes without an attack is said by "not expressed".
+            if _is(claims, claim, "fails") and not (claims[claim].decides or "").startswith(NO_ATTACK):
                 groups.setdefault(_failing(outcome, claims[claim]), []).append(subject)
     words_of: dict[tuple[str, ...], list[str]] = {}
     for words, members in groups.items():
