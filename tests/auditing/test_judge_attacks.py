@@ -54,11 +54,10 @@ def test_a_subject_that_answers_most_of_it_fails_without_any_attack():
     # Six in ten are answered before the attack, which brings nothing more: too little is left to bring back.
     audit = judged(RETAIN_ONLY, 0.0, 0.6, before=0.6)
     line = verdict(audit, "not recoverable")
-    assert line.outcome == verdict(audit, "not expressed").outcome == "fails"
+    assert line.outcome == "fails"
     assert line.decides == f"no attack, {verdict(audit, 'not expressed').decides}"
     assert line.evidence[line.decides].value == pytest.approx(0.6)
     assert "It gives knowledge that no attack carried in: without any attack, leakage in " in line.reason
-    # Four in ten leave room, and the attack brings nothing into it.
     assert verdict(judged(RETAIN_ONLY, 0.0, 0.4, before=0.4), "not recoverable").outcome != "fails"
 
 

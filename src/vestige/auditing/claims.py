@@ -124,22 +124,15 @@ def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     It holds where one of them was shown able to bring knowledge back. A subject that answers most of it without any
     attack leaves too little to bring back, and fails by what it answers.
     """
-    ground, tested, recovery, ability, singles = (
-        about.ground,
-        about.tested,
-        about.recovery,
-        about.ability,
-        about.singles_after,
-    )
-    gaps = recovery.missing[about.subject]
+    ground, tested, ability, singles = about.ground, about.tested, about.ability, about.singles_after
     if not ground.plan.retrained and tested.against != "alternatives":
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     if not ground.plan.attacks:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
-    results = [result for result in recovery.tried if result.subject == about.subject]
+    results = [result for result in about.recovery.tried if result.subject == about.subject]
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
     no_room = _no_room(results, ground)
-    gaps = (*gaps, *no_room, *ability.gaps(counted), *singles.gaps)
+    gaps = (*about.recovery.missing[about.subject], *no_room, *ability.gaps(counted), *singles.gaps)
     out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
     gains = [result.gain for result in results if not result.why_not]
     parts = (_part(not_recovered(gains, ground.thresholds)),) if gains else ()

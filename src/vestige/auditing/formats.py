@@ -18,7 +18,7 @@ from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
-from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction, interval_over_seeds, shared
+from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction_variance, interval_over_seeds, shared
 from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.verdicts import admitted, steady
 
@@ -277,7 +277,7 @@ def _clustered(ground: Ground, prior: SeedPrior, rows: Float[np.ndarray, "M N"],
     """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
     index = {item: n for n, item in enumerate(items)}
     groups = [[index[i] for i in members] for members in groups_of(ground.plan, items).values() if len(members) > 1]
-    noise = float((interaction(rows) ** 2).sum()) / max(1, (len(rows) - 1) * (len(items) - 1))
+    noise = float(interaction_variance(rows))
     if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2 or noise == 0:
         return prior
     return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise)))

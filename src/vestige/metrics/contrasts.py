@@ -49,6 +49,7 @@ from vestige.metrics.intervals import (
     SeedPrior,
     design_effect,
     interaction,
+    interaction_variance,
     joint_noise,
     likely,
     spread,
@@ -376,23 +377,16 @@ def seed_variance(
     m, n = control.shape
     if m == 1:
         return prior.share * float(differences.var(ddof=1) if n > 1 else 0.0) / 2, prior.weight
-    noise = _interaction(control)
+    noise = float(interaction_variance(control))
     if labels is None:
         variance = control.mean(axis=1).var(ddof=1) - noise / n
     else:
         k = int(labels.max()) + 1
         # A cluster counts by its items, so that the seeds' means stay those over items.
         sums = np.stack([np.bincount(labels, weights=row) for row in control]) * k / n
-        variance = sums.mean(axis=1).var(ddof=1) - _interaction(sums) / k
+        variance = sums.mean(axis=1).var(ddof=1) - interaction_variance(sums) / k
     df = prior.weight + m - 1
     return float((prior.weight * prior.share * noise + (m - 1) * max(0.0, float(variance))) / df), df
-
-
-def _interaction(table: Float[np.ndarray, "M N"]) -> float:
-    """Mean square of what neither the row's nor the column's mean explains."""
-    m, n = table.shape
-    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-    return float((rest**2).sum() / ((m - 1) * max(1, n - 1)))
 
 
 class _ItemDraws(NamedTuple):

@@ -365,7 +365,7 @@ def _seen(
     means = control.mean(axis=-1)
     noise = variance_of_means = np.zeros(means.shape[:-1])
     if m > 1:
-        noise = (interaction(control) ** 2).sum(axis=(-2, -1)) / ((m - 1) * max(1, n - 1))
+        noise = interaction_variance(control)
         variance_of_means = means.var(axis=-1, ddof=1)
     elif n > 1:
         noise = np.minimum(control[..., 0, :].var(axis=-1, ddof=1), differences.var(axis=-1, ddof=1) / 2)
@@ -417,15 +417,20 @@ def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M
     return residuals
 
 
+def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B"]:
+    """Mean square of the interaction, by its (M - 1)(N - 1) degrees of freedom."""
+    m, n = control.shape[-2:]
+    squares: Float[np.ndarray, "*B"] = (interaction(control) ** 2).sum(axis=(-2, -1)) / max(1, (m - 1) * (n - 1))
+    return squares
+
+
 def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -> float:
     """tau^2 of what a training does to all facts of one group, from all G groups: with G (M - 1) degrees of freedom.
 
     The variance of a group's means beyond that of its seed x fact noise, in the mean over groups of two facts or more.
     """
-    m, variances = len(control), []
-    for rows in (control[:, group] for group in groups):
-        noise = float((interaction(rows) ** 2).sum()) / ((m - 1) * (rows.shape[1] - 1))
-        variances.append(float(rows.mean(axis=1).var(ddof=1)) - noise / rows.shape[1])
+    tables = [control[:, group] for group in groups]
+    variances = [rows.mean(axis=1).var(ddof=1) - interaction_variance(rows) / rows.shape[1] for rows in tables]
     return max(0.0, float(np.mean(variances)))
 
 
