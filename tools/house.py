@@ -24,7 +24,7 @@ BARS = {
     "class names used more than once": (0, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (75, 30),
-    "lines of tests": (41_800, 30_000),
+    "lines of tests": (41_810, 30_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""
 VAGUE = {
