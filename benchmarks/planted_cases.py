@@ -34,7 +34,7 @@ from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Claim, PlannedAttack, SoundnessLine
-from vestige.auditing.scores import Carried, Case, Scores, Source
+from vestige.auditing.scores import Carried, Case, Column, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS
@@ -67,7 +67,7 @@ FORMATS = ("generate", "forced", "paraphrase", "option_text_mean")
 Values = Float[np.ndarray, " N"]
 Mask = Bool[np.ndarray, " N"]
 Rng = np.random.Generator
-Table = dict[Source, dict[str, dict[str, float]]]
+Table = dict[Source, dict[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def draw_case(exam: Exam, repetition: int) -> Case:
             else:
                 own = harmed(target, split, mind.planted.harm, rng)
             for key, more in rows(split, own).items():
-                values[Source(who)][key] |= more
+                values[Source(who)][key] = {**values[Source(who)][key], **more}
     for attack in exam.attacks:
         _attack(attack, splits["forget"], minds, values, rng)
     if exam.attacks:
@@ -427,7 +427,7 @@ def _points(attack: Attack) -> tuple[str, ...]:
     return tuple(str(n + 1) for n in range(attack.points)) if attack.kind == "relearn" else ("given",)
 
 
-def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
+def rows(split: Split, model: Model) -> dict[str, Mapping[str, float]]:
     """The scores as an audit reads them, by key and item."""
     columns = {
         "generate/rouge1_recall": model.rouge,
@@ -438,7 +438,8 @@ def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
         **{f"{form}/chance": np.full(len(split.ids), CHANCE[form]) for form in model.hits if form in CHANCE},
         **{f"{form}/accuracy": (model.hits[form] > 0.5).astype(float) for form in model.hits if form in CHANCE},
     }
-    return {key: dict(zip(split.ids, values.tolist(), strict=True)) for key, values in columns.items()}
+    # Columns, as an audit holds them.
+    return {key: Column(dict(zip(split.ids, values.tolist(), strict=True))) for key, values in columns.items()}
 
 
 def _membership(

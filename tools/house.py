@@ -17,7 +17,7 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (445_200, 340_000),
+    "tokens": (445_600, 340_000),
     "lines of code": (42_600, 33_000),
     "Python files": (259, 190),
     "vague names among 1,000 bindings": (6, 10),

@@ -483,33 +483,21 @@ def _auditing(
     *,
     retrained: AnyModel = (),
     suppressed: AnyModel | None = None,
-    retain: Data | None = None,
-    holdout: Data | None = None,
-    alternatives: Data | None = None,
-    published: str | None = None,
     quick: bool = False,
-    seed: int = 0,
     **settings: Any,
 ) -> "AuditRequest":
+    """The request of what `audit` takes."""
     from vestige import requests
     from vestige.auditing.request import named_models
 
     read, options = _apart(settings)
-    models, controls = _paths(unlearned), _paths(retrained)
+    selectors = {name: _selector(options.pop(name, None)) for name in ("retain", "holdout", "alternatives")}
+    further = {name: options.pop(name) for name in ("published", "seed") if name in options}
     control = None if suppressed is None else _path(suppressed)
     built, untested = requests.audit_settings(options, quick=quick, suppressed=control is not None)
+    models = named_models(_path(target), _paths(unlearned), _paths(retrained), control)
     return requests.audit(
-        named_models(_path(target), models, controls, control),
-        _corpus(data),
-        _selector(forget),
-        built,
-        read,
-        retain=_selector(retain),
-        holdout=_selector(holdout),
-        alternatives=_selector(alternatives),
-        published=published,
-        seed=seed,
-        untested=untested,
+        models, _corpus(data), _selector(forget), built, read, untested=untested, **selectors, **further
     )
 
 

@@ -545,7 +545,7 @@ def test_a_control_that_is_like_the_target_in_a_narrow_graded_score_is_left_out(
 def test_the_same_case_gives_the_same_outcome_in_whatever_order_it_comes():
     one = case({"ga": subject(0.3)}, everywhere(RETAIN_ONLY, 0.1), attacks=(RETAIN_ONLY,))
     turned = {
-        source: {key: dict(reversed(values.items())) for key, values in reversed(table.items())}
+        source: {key: dict(reversed([*values.items()])) for key, values in reversed(table.items())}
         for source, table in reversed(one.scores.values.items())
     }
     first, second = (judge(c, resamples=QUICK) for c in (one, replace(one, scores=Scores(turned))))

@@ -29,7 +29,7 @@ from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_prompt, read_records, read_scores
 from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
-from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Source
+from vestige.auditing.scores import Brought, Carried, Case, Column, Ranked, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import content_id
@@ -55,13 +55,13 @@ _BY_WORDS = (
 )
 """The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
 
-Values = dict[Source, dict[str, dict[str, float]]]
+Values = dict[Source, dict[str, Column]]
 
 
 def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
     values: Values = {}
-    scored_by: dict[tuple[Source, str, str], str] = {}
+    scored_by: dict[tuple[Source, str], set[str]] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
     ranked = Ranked({}, {}, {})
@@ -178,30 +178,31 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
 
 def _add(
     values: Values,
-    scored_by: dict[tuple[Source, str, str], str],
+    scored_by: dict[tuple[Source, str], set[str]],
     answers: AskedPlace,
     rows: Iterator[dict[str, object]],
     stands_for: Mapping[str, str],
 ) -> None:
-    """Put in the values of one place; `scored_by` has the evaluation of each value by source, key and item."""
+    """Put in the values of one place; `scored_by` has the evaluations of each source and key."""
     source = Source(answers.subject, answers.attack, answers.point)
-    homes: dict[str, list[tuple[Source, str]]] = {}
+    tables: dict[str, dict[str, float]] = {}
     for row in rows:
         asked_id = str(row["item"])
         item = stands_for.get(asked_id, asked_id)
         for metric, value in row.items():
             if metric != "item":
-                if metric not in homes:
-                    homes[metric] = _homes(source, metric)
-                for where, key in homes[metric]:
-                    evaluation = scored_by.setdefault((where, key, item), answers.eval)
-                    if evaluation != answers.eval:
-                        raise InputError(
-                            f"the evaluations {evaluation} and {answers.eval} both score {key} of the same item; let "
-                            "the latter's `score` give a format of its own, as in 'format/metric'"
-                        )
-                    number = value if isinstance(value, float) else float(str(value))
-                    values.setdefault(where, {}).setdefault(key, {})[item] = number
+                tables.setdefault(metric, {})[item] = value if isinstance(value, float) else float(str(value))
+    for metric, table in tables.items():
+        for where, key in _homes(source, metric):
+            evaluations = scored_by.setdefault((where, key), set())
+            earlier: Mapping[str, float] = values.setdefault(where, {}).get(key, {})
+            if evaluations - {answers.eval} and earlier.keys() & table.keys():
+                raise InputError(
+                    f"the evaluations {min(evaluations - {answers.eval})} and {answers.eval} both score {key} of the "
+                    "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
+                )
+            evaluations.add(answers.eval)
+            values[where][key] = Column({**earlier, **table})
 
 
 def _with_ranks(
@@ -262,7 +263,7 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
     """
     source = Source.after(subject, attack)
     if attack.kind == PREFILL:
-        given_bits = values.get(source, {}).get(_GIVEN_BITS, {})
+        given_bits: Mapping[str, float] = values.get(source, {}).get(_GIVEN_BITS, {})
         bits = [given_bits[i] for i in attack.tested if i in given_bits]
         return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
     answered = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import AuditPlan
-from vestige.auditing.scores import Case, Scores, Sourced
+from vestige.auditing.scores import Case, Scores, Sourced, column
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
@@ -150,9 +150,9 @@ def checked(case: Case) -> Case:
         for key, values in table.items():
             share = key.endswith(("/accuracy", "/probability", "/chance", "_match", "_recall"))
             low, high = (0.0, 1.0) if share else (-math.inf, _ROUNDING if key == BITS_KEY else math.inf)
-            for item, value in values.items():
-                if not (math.isfinite(value) and low <= value <= high):
-                    where = " ".join(one_line(part) for part in (*source, key, item) if part)
-                    kind = "share" if share else "log-probability" if key == BITS_KEY else "number"
-                    raise InputError(f"{where}: {value} is no {kind}; evaluate it again")
+            array = column(values).array
+            for n in np.flatnonzero(~(np.isfinite(array) & (low <= array) & (array <= high)))[:1]:
+                where = " ".join(one_line(part) for part in (*source, key, list(values)[n]) if part)
+                kind = "share" if share else "log-probability" if key == BITS_KEY else "number"
+                raise InputError(f"{where}: {array[n]} is no {kind}; evaluate it again")
     return case

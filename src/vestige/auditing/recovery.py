@@ -141,7 +141,9 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
             if len(stage.retrained) < len(stage.scale.retrained):
                 controls_asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
                 untested.append(f"Only {controls_asked} retrained controls were asked after {stage.name}.")
-            results = [_tried(ground, stage, subject) for subject in stage.audited]
+            results: list[AttackResult] = []
+            for subject in stage.audited:
+                results.append(_tried(ground, stage, subject, results[0].gain if results else None))
             tried += results
             gaps += _spoiled(ground, stage, results)
             of_retain = (attack.kind, attack.material) == ("relearn", "retain")
@@ -304,7 +306,7 @@ def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
     return against_alternatives(stage.name, e0, e1, change)
 
 
-def _tried(ground: Ground, stage: _Stage, subject: str) -> AttackResult:
+def _tried(ground: Ground, stage: _Stage, subject: str, earlier: Gain | None) -> AttackResult:
     if stage.ranked:
         why_not = why_alone(ground, stage.attack)
         gain = _ranked(ground, stage, subject)
@@ -319,7 +321,7 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> AttackResult:
         controls.target,
         stage.bits,
     )
-    gain = split(attacked, stage.sample, controls.prior)
+    gain = split(attacked, stage.sample, controls.prior, earlier=earlier)
     too_much, why_not = saturated(gain, ground.thresholds), why_alone(ground, stage.attack)
     if too_much and not why_not:
         closed = gain.saturation.estimate("saturation", "share")

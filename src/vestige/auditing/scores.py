@@ -3,8 +3,9 @@
 Several questions that ask for one fact are one unit, with the mean of their scores (`by_fact`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,6 +37,45 @@ def _source(source: Sourced) -> Source:
     return Source(source) if isinstance(source, str) else source
 
 
+class Column(Mapping[str, float]):
+    """The values of one key by item id, in eight bytes each; columns of the same items share their index."""
+
+    def __init__(self, table: Mapping[str, float]) -> None:
+        """Copy the table."""
+        self._index = _index(tuple(table))
+        self.array: Float[np.ndarray, " N"] = np.fromiter(table.values(), dtype=float, count=len(table))
+
+    def __getitem__(self, item: str) -> float:
+        """The value of an item."""
+        return float(self.array[self._index[item]])
+
+    def __iter__(self) -> Iterator[str]:
+        """The items in the order of the table."""
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._index)
+
+    def keys(self) -> KeysView[str]:
+        """The items; a dict's keys are compared as sets at once."""
+        return self._index.keys()
+
+    def of(self, items: Sequence[str]) -> Float[np.ndarray, " N"]:
+        """The values of `items` in their order."""
+        return self.array[np.fromiter(map(self._index.__getitem__, items), dtype=np.intp, count=len(items))]
+
+
+def column(table: Mapping[str, float]) -> Column:
+    """The table as a column, which it may be already."""
+    return table if isinstance(table, Column) else Column(table)
+
+
+@lru_cache(maxsize=64)
+def _index(items: tuple[str, ...]) -> dict[str, int]:
+    return {item: n for n, item in enumerate(items)}
+
+
 @dataclass(frozen=True)
 class Scores:
     """Values by source, then by `format/metric` (`generate/rouge1_recall`, `forced/answer_bits`), then by item id.
@@ -44,6 +84,11 @@ class Scores:
     """
 
     values: Mapping[Source, Mapping[str, Mapping[str, float]]]
+
+    def __post_init__(self) -> None:
+        """Hold tables as columns: an audit of thousands of facts has millions of values."""
+        columns = {source: {key: column(table) for key, table in of.items()} for source, of in self.values.items()}
+        object.__setattr__(self, "values", columns)
 
     def keys(self, source: Sourced) -> tuple[str, ...]:
         """The `format/metric` keys that a source has."""
@@ -64,8 +109,7 @@ class Scores:
 
     def of(self, source: Sourced, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
         """The values of `items` in their order; every one of them has to be there (see `common`)."""
-        table = self.table(source, key)
-        return np.fromiter(map(table.__getitem__, items), dtype=float, count=len(items))
+        return column(self.table(source, key)).of(items)
 
     def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
         """The values of several sources, a row each."""
@@ -186,13 +230,13 @@ def _ranked(case: Case, several: Mapping[str, Sequence[str]]) -> Ranked:
     return replace(ranked, scores=scores, units=units)
 
 
-def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> Column:
     merged = dict(table)
     for fact, items in several.items():
         there = [merged.pop(item) for item in items if item in merged]
         if there:
             merged[fact] = float(np.mean(there))
-    return merged
+    return Column(merged)
 
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:

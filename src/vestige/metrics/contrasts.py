@@ -166,7 +166,8 @@ class Sample:
             weights = rng.standard_exponential((min(at_once, self.resamples - start), self.n + 1))
             # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
             weights[:, 0] = gammaincinv(self.unseen, -np.expm1(-weights[:, 0]))
-            yield weights / weights.sum(axis=1, keepdims=True)
+            weights /= weights.sum(axis=1, keepdims=True)
+            yield weights
 
     def noise(self, name: str, df: float) -> Float[np.ndarray, " R"]:
         """Student's t with `df` degrees of freedom, one draw a resample."""

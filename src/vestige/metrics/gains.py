@@ -156,12 +156,26 @@ class Gain:
     gap: float
     gain: Draws
     injection: Draws
-    repair: Draws
-    recovery: Draws
     before: Draws
     after: Draws
     change: Draws
     saturation: Draws
+
+    @property
+    def repair(self) -> Draws:
+        """Climbing back to `retrained` from below."""
+        return self._part(np.minimum)
+
+    @property
+    def recovery(self) -> Draws:
+        """Knowledge that was in the weights."""
+        return self._part(np.maximum)
+
+    def _part(self, cut: np.ufunc) -> Draws:
+        """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
+        e0, e1 = self.before, self.after
+        low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)
+        return replace(self.change, value=float(cut(e1.value, 0.0) - cut(e0.value, 0.0)), low=low, high=high)
 
     @property
     def room(self) -> float:
@@ -194,10 +208,11 @@ class Gain:
         return replace(weakest, value=min(quantity.value for quantity in parts), high=upper)
 
 
-def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
+def split(attacked: Attacked, sample: Sample, prior: SeedPrior, *, earlier: Gain | None = None) -> Gain:
     """The gain in its parts, with joint draws: before, after and all seeds of all parts are paired.
 
-    The target must exceed `retrained`, as it does in an admitted format: the gap between them is the unit.
+    The target must exceed `retrained`, as it does in an admitted format: the gap between them is the unit. `earlier` is
+    another subject's gain by the same attack with the same controls, which say injection and saturation.
     """
     widest: Bounds | None = None if attacked.in_bits else (-1.0, 1.0)
     twice: Bounds | None = None if attacked.in_bits else (-2.0, 2.0)
@@ -230,13 +245,13 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
         "bits" if attacked.in_bits else "leakage",
         gap=float(ruler.differences().mean()) if attacked.in_bits else 1.0,
         gain=measured("gain", own_gain, prior if sample.fixed else None, trained=True),
-        injection=measured("injection", lifted),
-        repair=_part(e0, e1, change, np.minimum),
-        recovery=_part(e0, e1, change, np.maximum),
+        injection=earlier.injection if earlier else measured("injection", lifted),
         before=e0,
         after=e1,
         change=change,
-        saturation=ratio_draws(lifted, ruler, sample, prior, name=f"{attacked.name}, saturation", trained=False),
+        saturation=earlier.saturation
+        if earlier
+        else ratio_draws(lifted, ruler, sample, prior, name=f"{attacked.name}, saturation", trained=False),
     )
 
 
@@ -253,16 +268,8 @@ def against_alternatives(name: str, before: Draws, after: Draws, change: Draws) 
         gap=1.0,
         gain=change,
         injection=nothing,
-        repair=_part(before, after, change, np.minimum),
-        recovery=_part(before, after, change, np.maximum),
         before=before,
         after=after,
         change=change,
         saturation=nothing,
     )
-
-
-def _part(e0: Draws, e1: Draws, change: Draws, cut: np.ufunc) -> Draws:
-    """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
-    low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)
-    return replace(change, value=float(cut(e1.value, 0.0) - cut(e0.value, 0.0)), low=low, high=high)
