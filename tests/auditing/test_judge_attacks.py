@@ -50,15 +50,16 @@ def test_a_suppressed_subject_is_recovered_by_what_teaches_retrained_nothing():
     assert attacked.where.startswith("relearn retain n=50, ")
 
 
-def test_a_subject_that_answers_most_of_it_fails_without_any_attack():
-    # Six in ten are answered before the attack, which brings nothing more: too little is left to bring back.
-    audit = judged(RETAIN_ONLY, 0.0, 0.6, before=0.6)
+@pytest.mark.parametrize("before", [1.0, 0.6])
+def test_what_a_subject_answers_needs_no_attack(before):
+    # The attack brings nothing more.
+    audit = judged(RETAIN_ONLY, 0.0, before, before=before)
     line = verdict(audit, "not recoverable")
     assert line.outcome == "fails"
     assert line.decides == f"no attack, {verdict(audit, 'not expressed').decides}"
-    assert line.evidence[line.decides].value == pytest.approx(0.6)
-    assert "It gives knowledge that no attack carried in: without any attack, leakage in " in line.reason
-    assert verdict(judged(RETAIN_ONLY, 0.0, 0.4, before=0.4), "not recoverable").outcome != "fails"
+    assert line.evidence[line.decides].value == pytest.approx(before)
+    assert line.reason.startswith("It gives knowledge that no attack carried in: without any attack, leakage in ")
+    assert any("so too little is left to bring back" in reason for reason in line.left_out)
 
 
 @pytest.mark.slow
@@ -131,15 +132,6 @@ def test_an_attack_that_ran_on_nobody_and_one_without_its_control_are_named():
 
 
 @pytest.mark.slow
-def test_a_subject_that_never_forgot_is_not_said_to_be_beyond_recovery():
-    found = judged(RETAIN_ONLY, 0.0, 1.0, before=1.0)
-    line = verdict(found, "not recoverable")
-    assert line.outcome == "inconclusive"
-    assert "before any attack its leakage in generate is 1.00 [" in line.reason
-    # With three answers in ten there is enough left that could have come back.
-    assert verdict(judged(RETAIN_ONLY, 0.0, 0.3, before=0.3), "not recoverable").outcome == "holds"
-
-
 def test_an_attack_without_a_stage_is_refused():
     with pytest.raises(InputError, match="'relearn retain n=50' has no stage"):
         judge(case(attacks=(attack(points=()),)))

@@ -121,8 +121,8 @@ def _not_asked(about: SubjectEvidence) -> tuple[str, ...]:
 def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
 
-    It holds where one of them was shown able to bring knowledge back. A subject that answers most of it without any
-    attack leaves too little to bring back, and fails by what it answers.
+    It holds where one of them was shown able to bring knowledge back. What a subject answers without any attack, who
+    attacks it has too: where no attack is shown to bring more, the subject fails by that.
     """
     ground, tested, ability, singles = about.ground, about.tested, about.ability, about.singles_after
     if not ground.plan.retrained and tested.against != "alternatives":
@@ -131,15 +131,15 @@ def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
     results = [result for result in about.recovery.tried if result.subject == about.subject]
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
-    no_room = _no_room(results, ground)
-    gaps = (*about.recovery.missing[about.subject], *no_room, *ability.gaps(counted), *singles.gaps)
+    gaps = (*about.recovery.missing[about.subject], *_no_room(results, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
     gains = [result.gain for result in results if not result.why_not]
-    parts = (_part(not_recovered(gains, ground.thresholds)),) if gains else ()
+    parts = (*([_part(not_recovered(gains, ground.thresholds))] if gains else ()), *_alone(singles.verdict))
+    failing = any(part.verdict.outcome == "fails" for part in parts)
     # A positive control that answers shows nothing of what an attack can find.
-    if no_room and about.subject != ground.plan.suppressed:
+    if results and not failing and about.subject != ground.plan.suppressed:
         parts = (*parts, *_without_attack(about))
-    return ClaimEvidence((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
+    return ClaimEvidence(parts, (*tested.not_admitted, *out), gaps, ability.said(counted))
 
 
 def _without_attack(about: SubjectEvidence) -> Iterator[ClaimFinding]:
