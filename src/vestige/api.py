@@ -464,15 +464,29 @@ def audit(
     return Audit(Path(output_dir), (judged.outcome,), failed, request.splits.told)
 
 
-def plan(*, data: Data, forget: Data, controls: int = 3, **settings: Any) -> "AuditPower":
+def plan(
+    *,
+    data: Data,
+    forget: Data,
+    controls: int = 3,
+    target: AnyModel = "target",
+    unlearned: AnyModel = "unlearned",
+    seal_in: Named | None = None,
+    **settings: Any,
+) -> "AuditPower":
     """What an audit of these data with so many retrained models could decide, before anything is trained or asked.
 
-    `settings` are what `audit` takes besides models and folder.
+    `settings` are what `audit` takes besides the folder. With `seal_in`, the folder of the audit, plan and margins are
+    written there with a digest (`sealed.json`), and the audit says what of them it did otherwise.
     """
     from vestige.auditing.forecast import foresee_audit
+    from vestige.auditing.run import seal_plan
 
-    retrained = [f"retrained {number}" for number in range(1, controls + 1)]
-    return foresee_audit(_auditing("target", "unlearned", data, forget, retrained=retrained, **settings))
+    named = {"retrained": [f"retrained {number}" for number in range(1, controls + 1)], **settings}
+    request = _auditing(target, unlearned, data, forget, **named)
+    if seal_in is not None:
+        seal_plan(Path(seal_in), request)
+    return foresee_audit(request)
 
 
 def _auditing(

@@ -103,6 +103,25 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
     }
 
 
+def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
+    shutil.rmtree(run.audit("edge:p0_q0").path)
+    sealed = study.seal_plan(run.path, audited.request(run))
+    assert len(sealed.digest) == 64
+    assert (sealed.settings["delta"], sealed.plan["models"]["unlearned"]) == (0.05, ["ga"])
+    done = again(run).outcome
+    lead = f"Plan and margins were sealed on {sealed.time}, before the models were asked (digest {sealed.digest}); "
+    assert done.sealed == lead + "changed since: nothing."
+    assert read_json(run.verdicts)[0]["sealed"] == done.sealed
+    assert again(run, seed=1).outcome.sealed == lead + "changed since: seed."
+    # Other margins are told too, and so is an audit without a seal.
+    (judged,) = rejudge(run.path, {"delta": 0.1})
+    assert judged.sealed == lead + "changed since: seed; delta 0.1 in place of 0.05."
+    with pytest.raises(InputError, match="already, and a plan is sealed before that"):
+        study.seal_plan(run.path, audited.request(run))
+    run.audit("edge:p0_q0").sealed.unlink()
+    assert again(run).outcome.sealed == "Plan and margins were not sealed before the models were asked."
+
+
 def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     write_jsonl(tmp_path / "f.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.FORGET))
     figure = Figure(split="f", eval="qa", settings={"max_new_tokens": 4}, metric="forced/probability", value=0.5)

@@ -263,6 +263,21 @@ class Format(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SealedPlan:
+    """What an audit is going to ask, and by which settings and margins, written before any model was asked.
+
+    The time is this machine's, and whoever has the folder can write another plan: the digest proves something to those
+    who had it before the audit. `changed` says in words what of the plan is otherwise in the audit that was made.
+    """
+
+    digest: str
+    time: str
+    plan: dict[str, Any]
+    settings: dict[str, Any]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class AuditPlan:
     """What an audit asks of whom. Subjects are folders relative to the run, by their name in the audit.
 
@@ -283,6 +298,7 @@ class AuditPlan:
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `formats` are those of a table of scores, which no evaluation says.
     `banked` names the laboratory of each control that is from the bank of public logs.
+    `sealed` is the plan that was sealed before the models were asked.
     """
 
     forget: str
@@ -316,6 +332,7 @@ class AuditPlan:
     recipes: dict[str, str] = field(default_factory=dict)
     luck: dict[str, Luck] = field(default_factory=dict)
     banked: Mapping[str, str] = field(default_factory=dict)
+    sealed: "SealedPlan | None" = None
 
     @property
     def audited(self) -> tuple[str, ...]:
@@ -652,16 +669,17 @@ class DatedJudgement:
 class AuditOutcome:
     """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why.
 
-    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is the
-    positive control ("" where there is none), `control` its verdicts, which say of no method whether it has forgotten:
-    "not recoverable" has to fail there. `able` says of each attack whether it found what is surely there. `attacked` is
-    what is left after the attack that brings most, beyond what it brings models that never knew; `never` each of these
-    as if it were a subject, against the others. `n_judged` is the number of facts that the first three claims rest on,
-    `n_apart` that of those that the retain set gives away. `references` are those of `unlearned` that were retrained
-    without the forget set: every claim should hold for them.
-    `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
-    `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are those
-    of `unlearned` that have the target's own weights.
+    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is
+    the positive control ("" where there is none), `control` its verdicts, which say of no method whether it has
+    forgotten: "not recoverable" has to fail there. `sealed` says whether plan and margins were sealed before any
+    model was asked, and what was changed since; "" where none was asked. `able` says of each attack whether it
+    found what is surely there. `attacked` is what is left after the attack that brings most, beyond what it brings
+    models that never knew; `never` each of these as if it were a subject, against the others. `n_judged` is the
+    number of facts that the first three claims rest on, `n_apart` that of those that the retain set gives away.
+    `references` are those of `unlearned` that were retrained without the forget set: every claim should hold for
+    them. `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
+    `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are
+    those of `unlearned` that have the target's own weights.
     """
 
     forget: str
@@ -699,6 +717,7 @@ class AuditOutcome:
     n_apart: int = 0
     references: tuple[str, ...] = ()
     evidence_level: EvidenceLevel = ""
+    sealed: str = ""
     unchanged: tuple[str, ...] = ()
 
     @property
@@ -713,7 +732,7 @@ class AuditOutcome:
         return "retrained" if self.retrained else "alternatives" if ranked else "chance"
 
 
-T = TypeVar("T", AuditPlan, AuditOutcome)
+T = TypeVar("T", AuditPlan, AuditOutcome, SealedPlan)
 
 
 def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
@@ -747,6 +766,16 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[DatedJudgement, 
     return tuple(
         typed(folder.judgements, DatedJudgement, judgement, remedy=remedy) for judgement in stored["judgements"]
     )
+
+
+def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
+    """The plan that was sealed; None where none was."""
+    return _read(folder.sealed, SealedPlan) if folder.sealed.exists() else None
+
+
+def write_sealed_plan(folder: AuditFolder, sealed: SealedPlan) -> None:
+    """Write what an audit is going to ask."""
+    write_sealed(folder.sealed, asdict(sealed))
 
 
 def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[DatedJudgement]) -> None:

@@ -171,6 +171,8 @@ class AuditFolder:
 
     plan = Entry("plan.json")
     """Who was asked what, and with which thresholds."""
+    sealed = Entry("sealed.json")
+    """Plan and margins as they were before any model was asked, with their digest."""
     asked = Entry("asked")
     """A file for each task that is done, with where its answers lie."""
     apart = Entry("apart.json")

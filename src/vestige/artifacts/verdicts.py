@@ -151,6 +151,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "against": v.against,
             "evidence_level": LEVELS[outcome.evidence_level],
             "unchanged_weights": v.subject in outcome.unchanged,
+            "sealed": outcome.sealed,
             "reason": v.reason,
             "first": first.get((outcome.forget, v.subject, v.claim)),
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},

@@ -64,6 +64,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         n_apart=len(plan.splits["forget"]) - len(ground.judged),
         references=plan.references,
         evidence_level=plan.evidence_level if plan.retrained else "",
+        sealed=_sealed(plan),
         unchanged=plan.unchanged,
         orders=matrix.orders,
         reversals=matrix.reversals,
@@ -139,6 +140,19 @@ def _without_collapsed(ground: Ground) -> Ground:
             values[Source(subject)] = {key: table for key, table in tables.items() if key != scale.key}
     case = replace(ground.case, scores=Scores(values), collapsed=why)
     return replace(ground, case=case, samples={}) if why else ground
+
+
+def _sealed(plan: AuditPlan) -> str:
+    """Whether plan and margins were sealed, and what was changed since; nothing where no model was asked."""
+    if not plan.evaluations:
+        return ""
+    if plan.sealed is None:
+        return "Plan and margins were not sealed before the models were asked."
+    then = plan.sealed.settings
+    settings = [f"{k} {v} in place of {then.get(k)}" for k, v in plan.settings.items() if v != then.get(k)]
+    changed = "; ".join((*plan.sealed.changed, *settings))
+    lead = f"Plan and margins were sealed on {plan.sealed.time}, before the models were asked (digest "
+    return f"{lead}{plan.sealed.digest}); changed since: {changed or 'nothing'}."
 
 
 def _other_recipes(plan: AuditPlan) -> tuple[str, ...]:

@@ -21,12 +21,15 @@ from vestige.artifacts.audits import (
     FailedTask,
     Format,
     PlannedAttack,
+    SealedPlan,
     read_judgements,
     read_outcome,
     read_plan,
+    read_sealed_plan,
     write_judgements,
     write_outcome,
     write_plan,
+    write_sealed_plan,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.provenance import odd_tokens_told
@@ -35,6 +38,7 @@ from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
+from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
 from vestige.auditing.origins import (
     asked_otherwise,
@@ -69,7 +73,7 @@ from vestige.auditing.tasks import (
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
-from vestige.core.items import Item, digest_of
+from vestige.core.items import Item, digest_of, items_digest
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_versioned
 from vestige.core.text import closest, one_line, sentence
@@ -130,6 +134,47 @@ def run_audit(
         return conduct(folder, request, workers=workers, show=show)
 
 
+def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
+    """Write what `run_audit` with this request is going to ask, and by which margins; the models need not exist yet.
+
+    Raises InputError where an audit of this forget set was begun in the run.
+    """
+    root = RunFolder(Path(run))
+    folder = root.audit(request.splits.forget)
+    with locked(root.lock):
+        if folder.plan.exists() or folder.asked.exists():
+            raise InputError(
+                f"models were asked in {folder.path} already, and a plan is sealed before that; give a new --output-dir"
+            )
+        contents, settings = _to_seal(request), request.settings.identity()
+        digest = content_id({"plan": contents, "settings": settings}, length=64)
+        sealed = SealedPlan(digest, datetime.now(UTC).isoformat(timespec="seconds"), contents, settings)
+        _write_settings(root, request)
+        write_sealed_plan(folder, sealed)
+    return sealed
+
+
+def _to_seal(request: AuditRequest) -> dict[str, Any]:
+    """All of a request that can change a verdict, but for its settings; models are known by role and name."""
+    splits = request.splits.splits
+    return {
+        "forget set": request.splits.forget,
+        "questions": {name: items_digest(items) for name, items in sorted(splits.items())},
+        "alternatives": content_id([i.alternatives for i in splits["forget"]], length=32),
+        "models": {role: list(request.names(role)) for role in ROLES},
+        "seed": request.seed,
+        "rules of judging": JUDGE_VERSION,
+    }
+
+
+def _since_sealed(folder: AuditFolder, request: AuditRequest) -> SealedPlan | None:
+    """The sealed plan with what is otherwise now."""
+    sealed, contents = read_sealed_plan(folder), _to_seal(request)
+    if sealed is None:
+        return None
+    return replace(sealed, changed=tuple(name for name in contents if contents[name] != sealed.plan.get(name)))
+
+
 def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     """Write what was asked as the run's settings, unless the run is another command's, as a demo's is."""
     if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
@@ -150,11 +195,11 @@ def conduct(
     folder = run.audit(request.splits.forget)
     # What an earlier audit with other settings left must not be taken for an answer to this one.
     shutil.rmtree(folder.asked, ignore_errors=True)
-    planned = plan_audit(request)
+    sealed, planned = _since_sealed(folder, request), plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
-    plan = _plan(run, request, planned, failed)
+    plan = replace(_plan(run, request, planned, failed), sealed=sealed)
     write_plan(folder, plan)
     return Audited(judge_plan(run, folder, plan), failed, len(tasks))
 

@@ -191,6 +191,13 @@ def audit_command(
             "--plan", help="Print what these facts, controls and attacks can decide; the models need not exist."
         ),
     ] = False,
+    seal: Annotated[
+        bool,
+        typer.Option(
+            "--seal",
+            help="With --plan: write plan and margins with a digest into --output-dir, before models are asked.",
+        ),
+    ] = False,
     workers: Workers = None,
     seed: Seed = 0,
     verify: Verify = False,
@@ -220,15 +227,18 @@ def audit_command(
         return _judge_logs(logs, typed, questions.forget, output_dir, printing, controls=controls, dry_run=dry_run)
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
+    if seal and not plan:
+        raise InputError("--seal writes what --plan prints; give both, and the models, then run the audit")
     options = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *typed.values)
     if printing.why and output_dir is not None and not any(options):
         earlier = read_audit(output_dir)
         return printing.earlier(output_dir, earlier.outcomes, earlier.failed)
     # Of a plan nothing is written, so that it needs no folder.
-    run = output_dir or Path("" if plan else _required("--output-dir", None))
-    request = _request(typed, models, questions, attacks, quick=quick, plan=plan, seed=seed, verify=verify)
+    run = output_dir or Path("" if plan and not seal else _required("--output-dir", None))
+    request = _request(typed, models, questions, attacks, quick=quick, plan=plan and not seal, seed=seed, verify=verify)
     if plan:
-        return print_plan(request, as_json=printing.as_json)
+        print_plan(request, as_json=printing.as_json)
+        return _seal(run, request) if seal else None
     if dry_run:
         return _print_forecast(run, request, as_json=printing.as_json)
     _audit(run, request, printing, workers=workers)
@@ -267,6 +277,14 @@ def _request(
             f"{', '.join(row.model for row in pack.published)}"
         )
     return request
+
+
+def _seal(run: Path, request: "AuditRequest") -> None:
+    from vestige.auditing.run import seal_plan
+
+    with output_in(run, fresh=False, made_by=_MADE_BY):
+        sealed = seal_plan(run, request)
+    say(f"sealed in {run}: {sealed.digest}; give this digest now to whoever is to trust it, then run the same audit")
 
 
 def _judge_logs(

@@ -348,6 +348,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
         "Inconclusive: neither is shown.",
         typeset(BOUNDS_SAID),
         *stated,
+        *([outcome.sealed] if outcome.sealed else []),
     ]
 
 
