@@ -420,8 +420,8 @@ def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M
 def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B"]:
     """Mean square of the interaction, by its (M - 1)(N - 1) degrees of freedom."""
     m, n = control.shape[-2:]
-    squares: Float[np.ndarray, "*B"] = (interaction(control) ** 2).sum(axis=(-2, -1)) / max(1, (m - 1) * (n - 1))
-    return squares
+    # The sum over one table is a number to numpy, and no array without being told.
+    return np.asarray((interaction(control) ** 2).sum(axis=(-2, -1)) / max(1, (m - 1) * (n - 1)))
 
 
 def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -> float:
