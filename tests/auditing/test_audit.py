@@ -15,6 +15,7 @@ from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit, foresee_audit
+from vestige.auditing.judge import judge as study_judge
 from vestige.auditing.request import (
     AuditedModel,
     AuditRequest,
@@ -101,6 +102,25 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
         "retrained 1": "models/" + made.control("retrained 1").path.name,
         "ga": "cells/ga-0",
     }
+
+
+def test_what_is_unchanged_is_not_judged_again_and_any_changed_byte_is(run, monkeypatch):
+    first, judged = again(run).outcome, []
+    monkeypatch.setattr(study, "judge", lambda case: judged.append(1) or study_judge(case))
+    assert again(run).outcome == first
+    assert judged == []
+    (delta,) = rejudge(run.path, {"delta": 0.06})
+    assert len(judged) == 1
+    assert (delta.thresholds["delta"], again(run).outcome.thresholds["delta"]) == (0.06, 0.05)
+    assert len(judged) == 2
+    # Neither are other files of answers, nor an outcome that somebody wrote in.
+    place = read_plan(run.audit("edge:p0_q0")).evaluations[0].path
+    (run.path / place / "note.json").write_text("{}")
+    again(run)
+    outcome = run.audit("edge:p0_q0").outcome
+    outcome.write_text(f"{outcome.read_text()} ")
+    assert again(run).outcome == first
+    assert len(judged) == 4
 
 
 def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):

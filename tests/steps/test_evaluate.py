@@ -154,6 +154,26 @@ def test_a_finished_evaluation_is_summed_up_again_without_the_model(subject):
     assert evidence(place) == before
 
 
+def test_what_is_as_it_was_is_not_summed_up_again_and_any_other_byte_or_code_is(subject, monkeypatch):
+    place, calls = evaluate(subject, REQUEST), []
+    monkeypatch.setattr(
+        qa, "summarize", lambda *args, seed, inner=qa.summarize: calls.append(1) or inner(*args, seed=seed)
+    )
+    before = evidence(place)
+    evaluate(not_loaded(subject), REQUEST)
+    assert calls == []
+    summary = place.summary("edge:e0")
+    summary.write_text(summary.read_text().replace('"version": ', '"version":  '))
+    evaluate(not_loaded(subject), REQUEST)
+    evaluate(not_loaded(subject), dataclasses.replace(REQUEST, seed=REQUEST.seed + 1))
+    monkeypatch.setattr(step, "code_digest", lambda: "other code")
+    evaluate(not_loaded(subject), REQUEST)
+    assert len(calls) == 3
+    assert {name: text for name, text in evidence(place).items() if name != "collected.json"} == {
+        name: text for name, text in before.items() if name != "collected.json"
+    }
+
+
 def test_another_forget_set_is_summed_up_from_the_same_records(subject):
     place = evaluate(subject, REQUEST)
     records = place.records.read_bytes()

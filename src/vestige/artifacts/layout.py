@@ -181,6 +181,8 @@ class AuditFolder:
     """When these answers were judged, at which margins, and with which verdicts; the first stays."""
     outcome = Entry("outcome.json")
     """What came of it; rebuilt from the scores without a model."""
+    judged = Entry("judged.json")
+    """Of which answers, plan and code the outcome is, so that what is unchanged is not judged again."""
 
     def places(self, task: str) -> Path:
         """Where the answers of one task lie."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
+from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
@@ -52,6 +53,14 @@ def installed_versions() -> dict[str, str]:
         except PackageNotFoundError:
             versions[name] = "not installed"
     return versions
+
+
+@cache
+def code_digest() -> str:
+    """Content id of the code that numbers come from: every module of this package, and the packages beneath it."""
+    package = Path(__file__).parents[1]
+    modules = {path.relative_to(package).as_posix(): file_digest(path) for path in sorted(package.rglob("*.py"))}
+    return content_id([modules, installed_versions()], length=64)
 
 
 @cache

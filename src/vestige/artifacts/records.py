@@ -131,12 +131,23 @@ def write_collected(folder: EvalFolder, n: int) -> None:
     )
 
 
-def note_bytes(folder: EvalFolder, path: Path) -> None:
-    """Put down what the bytes of a file of the evaluation are."""
+def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
+    """Put down what the bytes of a file of the evaluation are, and the digest of what it follows from."""
     stored = read_versioned(folder.collected, "files")
-    files = {**stored["files"], path.name: file_digest(path)}
-    if files != stored["files"]:
-        write_json(folder.collected, {**stored, "files": files})
+    noted = {**stored, "files": {**stored["files"], path.name: file_digest(path)}}
+    if basis:
+        noted["basis"] = {**stored.get("basis", {}), path.name: basis}
+    if noted != stored:
+        write_json(folder.collected, noted)
+
+
+def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
+    """Whether a file of the evaluation is there as it was written, from what has this digest."""
+    try:
+        check_bytes(folder, path)
+    except InputError:
+        return False
+    return bool(read_versioned(folder.collected).get("basis", {}).get(path.name) == basis)
 
 
 def check_bytes(folder: EvalFolder, path: Path) -> None:
@@ -149,17 +160,17 @@ def check_bytes(folder: EvalFolder, path: Path) -> None:
         )
 
 
-def write_summary(folder: EvalFolder, summary: Summary) -> None:
+def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None:
     """Write a summary whole; its existence means that the evaluation is done for this forget set."""
     path = folder.summary(summary.forget)
     save(path, summary)
-    note_bytes(folder, path)
+    note_bytes(folder, path, basis)
 
 
-def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]]) -> None:
+def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]], basis: str = "") -> None:
     """Write the items' scores, which follow from the records."""
     write_jsonl(folder.scores, rows)
-    note_bytes(folder, folder.scores)
+    note_bytes(folder, folder.scores, basis)
 
 
 def read_summary(path: Path) -> Summary:

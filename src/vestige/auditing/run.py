@@ -5,6 +5,7 @@ where its answers lie; those files, and not the order of what ran, make the plan
 by name, and no claim holds that would rest on it. Judging needs no model, and `rejudge` does it again at other margins.
 """
 
+import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from vestige.artifacts.audits import (
     write_sealed_plan,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.provenance import odd_tokens_told
+from vestige.artifacts.provenance import code_digest, odd_tokens_told
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import drop_failed_evidence
@@ -72,15 +73,16 @@ from vestige.auditing.tasks import (
 )
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
-from vestige.core.ids import content_id
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, digest_of, items_digest
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.store import read_versioned
+from vestige.core.store import read_sealed, read_versioned, write_sealed
 from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.metrics.answers import normalised
+from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.address import is_address
 from vestige.steps.runner import State, Task, run_tasks, workers_for
@@ -427,9 +429,19 @@ def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
     return (*(form for name in further for form in audit_of(find_eval(name)).formats), *plan.formats)
 
 
-def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan) -> AuditOutcome:
-    """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
-    case = replace(read_case(run, plan), formats=_further_formats(plan))
+def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
+    """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run.
+
+    Unless it is to be judged `anew`, the outcome of the same plan, answers and code is read where it is there.
+    """
+    formats = _further_formats(plan)
+    basis = _basis(run, folder, plan, formats)
+    with contextlib.suppress(InputError, OSError):
+        if not anew and read_sealed(folder.judged, "basis")["basis"] == basis:
+            outcome = read_outcome(folder)
+            write_verdicts(run)
+            return outcome
+    case = replace(read_case(run, plan), formats=formats)
     outcome_without_failed = drop_failed_evidence(judge(case), plan)
     facts = with_replies(run, plan, outcome_without_failed.facts)
     # First what bears on every verdict, since a report shows few at once.
@@ -438,8 +450,18 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan) -> AuditOut
         folder, plan, replace(outcome_without_failed, untested=untested, facts=facts)
     )
     write_outcome(folder, outcome)
+    write_sealed(folder.judged, {"basis": basis}, files=[folder.outcome])
     write_verdicts(run)
     return outcome
+
+
+def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequence[Format]) -> str:
+    """Content id of all that a judgement follows from: the plan, every file of answers, and this package's code."""
+    folders = [run.path / p.path for p in plan.evaluations] + [run.path / p.path for p in plan.attacked]
+    files = [path for answers in folders for path in answers.rglob("*.json*")]
+    files += [*folder.asked.rglob("*.json"), *([run.soundness] if run.soundness.exists() else [])]
+    digests = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(set(files))}
+    return content_id([asdict(plan), formats, digests, code_digest(), RESAMPLES], length=64)
 
 
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
@@ -493,5 +515,5 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
             plan = replace(plan, settings=settings.identity())
             write_plan(audit_folder, plan)
-            judge_plan(folder, audit_folder, plan)
+            judge_plan(folder, audit_folder, plan, anew=True)
         return write_verdicts(folder)

@@ -5,7 +5,7 @@ import math
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.own_files import check_files, note_seen
-from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.provenance import Stopwatch, code_digest, write_provenance
 from vestige.artifacts.records import (
     Result,
     SubjectSpec,
     Summary,
+    follows,
     read_records,
     read_spec,
     write_collected,
@@ -36,7 +37,7 @@ from vestige.core.files import (
     write_json,
     write_jsonl,
 )
-from vestige.core.ids import content_id
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA
@@ -44,6 +45,7 @@ from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
 from vestige.evals.base import Evaluation, Reads, Replies, View, collected
+from vestige.metrics.intervals import RESAMPLES
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
@@ -241,13 +243,28 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
 def _sum_up(plan: _Plan, subject: Subject) -> None:
     evaluation, request, folder = plan.evaluation, plan.request, plan.place
     folder.unfinished.unlink(missing_ok=True)
-    records = read_records(folder)
-    scores = [evaluation.score(r) for r in records]
-    write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
     views = request.views if request.only is None else _restricted(request.views, request.only)
-    for view in views if request.summed else ():
+    views = views if request.summed else ()
+    records = read_records(folder)
+    basis = _basis(plan, subject, views)
+    if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
+        return
+    scores = [evaluation.score(r) for r in records]
+    write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)
+    for view in views:
         results = evaluation.summarize(records, scores, view, seed=request.seed)
-        write_summary(folder, _summary(evaluation, subject.spec, view, results))
+        write_summary(folder, _summary(evaluation, subject.spec, view, results), basis)
+
+
+def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
+    """Content id of all that scores and summaries follow from; empty where the evaluation's code cannot be read."""
+    module = getattr(plan.evaluation, "__file__", None)
+    if module is None:
+        return ""
+    code = [code_digest(), file_digest(Path(module)), RESAMPLES, plan.request.seed]
+    return content_id(
+        [code, file_digest(plan.place.records), asdict(subject.spec), [asdict(v) for v in views]], length=64
+    )
 
 
 def summary_of(folder: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
