@@ -2,17 +2,26 @@
 
 `python -m benchmarks.demo_seeds --seeds 0 1 2 --runs runs/seeds` runs what is not there yet, one demo after another
 with two processes each, and prints a Markdown table of what all of them decided; `--rejudge` judges what is there anew.
+`--stored` judges "not stored" of every model, and of each retrained one against the others, by which it must hold.
 A seed is that of the data, of every training and of every draw, so that no two demos share more than the graph.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
+from vestige.auditing.claims import decide, stored_evidence
+from vestige.auditing.formats import read_stored
+from vestige.auditing.gather import read_case
+from vestige.auditing.judge import lay
+from vestige.auditing.matrix import expressed_in
 from vestige.auditing.run import rejudge
+from vestige.metrics.intervals import RESAMPLES
 from vestige.report import build_report
 from vestige.studies.demo import DemoSettings, run_demo
 
@@ -26,6 +35,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rejudge", action="store_true")
+    parser.add_argument("--stored", action="store_true")
     words = parser.parse_args()
     found: dict[int, AuditOutcome] = {}
     for seed in words.seeds:
@@ -41,6 +51,26 @@ def main() -> None:
             rejudge(run.path)
         (found[seed],) = (read_outcome(place) for place in run.audits())
     print("\n".join(table(list(found.values()))))
+    if words.stored:
+        counts = Counter(line for seed in words.seeds for line in stored(RunFolder(words.runs / str(seed))))
+        print("\n".join(f"{model}: {outcome} {n}" for (model, outcome), n in sorted(counts.items())))
+
+
+def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
+    """Each model with its outcome of "not stored"; each retrained one, "left out", with five others as its controls."""
+    (folder,) = run.audits()
+    plan = read_plan(folder)
+    case = read_case(run, plan)
+    never = [*plan.retrained, *plan.references]
+    audited = [(name, plan.retrained) for name in plan.audited if name not in plan.references]
+    left_out = [(name, tuple(other for other in never if other != name)[:5]) for name in never]
+    for subject, controls in (*audited, *left_out):
+        asked = replace(case, plan=replace(plan, unlearned=(subject,), retrained=controls, suppressed=""))
+        ground = lay(asked, RESAMPLES)
+        formats = read_stored(ground)
+        evidence = stored_evidence(ground, formats, expressed_in(ground, formats, subject))
+        name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
+        yield name, decide("not stored", subject, evidence, ground, formats).outcome
 
 
 def table(outcomes: Sequence[AuditOutcome]) -> list[str]:

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import planted_exams
 from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
-from vestige.artifacts.audits import CLAIMS
+from vestige.artifacts.audits import REQUIRED
 from vestige.auditing.forecast import CountedAttack, Noises, joint, wanted_by_claim
 from vestige.auditing.formats import FORMATS as AUDITED
 from vestige.auditing.judge import judge
@@ -79,7 +79,7 @@ def sit(exam: Exam, repetition: int) -> Seen:
     outcome = judge(draw_case(exam, repetition), resamples=RESAMPLES)
     verdicts = {(v.subject, str(v.claim)): str(v.outcome) for v in outcome.verdicts}
     for planted in exam.subjects:
-        own = {verdicts[planted.name, claim] for claim in CLAIMS}
+        own = {verdicts[planted.name, claim] for claim in REQUIRED}
         whole = "fails" if "fails" in own else "holds" if own == {"holds"} else "inconclusive"
         verdicts[planted.name, ALL_FIVE] = whole
     seen = {key: verdicts[key] for key in truth(exam) if key in verdicts}
@@ -220,7 +220,7 @@ def power_table(rows: Sequence[Row]) -> str:
     lines = ["| audit | claim | true verdict | the other | bar | by plan |", "| --- " * 6 + "|"]
     for bar in powers():
         expected = foreseen(bar.exam) if bar.planned and any(row.exam == bar.exam.name for row in rows) else {}
-        for claim in (*CLAIMS, ALL_FIVE) if bar.claim == ALL_FIVE else (bar.claim,):
+        for claim in (*REQUIRED, ALL_FIVE) if bar.claim == ALL_FIVE else (bar.claim,):
             row = there.get((bar.exam.name, claim))
             if row is None:
                 continue

@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.planted_bounds import WORLDS
 from benchmarks.planted_cases import COINS, FORMATS, PREFERS, QUANTIZE, RELEARN, Attack, Exam, Planted
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim
+from vestige.artifacts.audits import REQUIRED, AuditOutcome, Claim
 from vestige.metrics.verdicts import Thresholds
 
 Scope = Literal["these", "such"]
 Truth = dict[Claim, bool | None]
-ALL: Truth = dict.fromkeys(CLAIMS, True)
+ALL: Truth = dict.fromkeys(REQUIRED, True)
 ALL_FIVE = "all five"
 """Stands for a claim: that every claim holds."""
 

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
 import audited
-from vestige.artifacts.audits import CLAIMS
+from vestige.artifacts.audits import REQUIRED
 from vestige.auditing import run as study
 from vestige.cli.app import app
 from vestige.core.errors import VestigeError
@@ -62,7 +62,7 @@ def test_the_tutorial_runs_as_it_is_printed(tmp_path, monkeypatch):
         assert code in ({0, 3, 4} if verdict else {0}), words
     verdicts = read_json(tmp_path / "runs" / "mine" / "verdicts.json")
     assert (tmp_path / "runs" / "mine" / "report.html").is_file()
-    assert {row["claim"] for row in verdicts} == set(CLAIMS)
+    assert {row["claim"] for row in verdicts} == set(REQUIRED)
 
 
 def test_every_option_on_a_page_is_one_of_its_command():

@@ -125,6 +125,12 @@ class Audit(Rows):
 
         return verdict_rows(self.outcomes)
 
+    def regressions(self, baseline: Named) -> list[dict[str, Any]]:
+        """The verdicts that are worse than in an earlier run (its folder or verdicts.json), each with `was`."""
+        from vestige.artifacts.verdicts import read_baseline, regressions
+
+        return [{**row, "was": was} for row, was in regressions(self.verdicts, read_baseline(Path(baseline)))]
+
     @property
     def untested(self) -> tuple[str, ...]:
         """What the verdicts say nothing about, in sentences."""
@@ -444,7 +450,7 @@ def audit(
     workers: int | None = None,
     **settings: Any,
 ) -> Audit:
-    """Say of each unlearned model whether it has forgotten: five claims, a verdict on each, with the evidence.
+    """Say of each unlearned model whether it has forgotten: six claims, a verdict on each, with the evidence.
 
     `unlearned` and `retrained` are a model each, or a list. Every model is asked and attacked in the same way and
     compared with the `retrained` ones, which never knew; five of them are advised. `settings` are `AuditSettings`, the

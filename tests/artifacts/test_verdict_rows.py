@@ -1,9 +1,11 @@
+import json
 from dataclasses import replace
 
 import pytest
 
 from vestige.artifacts.audits import LEVELS, AuditOutcome, FactLine, GroupLine, VerdictLine, never_knew
-from vestige.artifacts.verdicts import bound_said, controls_said, verdict_rows
+from vestige.artifacts.verdicts import bound_said, controls_said, read_baseline, regressions, verdict_rows
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 
 
@@ -121,3 +123,39 @@ def test_controls_are_called_models_that_never_knew_only_where_that_was_verified
     assert controls_said(judged) == said
     assert never_knew(level) == called
     assert verdict_rows([judged])[0]["evidence_level"] == LEVELS[level]
+
+
+def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
+    def rows(*verdicts, subject="ga", **thresholds):
+        claims = ("not expressed", "not recoverable", "utility preserved")
+        of = zip(claims, verdicts, strict=False)
+        margins = {"margin": 0.05, "wide": 0.2, "unit": "leakage", "delta": 0.05, **thresholds}
+        return [{"forget": "f", "subject": subject, "claim": c, "verdict": v, "thresholds": margins} for c, v in of]
+
+    def worse(now, then):
+        file = tmp_path / "verdicts.json"
+        file.write_text(json.dumps(then))
+        assert read_baseline(tmp_path) == read_baseline(file)
+        return [(row["claim"], was) for row, was in regressions(now, read_baseline(tmp_path))]
+
+    then = rows("fail", "inconclusive", "pass")
+    assert worse(rows("fail", "inconclusive", "pass"), then) == []
+    # Another form decides, so that margins are in its unit; the model is the only one, whatever it is called.
+    assert worse(rows("pass", "fail", "inconclusive", subject="new", margin=2.0, wide=6.0, unit="bits"), then) == [
+        ("not recoverable", "inconclusive"),
+        ("utility preserved", "pass"),
+    ]
+    # A claim that was not judged then is held against a pass, and so is another model of several.
+    assert worse(rows("fail", "pass", "inconclusive"), then[:1]) == [("utility preserved", "pass")]
+    two = [*rows("fail"), *rows("fail", subject="gd")]
+    assert worse(two, then) == [("not expressed", "pass")]
+    with pytest.raises(InputError, match="other margins"):
+        worse(rows("fail", delta=0.1), then)
+    with pytest.raises(InputError, match="no verdict on the forget set"):
+        worse([{**then[0], "forget": "g"}], then)
+    for text in ("[]", "{}", '[{"forget": 1}]', '[{"forget": "f", "subject": "s", "claim": "c", "verdict": "well"}]'):
+        (tmp_path / "verdicts.json").write_text(text)
+        with pytest.raises(InputError, match="of an audit"):
+            read_baseline(tmp_path)
+    with pytest.raises(InputError, match="to hold the verdicts against"):
+        read_baseline(tmp_path / "gone")

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import audited
-from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
+from vestige.artifacts.audits import REQUIRED, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.auditing import run as study
@@ -88,9 +88,9 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
     assert asked == {(who, attack, name) for who in WHO for attack in ("", *attacks) for name in ("qa", "choices")}
     assert {(a.subject, a.attack) for a in plan.attacked} == {(who, attack) for who in WHO for attack in attacks}
     assert all(EvalFolder(made.path / e.path).scores.exists() for e in plan.evaluations)
-    assert [(v.subject, v.claim) for v in outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
+    assert [(v.subject, v.claim) for v in outcome.verdicts] == [("ga", claim) for claim in REQUIRED]
     rows = read_json(made.verdicts)
-    assert [r["claim"] for r in rows] == list(CLAIMS)
+    assert [r["claim"] for r in rows] == list(REQUIRED)
     assert set(rows[0]) >= {"subject", "forget", "claim", "verdict", "reason", "numbers", "thresholds"}
     assert (plan.evidence_level, outcome.evidence_level) == ("verified", "verified")
     assert {r["evidence_level"] for r in rows} == {"controls trained here from these data (verified)"}
@@ -220,7 +220,7 @@ def test_verdicts_can_be_given_again_without_any_model(run):
     assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.15}
     # The first judgement stays beside the new one, with its time and margins.
     assert outcome.first is not None
-    assert (outcome.first.thresholds["delta"], len(outcome.first.verdicts)) == (0.05, len(CLAIMS))
+    assert (outcome.first.thresholds["delta"], len(outcome.first.verdicts)) == (0.05, len(REQUIRED))
     assert outcome.untested[0].startswith("Margins changed after the answers were seen. The first judgement was of ")
     assert f"{outcome.first.time} at scope these, delta 0.05, delta_wide 0.2" in outcome.untested[0]
     assert {r["first"]["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.05}
@@ -578,13 +578,13 @@ def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
         "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
-        "the evaluation exposure, relearning on related items, relearning on unrelated items, relearning on "
-        "forget_part items, relearning on forget items, weights of 4 bits, facts before the question, a searched "
-        "suffix, a searched prefix"
+        "the evaluation exposure, the evaluation inside, relearning on related items, relearning on unrelated items, "
+        "relearning on forget_part items, relearning on forget items, weights of 4 bits, facts before the question, "
+        "a searched suffix, a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
-    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
     everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
+from vestige.artifacts.audits import REQUIRED, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
 from vestige.auditing.claims import drop_failed_evidence
 
 LISTS = ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures")
@@ -25,7 +25,7 @@ def plan(*failed: FailedTask) -> AuditPlan:
     return AuditPlan("edge:A_B", "t", ("ga", "gd"), ("r",), {}, {}, {}, {}, (), {}, 0, failed=failed)
 
 
-WHOLE = outcome(*(line(s, c) for s in ("ga", "gd") for c in CLAIMS))
+WHOLE = outcome(*(line(s, c) for s in ("ga", "gd") for c in REQUIRED))
 
 
 def changed(*failed: FailedTask) -> set[tuple[str, str]]:
@@ -48,7 +48,7 @@ def test_a_whole_audit_stays_as_it_is():
             FailedTask("r", "retrained", "quantize 8 bits", "no room"),
             {(s, c) for s in ("ga", "gd") for c in ("not recoverable", "benchmark valid")},
         ),
-        (FailedTask("r", "retrained", "", "gone"), {(s, c) for s in ("ga", "gd") for c in CLAIMS}),
+        (FailedTask("r", "retrained", "", "gone"), {(s, c) for s in ("ga", "gd") for c in REQUIRED}),
     ],
 )
 def test_what_would_hold_is_open_for_whom_it_concerns(failed, concerned):
@@ -90,6 +90,6 @@ def test_a_model_that_could_not_be_evaluated_has_all_its_claims_open():
     judged = replace(outcome(line("ga", "utility preserved")), unlearned=("ga",))
     found = drop_failed_evidence(judged, plan(FailedTask("gd", "unlearned", "", "its weights are gone")))
     open_ = {v.claim: v.outcome for v in found.verdicts if v.subject == "gd"}
-    assert open_ == dict.fromkeys(CLAIMS, "inconclusive")
+    assert open_ == dict.fromkeys(REQUIRED, "inconclusive")
     assert found.verdicts[0] == line("ga", "utility preserved")
     assert all("its weights are gone" in v.reason for v in found.verdicts[1:])

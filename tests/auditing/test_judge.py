@@ -21,7 +21,7 @@ from hand_made import (
     verdict,
 )
 
-from vestige.artifacts.audits import CLAIMS, Format, SoundnessLine
+from vestige.artifacts.audits import REQUIRED, Format, SoundnessLine
 from vestige.artifacts.verdicts import bound_said
 from vestige.auditing import settings as audit_settings
 from vestige.auditing.judge import judge
@@ -44,7 +44,7 @@ def cell(found, form, name="ga"):
 
 def test_a_subject_that_equals_retrained_holds_all_five_claims():
     found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,)), resamples=QUICK)
-    assert outcomes(found) == dict.fromkeys(CLAIMS, "holds")
+    assert outcomes(found) == dict.fromkeys(REQUIRED, "holds")
     assert [line.format for line in found.formats] == ["generate", "forced", "option_text_mean"]
     assert all(line.admitted for line in found.formats)
     # The target answers everything, and no share is above 1.
@@ -610,3 +610,41 @@ def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
     assert cell(found, "first word").leakage.value == pytest.approx(0.5)
     assert verdict(found, "not expressed").evidence["first word"].value == pytest.approx(0.5)
     assert "first word" not in {line.format for line in judge(asked, resamples=QUICK).formats}
+
+
+def inside(lens, probe=0.5, shuffled=0.5, period=2):
+    """What blocks tell of each forget item: shares of wrong answers beaten, around a mean."""
+    around = {i: 0.1 * (-1) ** (k // (period // 2)) for k, i in enumerate(FORGET)}
+    means = {"lens": lens, "probe": probe, "shuffled": shuffled}
+    return {f"{name}/beaten": {i: mean + d for i, d in around.items()} for name, mean in means.items()}
+
+
+def stored(ga, **target):
+    models = {"target": inside(0.9, **target), "ga": inside(ga), "suppressed": inside(0.8)}
+    models |= {name: inside(0.5 + 0.01 * k, period=4 + 2 * k) for k, name in enumerate(RETRAINED)}
+    known_to = {"target": subject(1.0, shift=2.0)}
+    found = judge(case({n: together(known_to.get(n, subject(0.0)), t) for n, t in models.items()}), resamples=QUICK)
+    return found, verdict(found, "not stored")
+
+
+def test_what_blocks_tell_and_no_reply_says_fails_not_stored_and_nothing_else():
+    found, line = stored(0.7)
+    # (0.7 - 0.51) / (0.9 - 0.51)
+    assert line.outcome == "fails"
+    assert line.evidence["lens"].value == pytest.approx(0.19 / 0.39)
+    assert "probe: not admitted" in " ".join(line.left_out)
+    assert outcomes(found)["not expressed"] == "holds"
+    (control,) = [v for v in found.control if v.claim == "not stored"]
+    assert control.outcome == "fails"
+    assert stored(0.51)[1].outcome == "holds"
+
+
+def test_a_probe_that_wrong_labels_teach_as_well_is_no_evidence():
+    assert "probe" in stored(0.51, probe=0.9)[1].evidence
+    line = stored(0.51, probe=0.9, shuffled=0.8)[1]
+    assert "probe" not in line.evidence
+    assert "a probe fitted on wrong answers tells the true ones too" in " ".join(line.left_out)
+
+
+def test_where_no_block_was_read_nothing_is_said_of_them():
+    assert "not stored" not in outcomes(judge(case(), resamples=QUICK))

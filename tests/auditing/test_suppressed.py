@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import audited
-from vestige.artifacts.audits import CLAIMS, read_plan
+from vestige.artifacts.audits import REQUIRED, read_plan
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.auditing import run as study
@@ -182,7 +182,7 @@ def test_an_audit_makes_a_control_asks_and_attacks_it_and_keeps_it_apart(run):
     assert read_spec(folder.spec).subject == "suppressed"
     where = {(e.attack, e.eval) for e in plan.evaluations if e.subject == "ga"}
     assert {(e.attack, e.eval) for e in plan.evaluations if e.subject == "suppressed"} == where
-    assert [(v.subject, v.claim) for v in outcome.control] == [("suppressed", claim) for claim in CLAIMS]
+    assert [(v.subject, v.claim) for v in outcome.control] == [("suppressed", claim) for claim in REQUIRED]
     assert {v.subject for v in outcome.verdicts} == {"ga"}
     assert [one.attack for one in outcome.able] == [attack.name for attack in plan.attacks]
     # The same command makes nothing again, and comes out the same.

@@ -220,3 +220,16 @@ def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path)
 def test_the_page_names_every_column():
     page = (Path(__file__).parents[2] / "docs" / "logs.md").read_text()
     assert [name for name in COLUMNS if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(("name", "expected"), [("probability", "fail"), ("truth", "inconclusive")])
+def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_and_keeps_it_from_holding(name, expected):
+    def scores(model_name, role, seed, known=0):
+        rows = model(model_name, role, float(role == "target"), seed=seed, format=name)
+        return [{**row, "score": 0.95} if row["item"] in [f"q{n}" for n in range(known)] else row for row in rows]
+
+    controls = [row for seed in range(1, 50) for row in scores(f"never {seed}", "retrained", seed)]
+    rows = [*scores("full", "target", 59), *controls, *scores("ga", "unlearned", 60, known=1)]
+    line = outcome_of(vestige.judge(rows), "ga", "not expressed")
+    assert line["verdict"] == expected, line["reason"]
+    assert ("by a ratio alone" in line["reason"]) == (name == "truth")

@@ -12,7 +12,7 @@ from tests.near import near
 from tests.small import nano, vestige, written
 
 import audited
-from vestige.artifacts.audits import CLAIMS, read_outcome, write_outcome
+from vestige.artifacts.audits import REQUIRED, read_outcome, write_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as study
 from vestige.core.errors import InputError, PartialFailure
@@ -60,7 +60,7 @@ def words(made: Path, **changes: str | None) -> list[str]:
 def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
     ended = vestige(*words(made), code=None)
     assert ended.exit_code in (3, 4), ended.output
-    for claim in CLAIMS:
+    for claim in REQUIRED:
         assert claim.split()[0] in ended.output
     assert "report: " in ended.output
     again = vestige(*words(made), "--json", code=None)
@@ -71,6 +71,15 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
     ((forget, untested),) = found["untested"].items()
     assert forget.startswith("forget.jsonl-")
     assert any("One retrained control was given" in s for s in untested)
+    # Held against itself nothing is worse; against a baseline that passed, what fails is named.
+    gate = vestige(*words(made), "--baseline", str(made / "audited"), code=0)
+    assert "0 of 5 verdicts are worse than the baseline's" in gate.stderr
+    before = [{**row, "verdict": "pass"} for row in found["verdicts"]]
+    (made / "passed.json").write_text(json.dumps(before))
+    gate = vestige(*words(made), "--baseline", str(made / "passed.json"), code=ended.exit_code)
+    assert "worse than the baseline: ga, not recoverable: pass -> inconclusive" in gate.stderr
+    with pytest.raises(InputError, match="it goes with the models"):
+        vestige(*words(made), "--baseline", str(made / "passed.json"), "--plan")
     # Its reasons are read from what is there.
     for name in ("run_audit", "rejudge"):
         monkeypatch.setattr(study, name, lambda *_, **__: pytest.fail("it was judged again"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from synthetic_run import ANSI, FORMULA, IMAGE, OVERRIDE, SCRIPT
 
 from vestige.artifacts.audits import (
-    CLAIMS,
+    REQUIRED,
     AbleLine,
     AuditOutcome,
     BudgetLine,
@@ -171,7 +171,7 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
         target="target",
         unlearned=tuple(names.values()),
         retrained=RETRAINED,
-        verdicts=tuple(verdict(claim, m, name) for claim in CLAIMS for m, name in names.items()),
+        verdicts=tuple(verdict(claim, m, name) for claim in REQUIRED for m, name in names.items()),
         formats=tuple(format_line(f) for f in FORMATS),
         matrix=tuple(cell(m, name, f) for m, name in names.items() for f in FORMATS),
         worst=tuple(

@@ -26,7 +26,7 @@ from synthetic_run import write_run
 from test_page import contrast
 
 from vestige.artifacts.audits import (
-    CLAIMS,
+    REQUIRED,
     AskedPlace,
     AuditPlan,
     FactLine,
@@ -89,7 +89,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert "asked in 5 ways, read in 85 attacks" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
-    assert len(cells) == len(METHODS) * (len(CLAIMS) - 1) + 1
+    assert len(cells) == len(METHODS) * (len(REQUIRED) - 1) + 1
     assert all(css == sign and said == WORDS[css] for css, _, sign, said in cells)
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
@@ -153,7 +153,7 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
 def test_a_cell_has_one_estimate_and_its_bound_in_per_cent(claim, what, low, high, unit, said):
     found = outcome()
     wide = 6.0 if unit == "bits" else 0.2
-    metrics = dict(zip(CLAIMS, ("leakage", "recovery", "AUC difference", "harm"), strict=False))
+    metrics = dict(zip(REQUIRED, ("leakage", "recovery", "AUC difference", "harm"), strict=False))
     evidence = {"generate": estimate(metrics[claim], 0.5, 0.1)}
     change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide, "decides": "generate"}
     change["evidence"] = evidence

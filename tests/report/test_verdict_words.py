@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
 from vestige import methods
-from vestige.artifacts.audits import CLAIMS, FactLine
+from vestige.artifacts.audits import REQUIRED, FactLine
 from vestige.report.words import (
     METHOD_NAMES,
     attack_name,
@@ -32,7 +32,7 @@ def judged(**by_method):
 
     def one(v):
         said = by_method[v.subject]
-        if said in CLAIMS:
+        if said in REQUIRED:
             said = "fails" if v.claim == said else "holds"
         return replace(v, outcome=said)
 
@@ -101,7 +101,7 @@ def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
     assert sentence(replace(found, verdicts=verdicts)) == said
 
 
-@pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark valid"])
+@pytest.mark.parametrize("claim", [c for c in REQUIRED if c != "benchmark valid"])
 def test_one_failing_claim_is_enough_not_to_pass(claim):
     assert sentence(judged(ga=claim)).startswith("GA ")
 

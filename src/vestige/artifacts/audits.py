@@ -53,8 +53,13 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
     )
 
 
-Claim = Literal["not expressed", "not recoverable", "indistinguishable", "utility preserved", "benchmark valid"]
-"""The five statements about an unlearned model; `STATEMENTS` has all that is said of them."""
+Claim = Literal[
+    "not expressed", "not recoverable", "not stored", "indistinguishable", "utility preserved", "benchmark valid"
+]
+"""The statements about an unlearned model; `STATEMENTS` has all that is said of them.
+
+"not stored" is judged only where the blocks of target and controls were read (evaluation `inside`).
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Statement:
     small below its column on the page; a claim about the benchmark, for all models, has none. `size` puts a bound in
     words. `failing` is what is said of one model that fails it, and of several; `in_bits` where bits decide and
     `by_facts` where single facts do, if that is said otherwise. `controls`: it rests on models that never knew;
-    `attacks`: it rests on attacks, all others on the evaluations alone.
+    `attacks`: it rests on attacks, all others on the evaluations alone. One that is `optional` is not judged where
+    nothing was read for it.
     """
 
     words: str
@@ -79,6 +85,7 @@ class Statement:
     by_facts: tuple[str, str] | None = None
     controls: bool = True
     attacks: bool = False
+    optional: bool = False
 
 
 STATEMENTS: Mapping[Claim, Statement] = {
@@ -114,6 +121,16 @@ STATEMENTS: Mapping[Claim, Statement] = {
         by_facts=("gives single facts back under attack", "give single facts back under attack"),
         attacks=True,
     ),
+    "not stored": Statement(
+        words="holds the forget set in no block, whatever it says",
+        holds="Its blocks tell the answers no more than those of {controls}",
+        fails="Its blocks tell answers that those of {controls} do not",
+        inconclusive="Its blocks may tell answers that those of {controls} do not",
+        size="{} left",
+        column="in its weights",
+        failing=("still holds the answers in its blocks", "still hold the answers in their blocks"),
+        optional=True,
+    ),
     "indistinguishable": Statement(
         words="cannot be told from a model that never knew",
         holds="Neither membership scores nor answers tell it from {controls}",
@@ -148,6 +165,8 @@ STATEMENTS: Mapping[Claim, Statement] = {
 NO_ATTACK = "no attack"
 """In place of an attack's name where "not recoverable" fails by what is answered without one."""
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
+REQUIRED = tuple(claim for claim, statement in STATEMENTS.items() if not statement.optional)
+"""The claims that every audit judges."""
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 EvidenceLevel = Literal["verified", "given", "logs", ""]

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, Outcome, VerdictLine
+from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
+from vestige.core.files import read_json
+from vestige.core.text import one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
 """What people and tools are told: a claim that holds is a test that the model passes."""
@@ -167,3 +171,48 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
         for outcome in outcomes
         for v in outcome.verdicts
     ]
+
+
+Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]
+"""Rows of a verdicts.json by forget set, model and claim."""
+_RANKS = {"pass": 0, "inconclusive": 1, "fail": 2}
+
+
+def read_baseline(path: Path) -> Earlier:
+    """The verdicts to hold others against, of a run's folder or a verdicts.json; InputError where there are none."""
+    file = path / "verdicts.json" if path.is_dir() else path
+    where = one_line(str(file), width=200)
+    if not file.is_file():
+        raise InputError(f"there is no {where} to hold the verdicts against; give a run's folder or its verdicts.json")
+    try:
+        rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
+        if rows and all(row["verdict"] in _RANKS and set(_margins(row)) for row in rows.values()):
+            return rows
+    except (TypeError, KeyError, AttributeError):
+        pass
+    raise InputError(f"{where} is no verdicts.json of an audit")
+
+
+def _margins(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
+
+
+def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:
+    """Those of `verdict_rows` that are worse than in the baseline, each with what it was there.
+
+    A model is known by its name, or, where there is one here and one there, whatever they are called. A claim that the
+    baseline does not have is held against a pass. Raises InputError where the baseline has no verdict on such a forget
+    set, or was judged at other margins.
+    """
+    subjects = {subject for _, subject, _ in baseline}
+    alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
+    if {row["forget"] for row in rows}.isdisjoint(forget for forget, _, _ in baseline):
+        raise InputError("the baseline has no verdict on the forget set that was audited")
+    worse = []
+    for row in rows:
+        earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
+        if "thresholds" in earlier and _margins(earlier) != _margins(row):
+            raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
+        if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
+            worse.append((row, str(earlier["verdict"])))
+    return worse

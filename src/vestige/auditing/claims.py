@@ -1,4 +1,4 @@
-"""From the parts of a judgement to the five claims about one unlearned subject.
+"""From the parts of a judgement to the claims about one unlearned subject.
 
 A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
 other findings beside them; it fails where one of these fails and holds where all hold. What was planned and could not
@@ -14,6 +14,7 @@ from vestige.artifacts.audits import (
     CLAIMS,
     GIVEN,
     NO_ATTACK,
+    REQUIRED,
     STATEMENTS,
     AuditOutcome,
     AuditPlan,
@@ -25,7 +26,7 @@ from vestige.artifacts.audits import (
     by_level,
 )
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import OF_ALTERNATIVES, FormatRead, TestedFormats
+from vestige.auditing.formats import OF_ALTERNATIVES, STORED, FormatRead, TestedFormats
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
 from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
@@ -68,7 +69,8 @@ class ClaimEvidence:
 class SubjectEvidence:
     """All that was found out about one subject, of which each claim reads some.
 
-    `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks.
+    `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks; `inside`
+    is what its blocks hold, in the formats `stored`.
     """
 
     subject: str
@@ -78,6 +80,8 @@ class SubjectEvidence:
     singles_before: Singles
     singles_after: Singles
     grouped: Grouped
+    stored: TestedFormats
+    inside: Expressed
     recovery: Recovery
     ability: AttackAbility
     membership: Membership
@@ -162,6 +166,19 @@ def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
     worst = max(close, key=lambda result: result.gain.before.value)
     before = worst.gain.before.estimate(worst.gain.unit, worst.gain.unit)
     return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
+
+
+def not_stored(about: SubjectEvidence) -> ClaimEvidence:
+    """What its blocks tell, in every admitted format of the evaluation `inside`."""
+    return stored_evidence(about.ground, about.stored, about.inside)
+
+
+def stored_evidence(ground: Ground, stored: TestedFormats, inside: Expressed) -> ClaimEvidence:
+    """The same of one model by itself."""
+    if not ground.plan.retrained or ground.doubts:
+        return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
+    parts = _judged(ground, leak_evidence(inside, stored), stays_below)
+    return ClaimEvidence(parts, stored.not_admitted, tuple(f"{name}: not read of it" for name in inside.not_asked))
 
 
 def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
@@ -270,6 +287,7 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
 GROUNDS: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
     "not expressed": not_expressed,
     "not recoverable": not_recoverable,
+    "not stored": not_stored,
     "indistinguishable": indistinguishable,
     "utility preserved": utility_preserved,
     "benchmark valid": benchmark_valid,
@@ -278,10 +296,12 @@ GROUNDS: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
 
 
 def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
-    """The line of every claim about one subject."""
+    """The line of every claim about one subject; "not stored" where blocks were read."""
+    inside = any(about.ground.has(about.ground.plan.target, form.key) for form in STORED)
     return [
         decide(claim, about.subject, grounds_of(about), about.ground, about.tested)
         for claim, grounds_of in GROUNDS.items()
+        if inside or not STATEMENTS[claim].optional
     ]
 
 
@@ -384,7 +404,8 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
     needed = _evidence(plan)
     verdicts = tuple(_tempered(line, _concerning(line, needed)) for line in outcome.verdicts)
     lost = [f for f in plan.failed if f.role == "unlearned" and not f.attack]
-    unjudged = tuple(_unjudged(f, claim) for f in lost for claim in CLAIMS)
+    judged = {*REQUIRED, *(line.claim for line in outcome.verdicts)}
+    unjudged = tuple(_unjudged(f, claim) for f in lost for claim in CLAIMS if claim in judged)
     failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
     return replace(outcome, verdicts=(*verdicts, *unjudged), untested=(*failures, *outcome.untested))
 

@@ -25,6 +25,8 @@ from vestige.metrics.verdicts import admitted, steady
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
 
+_HALF = 0.5
+"""The share of wrong answers that the true one beats by chance."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
@@ -63,7 +65,12 @@ FORMATS = (
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised"),
 )
-FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
+STORED = (
+    Format("lens", "lens/beaten", graded=True),
+    Format("probe", "probe/beaten", graded=True),
+)
+"""The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
+FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
 """The evaluations whose formats these are; any other says its own (`evals.base.InAudit`)."""
 
 
@@ -149,6 +156,25 @@ def read_formats(ground: Ground) -> TestedFormats:
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     picks = [picks_scale for scale in admitted_scales if (picks_scale := _picks(ground, scale)) is not None]
     return TestedFormats(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
+
+
+def read_stored(ground: Ground) -> TestedFormats:
+    """What the blocks hold, with its controls; a probe whose control task is above chance is not admitted."""
+    reads: list[FormatRead] = []
+    untested: list[str] = []
+    for form in STORED:
+        scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
+        if scale is None:
+            continue
+        read = _read(ground, scale)
+        if form.name == "probe":
+            shuffled = ground.scores.of(ground.plan.target, "shuffled/beaten", scale.items)
+            level = ground.level(shuffled, scale.controls.sample, "beaten")
+            if level.low > _HALF:
+                why = f"a probe fitted on wrong answers tells the true ones too ({level})"
+                read = read._replace(line=replace(read.line, admitted=False, reason=why))
+        reads.append(read)
+    return TestedFormats(tuple(reads), None, tuple(untested))
 
 
 def _read(ground: Ground, scale: Scale) -> FormatRead:
@@ -356,7 +382,8 @@ def _admission(ground: Ground, scale: Scale) -> Draws:
 
 
 def _admitted(ground: Ground, scale: Scale, gap: Draws) -> bool:
-    graded = scale.unit == "leakage" and scale.key in {form.key for form in formats_of(ground.case) if form.graded}
+    every = (*formats_of(ground.case), *STORED)
+    graded = scale.unit == "leakage" and scale.key in {form.key for form in every if form.graded}
     return admitted(gap, ground.thresholds) or (graded and steady(gap_of_a_training(scale.controls), ground.thresholds))
 
 
@@ -385,4 +412,4 @@ def _line(ground: Ground, scale: Scale, gap: Draws) -> FormatLine:
 
 
 def _form(ground: Ground, name: str) -> Format:
-    return next(form for form in formats_of(ground.case) if form.name == name)
+    return next(form for form in (*formats_of(ground.case), *STORED) if form.name == name)

@@ -1,4 +1,4 @@
-"""The judgement of one audit: from item scores to formats, matrix, gains, budgets and the five claims.
+"""The judgement of one audit: from item scores to formats, matrix, gains, budgets and the claims.
 
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
@@ -11,10 +11,10 @@ from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLin
 from vestige.auditing.ability import AttackAbility, read_ability
 from vestige.auditing.claims import FEW_CONTROLS, SubjectEvidence, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
-from vestige.auditing.formats import TestedFormats, read_formats, unlike_controls
+from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
-from vestige.auditing.matrix import Matrix, build_matrix
+from vestige.auditing.matrix import Matrix, build_matrix, expressed_in
 from vestige.auditing.measures import KeptKnowledge, read_budget, read_exposure, read_kept, read_measures
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
@@ -24,7 +24,7 @@ from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 5
+VERSION = 6
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 
 
@@ -41,7 +41,8 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
     exposed = read_exposure(ground)
     ground = _doubted(ground, knowing(ground, tested, matrix.expressed.get(ground.plan.suppressed), exposed.error))
-    verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, losses_read)
+    stored = read_stored(ground)
+    verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
@@ -83,6 +84,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
             *_other_recipes(case.plan),
             *_worded(case.plan),
             *exposed.sentences,
+            *stored.untested,
             *_untested(ground, tested, recovery, membership, losses_read),
         ),
         thresholds=ground.thresholds.model_dump(),
@@ -193,14 +195,14 @@ def lay(case: Case, resamples: int) -> Ground:
 
 def _verdicts(
     ground: Ground,
-    tested: TestedFormats,
+    formats: tuple[TestedFormats, TestedFormats],
     matrix: Matrix,
     attacked: tuple[Recovery, AttackAbility],
     membership: Membership,
     losses_read: KeptKnowledge,
 ) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
     """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
-    recovery, ability = attacked
+    (tested, stored), (recovery, ability) = formats, attacked
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
@@ -231,6 +233,8 @@ def _verdicts(
                 singles_before,
                 singles_after,
                 grouped,
+                stored,
+                expressed_in(ground, stored, subject),
                 recovery,
                 ability,
                 membership,

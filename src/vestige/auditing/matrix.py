@@ -62,7 +62,7 @@ def leak_evidence(expressed: Expressed, tested: TestedFormats) -> list[Evidence]
 
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
-    expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
+    expressed = {subject: expressed_in(ground, tested, subject) for subject in ground.plan.audited}
     levels = _levels(ground, tested)
     cells = [
         cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject], levels)
@@ -122,7 +122,8 @@ def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
     return excess_bits(values, controls.retrained, controls.sample, controls.prior)
 
 
-def _expressed(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
+def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
+    """What one subject expresses in the admitted formats."""
     leaks, beyond, not_asked = {}, {}, []
     for scale in tested.scales:
         if not ground.has(subject, scale.key):

@@ -26,7 +26,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     have found anything.
     """
 
-    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure")
+    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure", "inside")
     """Evaluations to run on every model."""
     forms: tuple[Form, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions."""
@@ -112,8 +112,8 @@ QUICK: Mapping[str, Any] = {
 }
 """A quick audit: the plain, multiple-choice and paraphrased question, one relearning and one rounding.
 
-It has no positive control, no membership scores and no relearning on retained items, so three of the five claims can
-fail and cannot hold.
+It has no positive control, no membership scores, no relearning on retained items and reads no blocks: three of the five
+claims that it judges can fail and cannot hold.
 """
 QUICK_OPEN = ("not recoverable", "indistinguishable", "benchmark valid")
 """The claims that a quick audit can fail and cannot let hold."""

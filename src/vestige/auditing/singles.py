@@ -42,6 +42,9 @@ _SUSPECT = 0.1
 _OWN_WORDS = {"generate", "generate_plain", "perturbed", "paraphrase", "few_shot", "cloze"}
 HALF = 0.5
 """A fact is given away that is half as likely as to the target, or scored half of the way from controls to it."""
+RATIOS = frozenset({"truth"})
+"""Graded scores of logs that divide one probability by another: on a broken model each of them is tiny, and a fact of
+nobody's comes out near 1. They keep a claim from holding and fail none."""
 _LEAST_BITS = math.log2(0.001)
 """An answer that is less likely is not given away, however unlikely who never knew finds it."""
 
@@ -49,8 +52,8 @@ _LEAST_BITS = math.log2(0.001)
 class _Test(NamedTuple):
     """One test: by stated answers or by scores, as the subject is or after an attack.
 
-    `alone`: what was found may come of one event, and the controls are too few for that. `says` are the facts that the
-    subject states.
+    `alone`: what was found fails nothing, since it is a ratio's, or may come of one event and the controls are few.
+    `says` are the facts that the subject states.
     """
 
     by: str
@@ -121,7 +124,9 @@ def single_facts(
             for p, test in zip(corrected, tests, strict=True)
             if test.by != FIRST and p <= max(_SUSPECT, 1 / test.controls)
         ]
-        return Singles(None, (), tuple(f"single facts may be given away, too few to be sure: {test}" for test in near))
+        why = ("by a ratio alone" if test.by in RATIOS else "too few to be sure" for test in near)
+        said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
+        return Singles(None, (), tuple(said))
     reason = "; ".join(str(test) for _, test in failing)
     by_name = {attack.name: attack for attack, _ in attacks}
     lines: dict[tuple[str, str], FactLine] = {}
@@ -176,7 +181,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
             # What was found of all judged facts, as of those that were asked.
             result._replace(facts=result.facts[[index[item] for item in items]]),
             len(names) - 1,
-            few and (result.events < 2 or not has_groups),
+            by in RATIOS or (few and (result.events < 2 or not has_groups)),
             stated_by_it,
         )
         for by, items, result in (*tests, *([words[0]] if words else []))
@@ -200,9 +205,12 @@ def _by_scores(
     graded = {form.name for form in formats_of(ground.case) if form.graded} - _OWN_WORDS | {BITS}
     singly = [(name, extreme([standing], together)) for name, standing in stand.items() if name in graded]
     tests: list[_Named] = []
-    if singly:
-        name, most = min(singly, key=lambda test: test[1].p)
-        tests.append((name, items_of[name], most._replace(p=min(1.0, len(singly) * most.p))))
+    for kind in (set(stand) - RATIOS, RATIOS):
+        of_kind = [(name, most) for name, most in singly if name in kind]
+        if of_kind:
+            name, most = min(of_kind, key=lambda test: test[1].p)
+            tests.append((name, items_of[name], most._replace(p=min(1.0, len(singly) * most.p))))
+    stand = {name: standing for name, standing in stand.items() if name not in RATIOS}
     if len(stand) > 1:
         every = {i for name in stand for i in items_of[name]}
         items = tuple(i for i in ground.judged if i in every)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.api import read_audit
+from vestige.artifacts.verdicts import Earlier, read_baseline
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
@@ -198,13 +199,19 @@ def audit_command(
             help="With --plan: write plan and margins with a digest into --output-dir, before models are asked.",
         ),
     ] = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="An earlier run's folder or verdicts.json: the exit code is 0 unless a verdict is worse than there."
+        ),
+    ] = None,
     workers: Workers = None,
     seed: Seed = 0,
     verify: Verify = False,
     printing: PrintOptions,
     typed: Given,
 ) -> None:
-    """Test whether each UNLEARNED model has forgotten, with evidence: five claims, a verdict on each.
+    """Test whether each UNLEARNED model has forgotten, with evidence: six claims, a verdict on each.
 
     Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
@@ -215,6 +222,10 @@ def audit_command(
     """
     refuse_torchrun("audit")
     typed.refuse_others()
+    if baseline is not None and (rejudge is not None or logs or plan or dry_run):
+        raise InputError("--baseline holds the verdicts of an audit against earlier ones; it goes with the models")
+    # Before the audit, which may write into the same folder.
+    earlier = None if baseline is None else read_baseline(baseline)
     if rejudge is not None:
         return _rejudge(rejudge, typed, models, printing, attacks=attacks, quick=quick)
     if logs:
@@ -231,8 +242,8 @@ def audit_command(
         raise InputError("--seal writes what --plan prints; give both, and the models, then run the audit")
     options = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *typed.values)
     if printing.why and output_dir is not None and not any(options):
-        earlier = read_audit(output_dir)
-        return printing.earlier(output_dir, earlier.outcomes, earlier.failed)
+        shown = read_audit(output_dir)
+        return printing.earlier(output_dir, shown.outcomes, shown.failed)
     # Of a plan nothing is written, so that it needs no folder.
     run = output_dir or Path("" if plan and not seal else _required("--output-dir", None))
     request = _request(typed, models, questions, attacks, quick=quick, plan=plan and not seal, seed=seed, verify=verify)
@@ -241,7 +252,7 @@ def audit_command(
         return _seal(run, request) if seal else None
     if dry_run:
         return _print_forecast(run, request, as_json=printing.as_json)
-    _audit(run, request, printing, workers=workers)
+    _audit(run, request, printing, workers=workers, baseline=earlier)
 
 
 def _request(
@@ -364,7 +375,9 @@ def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> Non
         typer.echo(one_line(sentence, width=500))
 
 
-def _audit(run: Path, request: "AuditRequest", printing: PrintOptions, *, workers: int | None) -> None:
+def _audit(
+    run: Path, request: "AuditRequest", printing: PrintOptions, *, workers: int | None, baseline: "Earlier | None"
+) -> None:
     from vestige.auditing.request import numbered
     from vestige.auditing.run import run_audit
     from vestige.report import build_report
@@ -388,7 +401,7 @@ def _audit(run: Path, request: "AuditRequest", printing: PrintOptions, *, worker
             f"{len(failed)} of {audited.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
             "command tries them again"
         )
-    end_with([audited.outcome])
+    end_with([audited.outcome], baseline)
 
 
 def _say_failed(failed: Mapping[str, object]) -> None:
@@ -423,10 +436,20 @@ def _rejudge(
     printing.earlier(run, audit.outcomes, audit.failed)
 
 
-def end_with(outcomes: "Sequence[AuditOutcome]") -> None:
-    """End with the exit code of the verdicts."""
-    verdicts = {v.outcome for o in outcomes for v in o.verdicts}
-    if "fails" in verdicts:
+def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = None) -> None:
+    """End with the exit code of the verdicts; with a `baseline` of those that are worse than there, which are named."""
+    from vestige.artifacts.verdicts import regressions, verdict_rows
+
+    rows: Sequence[Mapping[str, Any]] = verdict_rows(outcomes)
+    if baseline is not None:
+        worse = regressions(rows, baseline)
+        for row, was in worse:
+            subject = one_line(row["subject"], width=60)
+            say(f"worse than the baseline: {subject}, {row['claim']}: {was} -> {row['verdict']}")
+        say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
+        rows = [row for row, _ in worse]
+    verdicts = {row["verdict"] for row in rows}
+    if "fail" in verdicts:
         raise typer.Exit(FAILS)
     if "inconclusive" in verdicts:
         raise typer.Exit(OPEN)

@@ -21,6 +21,7 @@ EVALS = {
     "memory": "vestige.evals.memory:MemorySettings",
     "acr": "vestige.evals.compression:AcrSettings",
     "exposure": "vestige.evals.exposure:ExposureSettings",
+    "inside": "vestige.evals.inside:InsideSettings",
 }
 """The module of each, and the class of its settings there. Read by `--help`, so that nothing more is imported here."""
 

@@ -85,6 +85,26 @@ def continued_from(
         return block_output(model, ids, layer)
 
 
+def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
+    """What the model's own last norm and head make of `hidden`, as if no block came after: the logit lens.
+
+    Raises InputError where a block gives more than hidden states, so that one which passes on cannot stand in.
+    """
+    every = blocks(model)
+    # A row each, so that the first place serves, however many there are.
+    ids = torch.zeros(len(hidden), 1, dtype=torch.long, device=hidden.device)
+    if not gives_hidden_states_alone(model, ids[:1], 0):
+        raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one; leave `inside` out")
+    with ExitStack() as undo:
+        for block in every:
+            block.__dict__["forward"] = _pass_on
+            undo.callback(block.__dict__.pop, "forward")
+        enter = every[0].register_forward_pre_hook(lambda _, inputs: (hidden[:, None], *inputs[1:]))
+        undo.callback(enter.remove)
+        logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, 0]
+    return logits
+
+
 def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
     return hidden_states
 

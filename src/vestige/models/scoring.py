@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
 from vestige.models.forward import batches_by_length, logits_at, right_padded, within_memory
 from vestige.models.prompts import Encoded
 
@@ -92,6 +94,43 @@ def token_scores(
     above = (logits > chosen).sum(-1, dtype=torch.int32)
     tied = (logits == chosen).sum(-1, dtype=torch.int32)
     return logp, 1 + above + (tied - 1) / 2
+
+
+@within_memory
+@torch.inference_mode()
+def answers_inside(
+    model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
+) -> tuple[Float[np.ndarray, "L R D"], Float[np.ndarray, "L R"]]:
+    """What each of L blocks holds of R answers, in the order given.
+
+    Its mean output over an answer's tokens, and the mean log-probability (nats a token) that the model's own norm and
+    head give to these tokens from its output.
+    """
+    n_blocks = len(blocks(model))
+    means = np.zeros((n_blocks, len(encoded), model.config.get_text_config().hidden_size), dtype=np.float32)
+    logp = np.zeros((n_blocks, len(encoded)))
+    for width, rows in batches_by_length([len(e.ids) for e in encoded], token_budget=token_budget):
+        batch = [encoded[i] for i in rows]
+        ids = right_padded([e.ids for e in batch], width, model.device)
+        # To the end, where logits that are no numbers are seen with their text.
+        with outputs_kept(model, range(n_blocks), stops=False) as outputs:
+            model(input_ids=ids, use_cache=False, logits_to_keep=1)
+        owner = torch.tensor([n for n, e in enumerate(batch) for _ in range(e.start, e.stop)], device=ids.device)
+        place = torch.tensor([t for e in batch for t in range(e.start, e.stop)], device=ids.device)
+        counts = torch.bincount(owner, minlength=len(batch))
+
+        def mean(values: Float[Tensor, "N D"], owner: Tensor = owner, counts: Tensor = counts) -> np.ndarray[Any, Any]:
+            sums = torch.zeros(len(counts), values.shape[1], device=values.device).index_add_(0, owner, values.float())
+            return np.asarray((sums / counts[:, None]).cpu())
+
+        for n in range(n_blocks):
+            hidden = hidden_states(outputs[n])
+            means[n, rows] = mean(hidden[owner, place])
+            before, tokens = hidden[owner, place - 1], ids[owner, place]
+            parts = torch.arange(len(owner), device=ids.device).split(logits_budget(model))
+            read = [token_logp(read_out(model, before[part]), tokens[part]) for part in parts]
+            logp[n, rows] = mean(torch.cat(read)[:, None])[:, 0]
+    return means, logp
 
 
 @within_memory

@@ -40,7 +40,7 @@ from vestige.report.words import (
 )
 
 HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
-"""The claims that have a column, with what stands small below; the fifth is about the benchmark, for all models."""
+"""The claims that have a column, with what stands small below; the last is about the benchmark, for all models."""
 
 _WIDEST = (-1.0, 1.6)
 """What lies beyond is cut at the edge of the strip; the number beside it says where it is."""
@@ -122,7 +122,8 @@ def first_screen(
     same for all.
     """
     colours, scale, steps = Colours(outcome, palette), _Scale.of(outcome), steps_of(outcome)
-    methods = methods_of(outcome)
+    methods, judged = methods_of(outcome), {v.claim for v in outcome.verdicts}
+    heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     references = [s for s in audited(outcome) if s not in methods]
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     untested = [_folded(line) for line in outcome.untested]
@@ -138,7 +139,7 @@ def first_screen(
             "css": colours.css(subject),
             "note": note,
             "marks": list(_marks(outcome, scale, steps, subject)),
-            "cells": [_cell(index, outcome, verdicts[c], should) if c in verdicts else None for c in HEADS],
+            "cells": [_cell(index, outcome, verdicts[c], should) if c in verdicts else None for c in heads],
             "control": should is not None,
         }
 
@@ -154,7 +155,7 @@ def first_screen(
         "spans": verdict_answer(outcome),
         "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
-        "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in HEADS.items()],
+        "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in heads.items()],
         "strip": scale.strip(outcome) if any(r["marks"] for r in rows) else None,
         "rows": rows,
         "controls": controls,
@@ -485,7 +486,11 @@ def audit_block(
             (_MARGINS.get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()
         ],
-        "claims": [{"statement": words, "rows": _reasons(index, outcome, colours, c)} for c, words in CLAIMS.items()],
+        "claims": [
+            {"statement": words, "rows": _reasons(index, outcome, colours, claim)}
+            for claim, words in CLAIMS.items()
+            if any(v.claim == claim for v in outcome.verdicts)
+        ],
         "scale": _SCALES[outcome.against],
         "groups": groups_grid(outcome, colours, parties),
         **panels(outcome, colours),

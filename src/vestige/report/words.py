@@ -11,7 +11,17 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vestige.artifacts.audits import CLAIMS, NO_ATTACK, STATEMENTS, AuditOutcome, Claim, Outcome, VerdictLine, by_level
+from vestige.artifacts.audits import (
+    CLAIMS,
+    NO_ATTACK,
+    REQUIRED,
+    STATEMENTS,
+    AuditOutcome,
+    Claim,
+    Outcome,
+    VerdictLine,
+    by_level,
+)
 from vestige.artifacts.verdicts import n_facts, percentage
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
@@ -152,6 +162,8 @@ _FORMATS = {
     "few_shot": "after examples",
     "cloze": "gap filled",
     "exposure": "rank among alternatives",
+    "lens": "read from a block's output",
+    "probe": "told by a probe of a block",
 }
 
 
@@ -159,6 +171,7 @@ _OTHERS = {
     "the evaluation reversed": "reversed questions",
     "the evaluation acr": "compressed answers",
     "the evaluation exposure": "rank among alternatives",
+    "the evaluation inside": "what the blocks hold",
     "the form perturbed": "mistyped questions",
     "the form paraphrase": "questions in other words",
     "the form few_shot": "questions after examples",
@@ -338,7 +351,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
 
 
 def _passes(claims: Claims) -> bool:
-    return all(_is(claims, claim, "holds") for claim in CLAIMS)
+    return all(_is(claims, claim, "holds") for claim in {*REQUIRED, *claims})
 
 
 def _is(claims: Claims, claim: Claim, result: Outcome) -> bool:

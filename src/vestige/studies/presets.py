@@ -27,7 +27,7 @@ PAPER_RATES = {
 """PISTOL's learning rates by data set, family of models and method (2406.16810, Appendix B)."""
 
 TINY_AUDIT = AuditSettings(
-    evals=("qa", "choices", "freeform", "memory"),
+    evals=("qa", "choices", "freeform", "memory", "inside"),
     forms=("plain", "prefilled", "sampled"),
     relearn=("retain", "forget_part"),
     relearn_items=(30,),

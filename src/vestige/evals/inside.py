@@ -1,0 +1,232 @@
+"""`inside`: do the model's blocks hold which answer is true, whatever the model says? Needs its weights.
+
+True and wrong answers of forget items, and of retained items that the model is known to know, are put after their
+questions, and every block's output over the answer's tokens is read. Formats, each a share of the wrong answers that
+the true one beats (1/2 by chance):
+
+- `lens`: by the mean log-probability per token that the model's own norm and head give to the answer from a block's
+  output (logit lens; nostalgebraist 2020).
+- `probe`: by a linear probe on the mean output over the answer's tokens, less the mean over the answers to its
+  question: ridge regression on the retained items, true against wrong, in five folds (Marks and Tegmark 2310.06824 for
+  the direction; Hewitt and Liang 1909.03368 for the control task). Retained items are scored by the folds without them.
+- `shuffled`: the same probe fitted on a wrong answer of each item as if it were true. It is at chance, or the probe is
+  no evidence.
+
+Blocks weigh by how far beyond chance they tell the true answers of retained items, so that nothing is chosen on what
+was to be forgotten. Logarithms in records are natural (nats).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+
+from vestige.artifacts.records import Result
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
+from vestige.evals.base import InAudit, Record, View, measure, results
+from vestige.models.load import LoadedModel
+
+NAME = "inside"
+COLLECT_VERSION = 1
+"""Raised when the same model and items would give another record."""
+SUMMARY_VERSION = 1
+"""Raised when the same records would give other estimates."""
+
+LEAST = 20
+"""Fewer retained items show nothing of a probe."""
+FOLDS = 5
+RIDGE = 1.0
+"""Weight of the ridge, in mean squared lengths of a row."""
+
+
+class InsideSettings(Settings):
+    """How many answers are compared, and on how many retained items the probe is fitted."""
+
+    options: int = Field(4, ge=2, le=MOST_OPTIONS)
+    """Answers to a question, the true one among them."""
+    fit_items: PositiveInt = 200
+    """At most this many retained items to fit the probe and weigh the blocks on."""
+    seed: int = 0
+    """Seed of the drawing."""
+
+
+SETTINGS = InsideSettings
+AUDIT = InAudit(items="asked", needs="distributions", label="what the blocks hold (inside)", after="never")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The answers to one question that are compared; the probe is fitted on it or not."""
+
+    choice: Choice
+    fit: bool
+
+
+def asked(items: Sequence[Item], views: Sequence[View], settings: InsideSettings) -> dict[str, Compared | Unasked]:
+    """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""
+    choices = choices_of(items, OptionDrawing(settings.options, "auto", "leave_out", "balanced", settings.seed))
+    forget = {i for view in views for i in view.splits.get("forget", view.splits.get(view.forget, ()))}
+    retained = {i for view in views for i in view.splits.get("retain", ())} - forget
+    usable = [i for i, choice in choices.items() if i in retained and isinstance(choice, Choice)]
+    if len(usable) < LEAST:
+        why = f"stands beside {len(usable)} retained items with wrong answers, and blocks are read by {LEAST} or more"
+        return {i: Unasked(i, why, choices[i].edge) for i in choices if i in forget}
+    order = generator(settings.seed, NAME).permutation(len(usable))[: settings.fit_items]
+    fit = {usable[n] for n in order.tolist()}
+    return {
+        i: Compared(choice, i in fit) if isinstance(choice, Choice) else choice
+        for i, choice in choices.items()
+        if i in forget or i in fit
+    }
+
+
+def digest(questions: Mapping[str, Compared | Unasked]) -> str:
+    """Content id of the answers compared, of the labels that records carry, and of what the probe is fitted on."""
+    return content_id(
+        [
+            [i, q.choice.id, q.choice.edge, q.choice.group, q.choice.attribute, q.fit]
+            if isinstance(q, Compared)
+            else [i, q.id, q.edge]
+            for i, q in questions.items()
+        ],
+        length=32,
+    )
+
+
+def chunks(subject: LoadedModel, questions: Sequence[Compared | Unasked], *, size: int) -> list[list[int]]:
+    """One portion: the probe is fitted on all retained items at once."""
+    return [list(range(len(questions)))]
+
+
+def collect(
+    subject: LoadedModel, questions: Sequence[Compared | Unasked], settings: InsideSettings
+) -> list[dict[str, Any]]:
+    """One record a question; of an item without wrong answers, why. InputError where the weights are not here."""
+    if not subject.here:
+        raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
+    from vestige.models.scoring import answers_inside
+
+    compared = [q for q in questions if isinstance(q, Compared)]
+    if not compared:
+        return [{"item": q.item, "edge": q.edge, "unasked": q.reason} for q in questions if isinstance(q, Unasked)]
+    encoded = [subject.prompter.encode(q.choice.question, text) for q in compared for text in q.choice.options]
+    hidden, lens = answers_inside(subject.model, encoded)
+    stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
+    rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
+    right = np.array([q.choice.answer for q in compared])
+    fit = np.array([q.fit for q in compared])
+    wrong = np.array([_another(q.choice, settings.seed) for q in compared])
+    scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens)}
+    for name, true in (("probe", right), ("shuffled", wrong)):
+        scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
+    shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
+    weights = {name: block_weights(by_block) for name, by_block in shares.items()}
+    weights["shuffled"] = weights["probe"]
+    records = iter(
+        {
+            **{k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")},
+            "options": list(q.choice.options),
+            "answer": q.choice.answer,
+            "shuffled_answer": int(wrong[n]),
+            "fit": q.fit,
+            **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
+            "weights": weights,
+        }
+        for n, q in enumerate(compared)
+    )
+    return [
+        next(records) if isinstance(q, Compared) else {"item": q.item, "edge": q.edge, "unasked": q.reason}
+        for q in questions
+    ]
+
+
+def _another(choice: Choice, seed: int) -> int:
+    """One of the wrong options, by the seed and the question."""
+    wrong = [n for n in range(len(choice.options)) if n != choice.answer]
+    return wrong[int(generator(seed, "shuffled", choice.id).integers(len(wrong)))]
+
+
+def probe_scores(
+    hidden: Float[np.ndarray, "R D"],
+    rows: Sequence[Sequence[int]],
+    true: Int[np.ndarray, " Q"],
+    fit: "np.ndarray[Any, np.dtype[np.bool_]]",
+) -> Float[np.ndarray, " R"]:
+    """The probe's value of each answer, of R answers to Q questions whose `rows` these are.
+
+    Ridge regression, in its dual form, of (1 for the true answer, 0 for others, less the question's mean) on the
+    answers' outputs less the question's mean, each coordinate by its RMS over the questions to `fit`. The n-th of these
+    is in fold n mod 5 and is valued without its fold; other questions by the mean over the five.
+    """
+    x, y = np.asarray(hidden, dtype=np.float64).copy(), np.zeros(len(hidden))
+    folds = np.full(len(x), -1)
+    folds_of = iter(range(len(rows)))
+    for n, members in enumerate(rows):
+        x[members] -= x[members].mean(axis=0)
+        y[members] = -1 / len(members)
+        y[members[true[n]]] += 1
+        if fit[n]:
+            folds[members] = next(folds_of) % FOLDS
+    x /= np.sqrt((x[folds >= 0] ** 2).mean(axis=0)) + 1e-9
+    products = x @ x[folds >= 0].T
+    fitted, values = folds[folds >= 0], np.zeros((FOLDS, len(x)))
+    for fold in range(FOLDS):
+        keep = fitted != fold
+        gram = products[folds >= 0][np.ix_(keep, keep)]
+        ridge = RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
+        values[fold] = products[:, keep] @ np.linalg.solve(gram + ridge, y[folds >= 0][keep])
+    each: Float[np.ndarray, " R"] = np.where(folds >= 0, values[folds, np.arange(len(x))], values.mean(axis=0))
+    return each
+
+
+def block_weights(beaten: Sequence[Float[np.ndarray, " F"]]) -> list[float]:
+    """The blocks' weights, which add up to 1: how far beyond chance each tells retained items, or all alike."""
+    beyond = [max(0.0, float(block.mean()) - 0.5) for block in beaten]
+    beyond = beyond if any(beyond) else [1.0] * len(beyond)
+    return [block / sum(beyond) for block in beyond]
+
+
+def _beaten_by(
+    values: Float[np.ndarray, " R"], rows: Sequence[Sequence[int]], true: Int[np.ndarray, " Q"]
+) -> Float[np.ndarray, " Q"]:
+    return np.array([beaten(values[members], t) for members, t in zip(rows, true.tolist(), strict=True)])
+
+
+def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> float:
+    """The share of the other values that the one of `answer` exceeds; ties count half."""
+    others = np.delete(np.asarray(values), answer)
+    return float((np.sign(values[answer] - others) + 1).mean() / 2)
+
+
+def score(record: Record) -> dict[str, float]:
+    """The values of one record, by `format/metric`; an item that was not asked has none."""
+    if "unasked" in record:
+        return {}
+    values: dict[str, float] = {}
+    for name, weights in record["weights"].items():
+        answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
+        shares = [beaten(block, answer) for block in record[name]]
+        values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
+        values[f"{name}/chance"] = 0.5
+    return values
+
+
+def summarize(
+    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """The estimates over the forget items and over the retained ones that were read."""
+    reasons = [r["unasked"] for r in records if "unasked" in r]
+    if len(reasons) == len(records):
+        raise InputError(f"no item could be read inside: an item {one_line(reasons[0], width=160)}")
+    have = {r["item"] for r in records}
+    splits = {name: [i for i in view.splits.get(name, ()) if i in have] for name in ("forget", "retain")}
+    return results(records, scores, View(view.forget, splits, view.scopes), measure, seed=seed)
