@@ -12,6 +12,7 @@ from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.intervals import (
     PRIOR,
     SeedPrior,
+    contrast_of_balance,
     contrast_over_seeds,
     design_effect,
     gaffke,
@@ -397,3 +398,21 @@ def test_unpaired_sides_bring_their_own_spread_and_clusters_from_five_on():
 def test_without_spread_there_is_no_test():
     found = contrast_over_seeds(np.zeros((3, 4)), np.ones((3, 4)), paired=True)
     assert (found.difference, found.t, found.p) == (1.0, None, None)
+
+
+def test_a_difference_of_balances_by_hand():
+    # Seeds 0 and 1: kept 0.8 and 0.8 against 0.9 and 0.7, left 0.2 and 0.4 against 0.1 and 0.1, alike on all items.
+    def both(*levels, n=4):
+        return np.repeat(np.array([[level] for level in levels]), n, axis=1)
+
+    found = contrast_of_balance((both(0.8, 0.8), both(0.2, 0.4, n=6)), (both(0.9, 0.7), both(0.1, 0.1, n=6)))
+    # Balances 0.6 and 0.4 against 0.8 and 0.6: 0.2 at both seeds, and no item differs from the others.
+    assert (found.difference, found.p) == (pytest.approx(0.2), None)
+    found = contrast_of_balance((both(0.8, 0.8), both(0.2, 0.4, n=6)), (both(0.9, 0.8), both(0.1, 0.1, n=6)))
+    # 0.2 and 0.3: mean 0.25, variance 0.005 of two seeds, so t = 0.25 / sqrt(0.0025) on one degree of freedom.
+    assert (found.difference, found.t, found.df) == pytest.approx((0.25, 5.0, 1.0))
+    items = contrast_of_balance(
+        (np.zeros((1, 2)), np.zeros((1, 4))), (np.array([[0.2, 0.4]]), np.array([[0.0, 0, 0.4, 0.4]]))
+    )
+    # The items' parts by themselves: 0.02 / 2 on one degree of freedom, 0.16 / 3 / 4 on three.
+    assert items.t == pytest.approx((0.3 - 0.2) / np.sqrt(0.01 + 0.04 / 3))

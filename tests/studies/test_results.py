@@ -186,3 +186,56 @@ def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
 def test_the_tiny_model_is_taught_in_a_study_as_by_finetune(study: Study) -> None:
     model, data = study.settings.models[0], study.settings.data[0]
     assert study.settings.teaching(model, data) == TINY_FINETUNE
+
+
+RANKED = TEXT.replace('["ga"]', '["ga", "gd", "npo"]').replace("[{ values = [1e-5, 1e-4] }]", "[{ values = [1e-5] }]")
+RANKED = RANKED.replace("matched = 0.8", 'rank = "qa.mrr"').replace('contrasts = [["edge:0_1", "edge:1_2"]]', "")
+
+
+def rank_score(method: str, forgotten: bool, seed: int, at: int) -> float:
+    """gd is clearly best; ga and npo keep and leave the same but for what a seed does."""
+    level = {"gd": 0.1, "ga": 0.4 + 0.02 * seed, "npo": 0.45 - 0.02 * seed}[method] if forgotten else 0.9
+    return level + 0.01 * (at % 3)
+
+
+def test_methods_are_ranked_by_what_they_keep_less_what_they_leave_and_ties_are_said(tmp_path, monkeypatch) -> None:
+    def row_score(edge: str, at: int, forgotten: str, seed: int, rate: float) -> float:
+        return rank_score(current[0], edge == forgotten, seed, at)
+
+    current: list[str] = []
+    whole = answer
+
+    def of_method(study: Study, cell: StudyCell) -> None:
+        current[:] = [cell.point.method]
+        whole(study, cell)
+
+    monkeypatch.setitem(globals(), "score", row_score)
+    monkeypatch.setitem(globals(), "answer", of_method)
+    study = answered(RANKED, tmp_path)
+    ranks = [r for r in PooledResults(study).ranks if r.forget == "edge:0_1"]
+    assert [(r.method, r.rank, r.rank_low, r.rank_high) for r in ranks] == [
+        ("gd", 1, 1, 1),
+        ("ga", 2, 2, 3),
+        ("npo", 3, 2, 3),
+    ]
+    first = ranks[0]
+    # Places 0 to 19 add 0.01 x (0, 1, 2, ...): 0.0095 in the mean, to what is kept and to what is left.
+    assert (first.leak, first.balance, first.seeds) == (pytest.approx(0.1095), pytest.approx(0.8), 3)
+    assert first.p_best is None
+    assert ranks[1].p_best < 0.05
+    text = "\n".join(map(markdown, tables_of(PooledResults(study))))
+    assert "edge:0\\_1: gd 1e-05 comes first, told apart from all others." in text
+    assert "| 2 (2 to 3) |" in text
+    names = [path.name for path in write_report(study)]
+    assert "ranks.csv" in names
+    assert any(name.startswith("tradeoff-tiny") for name in names)
+
+
+def test_one_seed_ranks_nothing_and_a_rank_by_what_nobody_asked_is_refused(tmp_path: Path) -> None:
+    text = RANKED.replace("seeds = [0, 1, 2]", "seeds = [0]").replace('"ga", "gd", "npo"', '"ga", "gd"')
+    found = PooledResults(answered(text, tmp_path / "one"))
+    assert {(r.rank_low, r.rank_high, r.p_best) for r in found.ranks} == {(1, 2, None)}
+    assert "one seed" in "\n".join(map(markdown, tables_of(found)))
+    unknown = PooledResults(answered(text.replace('rank = "qa.mrr"', 'rank = "choices.accuracy"'), tmp_path / "two"))
+    with pytest.raises(InputError, match=r"the report names 'choices.accuracy', and evaluate.evals has no 'choices'"):
+        unknown.ranks  # noqa: B018

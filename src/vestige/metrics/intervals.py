@@ -548,8 +548,31 @@ def contrast_over_seeds(
     else:
         parts = [_spread_of_mean(s.mean(axis=0), c) for s, c in zip((first, second), clusters, strict=True)]
     by_seed = second.mean(axis=1) - first.mean(axis=1)
-    n_seeds, difference = len(by_seed), float(by_seed.mean())
+    n_seeds = len(by_seed)
     method = f"{'paired' if paired else 'unpaired'} items, " + (f"{n_seeds} seeds" if n_seeds > 1 else "one seed only")
+    return _contrast(parts, by_seed, method, most=1.0)
+
+
+def contrast_of_balance(
+    first: tuple[Float[np.ndarray, "S R"], Float[np.ndarray, "S F"]],
+    second: tuple[Float[np.ndarray, "S R"], Float[np.ndarray, "S F"]],
+    clusters: tuple[Labels, Labels] = (None, None),
+) -> Contrast:
+    """The difference of two balances, each the mean of what was kept less the mean of what is left.
+
+    Items and seeds are the same on both sides. As `contrast_over_seeds`, with the items' variance of each part by
+    itself, and with the seeds' balances, since one training moves both parts.
+    """
+    parts = [_spread_of_mean((b - a).mean(axis=0), c) for a, b, c in zip(first, second, clusters, strict=True)]
+    balances = [utility.mean(axis=1) - leak.mean(axis=1) for utility, leak in (first, second)]
+    return _contrast(parts, balances[1] - balances[0], f"paired items, {len(balances[0])} seeds", most=2.0)
+
+
+def _contrast(
+    parts: list[tuple[float, int]], by_seed: Float[np.ndarray, " S"], method: str, *, most: float
+) -> Contrast:
+    """The mean of the seeds' differences with its test, from the items' variances and degrees of freedom."""
+    n_seeds, difference = len(by_seed), float(by_seed.mean())
     if n_seeds > 1:
         parts.append((float(by_seed.var(ddof=1)) / n_seeds, n_seeds - 1))
     total = sum(v for v, _ in parts)
@@ -558,7 +581,7 @@ def contrast_over_seeds(
     df = total**2 / sum(v**2 / df for v, df in parts)
     t, arm = difference / math.sqrt(total), float(stdtrit(df, (1 + LEVEL) / 2)) * math.sqrt(total)
     p = float(2 * stdtr(df, -abs(t)))
-    return Contrast(difference, max(-1.0, difference - arm), min(1.0, difference + arm), t, df, p, method)
+    return Contrast(difference, max(-most, difference - arm), min(most, difference + arm), t, df, p, method)
 
 
 def _spread_of_mean(values: Float[np.ndarray, " N"], labels: Labels) -> tuple[float, int]:

@@ -272,9 +272,14 @@ def _place_name(where: str) -> str:
 
 
 def _silenced(index: int, row: Block) -> Block:
-    """The positive control: without the attack that fails it, nothing would follow from attacks that find nothing."""
-    cells = [cell if cell and cell["claim"] == "not recoverable" else None for cell in row["cells"]]
-    return {**row, "css": "role-target", "cells": [cell and {**cell, "anchor": f"able-{index}"} for cell in cells]}
+    """The positive control, which attacks should fail and whose blocks hold what it does not say.
+
+    Without the attack that fails it, nothing would follow from attacks that find nothing.
+    """
+    anchors = {"not recoverable": f"able-{index}", "not stored": ""}
+    cells = [cell if cell and cell["claim"] in anchors else None for cell in row["cells"]]
+    cells = [cell and {**cell, "anchor": anchors[cell["claim"]]} for cell in cells]
+    return {**row, "css": "role-target", "cells": cells}
 
 
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Block:

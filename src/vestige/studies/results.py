@@ -20,7 +20,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.corpus import everything
 from vestige.metrics.contrasts import holm
-from vestige.metrics.intervals import Contrast, contrast_over_seeds, interval_over_seeds
+from vestige.metrics.intervals import Contrast, contrast_of_balance, contrast_over_seeds, interval_over_seeds
 from vestige.steps.engine import Board
 from vestige.studies.cells import CellPoint, Member, Study, label_of, rate_name, splits_of
 
@@ -116,6 +116,29 @@ class ContrastRow(NamedTuple):
     p: float | None
     p_holm: float | None
     method_of_test: str
+
+
+class RankRow(NamedTuple):
+    """A method at one rate among the others of one forget set, by its balance: the score kept less the score leaked.
+
+    `rank` is its place, `rank_low` to `rank_high` the places that no test excludes at 5 % after Holm's correction for
+    all pairs of the forget set; `p_best` is of the test against the first. One seed excludes nothing.
+    """
+
+    model: str
+    data: str
+    forget: str
+    method: str
+    rate: str
+    metric: str
+    leak: float
+    utility: float
+    balance: float
+    rank: int
+    rank_low: int
+    rank_high: int
+    p_best: float | None
+    seeds: int
 
 
 class Comparison(NamedTuple):
@@ -241,7 +264,7 @@ class PooledResults:
         """An item's score is its mean over the models of the group that were asked it; None where there are none."""
         evaluation, _, name = metric.partition(".")
         if evaluation not in self.study.settings.evaluate.evals:
-            raise InputError(f"report.metrics names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}")
+            raise InputError(f"the report names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}")
         seeds, members = self._seeds(group), self._members(group)
         if not seeds:
             # Its data may not have been compiled yet.
@@ -364,6 +387,17 @@ class PooledResults:
         return tuple(rows)
 
     @cached_property
+    def ranks(self) -> tuple[RankRow, ...]:
+        """The methods of each forget set in the order of their balance; none without `report.rank`."""
+        report = self.study.settings.report
+        ranked: dict[tuple[str, str, str], dict[ResultGroup, tuple[ScoreMatrix, ScoreMatrix]]] = {}
+        for group in self.groups if report.rank else ():
+            utility, leak = (self.scores(group, split, report.rank) for split in (report.utility, "forget"))
+            if utility and leak and not group.attack and group.method not in ("target", "retrained"):
+                ranked.setdefault(group[:3], {})[group] = (utility, leak)
+        return tuple(row for scores in ranked.values() for row in _ranked(scores, report.rank))
+
+    @cached_property
     def verdicts(self) -> tuple[VerdictRow, ...]:
         """Every verdict of the finished audits."""
         rows = (
@@ -477,6 +511,51 @@ class PooledResults:
                             "splits": ",".join(n for n, ids in split_ids.items() if item.id in ids),
                             **item_scores,
                         }
+
+
+def _ranked(scores: Mapping[ResultGroup, tuple[ScoreMatrix, ScoreMatrix]], metric: str) -> Iterator[RankRow]:
+    """The groups of one forget set, best first; pairs are compared over the seeds and items that both have."""
+    means = {g: tuple(float(part.values.mean()) for part in parts) for g, parts in scores.items()}
+    order = sorted(scores, key=lambda g: means[g][1] - means[g][0])
+    pairs = list(combinations(order, 2))
+    tests = [_balance_test(scores[first], scores[second]) for first, second in pairs]
+    corrected = iter(holm([p for p in tests if p is not None]))
+    p_of = {pair: None if p is None else next(corrected) for pair, p in zip(pairs, tests, strict=True)}
+    worse = {g: sum(first == g and p is not None and p < _RANKED for (first, _), p in p_of.items()) for g in order}
+    better = {g: sum(second == g and p is not None and p < _RANKED for (_, second), p in p_of.items()) for g in order}
+    for n, group in enumerate(order, 1):
+        utility, leak = means[group]
+        yield RankRow(
+            *group[:5], metric, leak, utility, utility - leak, n, 1 + better[group], len(order) - worse[group],
+            p_of.get((order[0], group)), len(scores[group][0].seeds),
+        )  # fmt: skip
+
+
+_RANKED = 0.05
+
+
+def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMatrix, ScoreMatrix]) -> float | None:
+    """The p-value of "their balances are equal"; None of one seed, or where nothing varies."""
+    seeds = [s for s in first[0].seeds if s in second[0].seeds]
+    if len(seeds) < 2:
+        return None
+    sides: list[list[Matrix]] = [[], []]
+    clusters = []
+    for parts in zip(first, second, strict=True):
+        items = [i for i in parts[0].items if i in set(parts[1].items)]
+        if not items:
+            return None
+        for side, part in zip(sides, parts, strict=True):
+            rows, columns = [part.seeds.index(s) for s in seeds], [part.items.index(i) for i in items]
+            side.append(part.values[np.ix_(rows, columns)])
+        edges = [parts[0].edges[parts[0].items.index(i)] for i in items]
+        labels = [edge for edge in edges if edge is not None]
+        clusters.append(labels if len(labels) == len(edges) else None)
+    (first_utility, first_leak), (second_utility, second_leak) = sides
+    labels_of = clusters[0], clusters[1]
+    test = contrast_of_balance((first_utility, first_leak), (second_utility, second_leak), labels_of)
+    p: float | None = test.p
+    return p
 
 
 def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMMON) -> Contrast | None:

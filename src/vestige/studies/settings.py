@@ -174,6 +174,8 @@ class StudyReport(Settings):
     """Compare too at the highest rate that keeps this much of `utility`."""
     utility: str = "retain"
     """The split that is to be kept."""
+    rank: str = ""
+    """A score by which methods are ranked: its mean on `utility` less its mean on the forget set, paired by seed."""
 
 
 class RateChoice(NamedTuple):

@@ -12,7 +12,16 @@ from vestige.core.files import write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.studies.cells import Study
-from vestige.studies.results import ContrastRow, PooledResults, ScoreRow, TextTable, VerdictRow, scored
+from vestige.studies.results import (
+    ContrastRow,
+    PooledResults,
+    RankRow,
+    ResultGroup,
+    ScoreRow,
+    TextTable,
+    VerdictRow,
+    scored,
+)
 
 FORMATS = ("csv", "parquet", "latex", "markdown")
 """What a study is exported as."""
@@ -37,6 +46,9 @@ def write_report(study: Study) -> list[Path]:
     ]
     paths += [export(study, tables / "results.csv", "csv", results)]
     write_csv(tables / "contrasts.csv", ContrastRow._fields, (r._asdict() for r in results.contrasts))
+    if results.ranks:
+        write_csv(tables / "ranks.csv", RankRow._fields, (r._asdict() for r in results.ranks))
+        paths.append(tables / "ranks.csv")
     if results.verdicts:
         from vestige.auditing.run import write_verdicts
 
@@ -84,6 +96,8 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 def tables_of(results: PooledResults) -> list[TextTable]:
     """A table of scores for each data set, and one of the differences in each score, under what it says."""
     tables = [_scores(results, data) for data in results.study.settings.names()["data"]]
+    if results.ranks:
+        tables.append(_ranks(results))
     scores = dict.fromkeys((c.metric, c.split) for c in results.contrasts)
     tables += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
     if results.verdicts:
@@ -139,6 +153,26 @@ def _differences(contrasts: Sequence[ContrastRow]) -> TextTable:
     score = f"{metric_name(contrasts[0].metric)}, {_named_split(contrasts[0].split)}"
     title = f"Differences in {score}; Holm's p counts all tests of this table"
     return TextTable(title, head, tuple(rows), lead=_answer(contrasts))
+
+
+def _ranks(results: PooledResults) -> TextTable:
+    """The methods of each forget set, best first, under which of them cannot be told from the first."""
+    report, sentences, rows = results.study.settings.report, [], []
+    for where in dict.fromkeys(row[:3] for row in results.ranks):
+        first, *rest = (row for row in results.ranks if row[:3] == where)
+        tied = [f"{row.method} {row.rate}" for row in rest if row.p_best is None or row.p_best >= 0.05]
+        behind = f"not told apart from it: {', '.join(tied)}" if tied else "told apart from all others"
+        sentences.append(f"{', '.join(where)}: {first.method} {first.rate} comes first, {behind}.")
+    for r in results.ranks:
+        places = str(r.rank) if r.rank_low == r.rank_high else f"{r.rank} ({r.rank_low} to {r.rank_high})"
+        p = "" if r.rank == 1 else "one seed" if r.seeds < 2 else _p(r.p_best) or "no spread"
+        scores = (f"{r.leak:.3f}", f"{r.utility:.3f}", f"{r.balance:+.3f}")
+        rows.append((r.model, r.data, r.forget, r.method, r.rate, *scores, places, p, str(r.seeds)))
+    score, notes = metric_name(report.rank), ("A place in brackets is one that no test excludes.",)
+    title = f"Methods by {score} kept less left, paired by seed; Holm's p counts all pairs of a forget set"
+    about = ("model", "data", "forget set", "method", "rate", "forget", _named_split(report.utility), "kept less left")
+    head = (*about, "place", "p (Holm) against the first", "seeds")
+    return TextTable(title, head, tuple(rows), notes, lead=" ".join(sentences))
 
 
 def _answer(contrasts: Sequence[ContrastRow]) -> str:
@@ -225,6 +259,12 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
             handles, names = axes[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=7)
         paths.append(path)
+        ranked = [r for r in results.ranks if (r.model, r.data) == (model, data)]
+        if ranked:
+            path = folder / f"tradeoff-{slug(f'{model} {data}')}.svg"
+            with saved(path, (4.6, 3.6)) as figure:
+                _tradeoff(figure.subplots(), ranked, results)
+            paths.append(path)
         if len({r.connectivity for r in figure_rows if r.connectivity is not None}) > 1:
             path = folder / f"connectivity-{slug(f'{model} {data}')}.svg"
             with saved(path, (4.6, 3.4)) as figure:
@@ -253,6 +293,25 @@ def _bars(axis: Any, rows: Sequence[ScoreRow], title: str) -> None:
     axis.set_xticks(range(len(sets)), [_short(name) for name in sets], fontsize=7)
     axis.set_ylim(0, 1.02)
     axis.set_title(title, fontsize=8, loc="left")
+
+
+def _tradeoff(axis: Any, ranked: Sequence[RankRow], results: PooledResults) -> None:
+    """What each method keeps against what it leaves, with 95 % intervals; the best lie in the upper left corner."""
+    from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
+
+    report, methods = results.study.settings.report, list(dict.fromkeys(r.method for r in ranked))
+    for r in ranked:
+        group = ResultGroup(r.model, r.data, r.forget, r.method, r.rate)
+        pooled = [results.row(group, split, report.rank) for split in ("forget", report.utility)]
+        arms = [[[max(0.0, s.value - s.low)], [max(0.0, s.high - s.value)]] for s in pooled if s is not None]
+        colour = METHODS_LIGHT[methods.index(r.method) % len(METHODS_LIGHT)]
+        axis.errorbar(r.leak, r.utility, arms[1], arms[0], color=colour, marker="o", markersize=4, elinewidth=0.7)
+        label = f"{r.method} {r.rate}" + (f", {r.forget}" if len({row.forget for row in ranked}) > 1 else "")
+        axis.annotate(_short(label, 32), (r.leak, r.utility), (4, 4), textcoords="offset points", fontsize=6)
+    axis.set_xlim(-0.02, 1.02)
+    axis.set_ylim(-0.02, 1.02)
+    axis.set_xlabel(f"{metric_name(report.rank)}, forget: less is better", color=LIGHT["ink"])
+    axis.set_ylabel(f"{metric_name(report.rank)}, {_named_split(report.utility)}: more is better")
 
 
 def _along(axis: Any, rows: Sequence[ScoreRow], metric: str, split: str) -> None:
