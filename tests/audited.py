@@ -41,6 +41,7 @@ QUICK = AuditSettings(
     relearn_rank=0,
     relearn_rates=(),
     quantize=(8,),
+    ablate=(),
     in_context=(),
     suppress=False,
     max_new_tokens=4,

@@ -37,6 +37,7 @@ def test_an_audits_attacks_by_name():
         *(f"relearn {material} n={n}" for material in MATERIALS for n in (5, 10)),
         "quantize 8 bits",
         "quantize 4 bits",
+        "ablate n=50",
         "in_context n=2",
         "in_context n=4",
     ]
@@ -46,14 +47,19 @@ def test_an_audits_attacks_by_name():
         assert plan.points == (("1", "2", "3") if plan.kind == "relearn" else ("given",))
         assert plan.shows_answers == (plan.material == "forget")
         assert attack.splits is SPLITS
-    assert found[-3].plan == PlannedAttack(
-        "quantize 4 bits", "quantize", "nothing", 0, ("given",), found[-3].plan.tested, False, {"bits": 4}
+    assert found[-4].plan == PlannedAttack(
+        "quantize 4 bits", "quantize", "nothing", 0, ("given",), found[-4].plan.tested, False, {"bits": 4}
     )
 
 
 def test_an_attacker_tries_a_grid_and_not_for_a_ceiling():
     asked = settings(
-        relearn=("retain", "forget"), quantize=(), in_context=(), relearn_rates=(1e-3, 2e-4), relearn_ranks=(8,)
+        relearn=("retain", "forget"),
+        quantize=(),
+        ablate=(),
+        in_context=(),
+        relearn_rates=(1e-3, 2e-4),
+        relearn_ranks=(8,),
     )
     found = plan_all(asked, SPLITS, seed=0).attacks
     named = {a.plan.name: (a.plan.settings["rate"], a.plan.settings["rank"]) for a in found}
@@ -172,9 +178,13 @@ def test_a_meter_is_charged_before_and_refuses_to_overspend():
 
 
 def test_prompts_are_searched_on_a_part_of_the_forget_set_and_asked_of_the_rest():
-    found = plan_all(settings(relearn=(), quantize=(), in_context=(), gcg=(3,), prefix=(3, 7)), SPLITS, seed=0).attacks
+    found = plan_all(
+        settings(relearn=(), quantize=(), ablate=(), in_context=(), gcg=(3,), prefix=(3, 7)), SPLITS, seed=0
+    ).attacks
     assert [a.plan.name for a in found] == ["gcg n=3", "prefix n=3", "prefix n=7"]
-    part = plan_all(settings(relearn=("forget_part",), quantize=(), in_context=()), SPLITS, seed=0).attacks[0]
+    part = plan_all(settings(relearn=("forget_part",), quantize=(), ablate=(), in_context=()), SPLITS, seed=0).attacks[
+        0
+    ]
     for attack in found:
         plan = attack.plan
         assert (plan.material, plan.n_shown, plan.points) == ("forget_part", len(attack.shown), POINTS)
@@ -217,7 +227,7 @@ def test_data_has_no_place_for_an_infix():
 
 
 def test_an_audit_names_further_attacks_with_settings_of_their_own():
-    none = dict.fromkeys(("relearn", "quantize", "in_context"), ())
+    none = dict.fromkeys(("relearn", "quantize", "ablate", "in_context"), ())
     asked = AuditSettings(**none, further=("relearn material=related items=3", "gcg")).model_dump()
     found = plan_all(asked, SPLITS, seed=0).attacks
     assert [a.plan.name for a in found] == ["relearn related n=3", "gcg n=7"]
@@ -229,7 +239,7 @@ def test_an_audit_names_further_attacks_with_settings_of_their_own():
 
 
 def test_further_attacks_with_other_settings_have_them_in_their_names():
-    none = dict.fromkeys(("quantize", "in_context"), ())
+    none = dict.fromkeys(("quantize", "ablate", "in_context"), ())
     further = ("relearn rate=1e-4 epochs=9", "gcg items=3 steps=10", "gcg items=3 steps=20", "gcg items=3 steps=20")
     found = plan_all(settings(**none, relearn=("retain",), further=further), SPLITS, seed=0).attacks
     names = ["relearn retain n=50", "relearn retain n=50 epochs=9 rate=0.0001", "gcg n=3", "gcg n=3 steps=20"]

@@ -365,7 +365,7 @@ def test_a_control_that_is_gone_is_missing_from_the_comparison_and_named(run):
 
 
 def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
-    quick = AuditSettings(evals=("qa",), relearn=(), quantize=(), in_context=(), max_new_tokens=4)
+    quick = AuditSettings(evals=("qa",), relearn=(), quantize=(), ablate=(), in_context=(), max_new_tokens=4)
     run = RunFolder(tmp_path / "other")
     run_audit(run.path, AuditRequest(audited.models(made), audited.SPLITS, quick, device="cpu"))
     plan = read_plan(run.audit("edge:p0_q0"))
@@ -616,7 +616,9 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
     items = tuple(Item(f"Which tree stands at post {n}?", f"{n} oaks.", attribute="tree") for n in range(40))
     more = tuple(Item(f"Which bush stands at post {n}?", f"{n} roses.", attribute="bush") for n in range(60))
     splits = NamedSplits("forty", {"forget": items, "retain": more[:40], "holdout": more[40:]}, {})
-    settings = AuditSettings(evals=("qa", "memory"), relearn=("retain",), quantize=(), in_context=(), relearn_rates=())
+    settings = AuditSettings(
+        evals=("qa", "memory"), relearn=("retain",), quantize=(), ablate=(), in_context=(), relearn_rates=()
+    )
 
     def foreseen(controls, **changes):
         models = tuple(AuditedModel(f"r{n}", "retrained", f"/nowhere/{n}") for n in range(controls))
@@ -647,7 +649,9 @@ def test_a_plan_without_controls_says_what_ranks_among_alternatives_decide():
     others = tuple(f"{n} elms." for n in range(120))
     asked = tuple(Item(f"Which tree stands at {n}?", f"{n} oaks.", alternatives=others) for n in range(20))
     splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
-    settings = AuditSettings(evals=("qa", "exposure"), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    settings = AuditSettings(
+        evals=("qa", "exposure"), relearn=(), quantize=(8,), ablate=(), in_context=(), relearn_rates=()
+    )
     found = foresee_audit(AuditRequest((), splits, settings))
     # As `benchmarks.alternatives` counts: of 20 facts with 99 alternatives who never knew holds in 0.94.
     assert (found.ranked, found.ranked_holds) == (20, pytest.approx(0.94, abs=0.03))
@@ -662,7 +666,7 @@ def test_several_wordings_are_one_fact_in_a_plan_too():
         Item(f"Which tree stands at {p} {n}?", f"{n} oaks.", attribute="tree") for n in range(20) for p in "ab"
     )
     splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
-    settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), ablate=(), in_context=(), relearn_rates=())
     found = foresee_audit(AuditRequest((), splits, settings))
     assert (found.facts, found.wordings) == (20, 2.0)
 

@@ -30,7 +30,10 @@ def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no
 
 @pytest.mark.parametrize(
     ("kind", "words", "name"),
-    [("quantize", ["--bits", 8], "quantize 8 bits"), ("in-context", ["--items", 2], "in_context n=2")],
+    [
+        ("quantize", ["--bits", 8], "quantize 8 bits"),
+        ("in-context", ["--items", 2], "in_context n=2"),
+    ],
 )
 def test_one_json_document_has_levels_before_and_after(taught, kind, words, name):
     done = attack(taught, kind, *words, "--json")
@@ -62,5 +65,5 @@ def test_what_cannot_be_tried_is_refused_in_a_sentence(taught, kind, words, comp
 
 def test_attacks_are_listed_with_a_line_each():
     rows = json.loads(vestige("list", "attacks", "--json").stdout)
-    assert [row["name"] for row in rows] == ["relearn", "quantize", "in-context", "gcg", "prefix", "acr"]
+    assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", "in-context", "gcg", "prefix", "acr"]
     assert all(row["about"].endswith(".") for row in rows)

@@ -20,7 +20,7 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.models import load as models
 from vestige.steps import attack as attacking
 
-QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "in_context=[]", "max_new_tokens=4"]
+QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "ablate=[]", "in_context=[]", "max_new_tokens=4"]
 SET = [word for one in (*QUICK, "suppress=false") for word in ("--set", one)]
 
 
@@ -263,7 +263,10 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"set": "relearn_rank=-1"}, "relearn_rank"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
         ({"attacks": "quantise"}, "--attacks names 'quantise'; did you mean 'quantize'"),
-        ({"attacks": "relearn,quantize,in_context", "further": "gcg steps=2"}, "--further 'gcg steps=2' is of an att"),
+        (
+            {"attacks": "relearn,quantize,ablate,in_context", "further": "gcg steps=2"},
+            "--further 'gcg steps=2' is of an att",
+        ),
         ({"attacks": "relearn"}, "quantize is of an attack that --attacks leaves out"),
     ],
 )

@@ -137,7 +137,7 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
 
 
 def test_an_attack_that_plans_what_another_would_do_is_refused(plugged):
-    asked = AuditSettings(relearn=(), quantize=(), in_context=(), further=("rounding",)).model_dump()
+    asked = AuditSettings(relearn=(), quantize=(), ablate=(), in_context=(), further=("rounding",)).model_dump()
     with pytest.raises(InputError, match="plugged_in:Rounding plans an attack of the kind 'quantize'"):
         plan_all(asked, {"forget": audited.FORGET}, seed=0)
 

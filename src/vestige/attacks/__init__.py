@@ -21,6 +21,10 @@ ATTACKS = {
         "vestige.attacks.quantize:QuantizeSettings",
         "Round the weights of the blocks to 8 or 4 bits.",
     ),
+    "ablate": Kind(
+        "vestige.attacks.ablate:AblateSettings",
+        "Take the direction that tells forgotten questions from others out of the model.",
+    ),
     "in_context": Kind(
         "vestige.attacks.in_context:InContextSettings",
         "Put retain items before the question as facts.",

@@ -50,6 +50,8 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Rows per step of relearning."""
     quantize: tuple[Literal[4, 8], ...] = (8, 4)
     """Bits of a weight to round to."""
+    ablate: tuple[PositiveInt, ...] = (50,)
+    """From how many forget questions to take the direction that is then removed (directional ablation)."""
     in_context: tuple[PositiveInt, ...] = (8,)
     """How many retained items to show before the question."""
     gcg: tuple[PositiveInt, ...] = ()
@@ -105,6 +107,7 @@ QUICK: Mapping[str, Any] = {
     "relearn": ("forget_part",),
     "relearn_rates": (),
     "quantize": (4,),
+    "ablate": (),
     "in_context": (),
     "further": (),
     "suppress": False,

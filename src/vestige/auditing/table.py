@@ -41,6 +41,7 @@ NOTHING_ASKED: Mapping[str, Any] = {
     "forms": (),
     "relearn": (),
     "quantize": (),
+    "ablate": (),
     "in_context": (),
     "suppress": False,
 }

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.api import read_audit
-from vestige.artifacts.verdicts import Earlier, read_baseline
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
@@ -39,6 +38,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.verdicts import Earlier
     from vestige.auditing.request import AuditedModel, AuditRequest
     from vestige.studies.demo import DemoEnd
 
@@ -162,7 +162,9 @@ def audit_command(
     ] = None,
     attacks: Annotated[
         str | None,
-        typer.Option(help="Only these, comma-separated: relearn, quantize, in-context, gcg, prefix, or another."),
+        typer.Option(
+            help="Only these, comma-separated: relearn, quantize, ablate, in-context, gcg, prefix, or another."
+        ),
     ] = None,
     quick: Quick = False,
     rejudge: Annotated[
@@ -225,7 +227,7 @@ def audit_command(
     if baseline is not None and (rejudge is not None or logs or plan or dry_run):
         raise InputError("--baseline holds the verdicts of an audit against earlier ones; it goes with the models")
     # Before the audit, which may write into the same folder.
-    earlier = None if baseline is None else read_baseline(baseline)
+    earlier = None if baseline is None else _baseline(baseline)
     if rejudge is not None:
         return _rejudge(rejudge, typed, models, printing, attacks=attacks, quick=quick)
     if logs:
@@ -288,6 +290,12 @@ def _request(
             f"{', '.join(row.model for row in pack.published)}"
         )
     return request
+
+
+def _baseline(path: Path) -> "Earlier":
+    from vestige.artifacts.verdicts import read_baseline
+
+    return read_baseline(path)
 
 
 def _seal(run: Path, request: "AuditRequest") -> None:

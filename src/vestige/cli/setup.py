@@ -181,8 +181,10 @@ retrained = {json.dumps(cast.retrained)}
 # delta_wide = {default.delta_wide}
 # Items that no model was ever taught: then membership is tested too.
 {f"holdout = {json.dumps(holdout)}" if holdout else '# holdout = "holdout.jsonl"'}
-# Attacks: learning again from kept items or a part of the forgotten ones, rounded weights, facts in the prompt.
+# Attacks: learning again from kept items or a part of the forgotten ones, a direction taken out, rounded weights,
+# facts in the prompt.
 # relearn = {json.dumps(list(default.relearn))}
+# ablate = {json.dumps(list(default.ablate))}
 # quantize = {json.dumps(list(default.quantize))}
 # in_context = {json.dumps(list(default.in_context))}
 """

@@ -139,6 +139,7 @@ _ATTACKS = (
         r"relearning on \2 \1 items, best run and epoch",
     ),
     (re.compile(r"[Rr]elearn (forget_part|forget|retain|related|unrelated) n=(\d+)"), r"relearning on \2 \1 items"),
+    (re.compile(r"[Aa]blate n=(\d+)"), r"a direction taken out (of \1 questions)"),
     (re.compile(r"[Qq]uantize (\d+) bits"), r"\1-bit weights"),
     (re.compile(r"[Ii]n_context n=(\d+)"), r"\1 facts in the prompt"),
     (re.compile(r"[Gg]cg n=(\d+)"), r"searched suffix for \1 replies"),

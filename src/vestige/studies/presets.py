@@ -36,6 +36,7 @@ TINY_AUDIT = AuditSettings(
     relearn_rank=0,
     relearn_rates=(),
     quantize=(4,),
+    ablate=(),
     in_context=(),
     options=6,
     membership=("loss", "min_k", "zlib"),

@@ -19,7 +19,7 @@ from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ATTACKS = {
     *("relearn", "relearn_items", "relearn_epochs", "relearn_rate", "relearn_rank", "relearn_rates", "relearn_ranks"),
-    *("relearn_alpha", "relearn_batch_size", "quantize", "in_context", "gcg", "prefix"),
+    *("relearn_alpha", "relearn_batch_size", "quantize", "ablate", "in_context", "gcg", "prefix"),
     *("prompt_tokens", "prompt_steps", "prompt_candidates", "further"),
 }
 """The settings of attacks among an audit's; `attacks.planning` reads them."""
@@ -279,7 +279,7 @@ class StudySettings(Settings):
         attacks = self.attacks()
         trained = model.teach or self.evaluate.controls or any(method.method for method in self.methods)
         if is_address(model.model) and (
-            trained or attacks.relearn or attacks.quantize or attacks.gcg or attacks.prefix
+            trained or any((attacks.relearn, attacks.quantize, attacks.ablate, attacks.gcg, attacks.prefix))
         ):
             raise InputError(
                 f"{self.name}: the model {one_line(model.label)} is behind an address, where nothing can be trained, "
@@ -301,7 +301,9 @@ class StudySettings(Settings):
         strange = set(self.attack) - ATTACKS
         if strange:
             raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACKS))}")
-        none = dict.fromkeys(("relearn", "relearn_rates", "quantize", "in_context", "gcg", "prefix", "further"), ())
+        none = dict.fromkeys(
+            ("relearn", "relearn_rates", "quantize", "ablate", "in_context", "gcg", "prefix", "further"), ()
+        )
         return AuditSettings.build({**none, **self.attack}, where=f"attack of {self.name}")
 
     def audits(self) -> AuditSettings | None:
