@@ -6,9 +6,10 @@ import re
 import pytest
 from tests.small import SPEC
 
+from vestige.artifacts.audits import FactLine
 from vestige.artifacts.records import Result, Summary
 from vestige.cli.setup import in_columns
-from vestige.cli.tables import print_comparison, print_results
+from vestige.cli.tables import fact_in_words, print_comparison, print_results
 from vestige.core.estimates import Estimate
 from vestige.methods.listing import listed
 
@@ -87,3 +88,12 @@ def test_controls_of_several_seeds_are_told_apart_and_other_evaluations_make_no_
     print_comparison([whole, choices, *controls])
     rows = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert rows == ["target", "retrained, seed 0", "retrained, seed 1"]
+
+
+def test_what_is_favoured_among_options_is_not_called_likely():
+    fact = FactLine("ga", "", "i", "option_text_mean", 0.001, "How many?", "4661.", "4644.", -24.4, (-41.5, -35.3))
+    assert fact_in_words(fact) == (
+        "ga, option_text_mean: How many?: favours this answer among the options: '4661.' (-24.4 bits; controls: -41.5 "
+        "to -35.3), and replies '4644.'"
+    )
+    assert "finds this answer likely: '4661.'" in fact_in_words(dataclasses.replace(fact, by="forced, bits"))

@@ -196,7 +196,7 @@ def print_verdicts(
         print(BOUNDS_SAID)
         for subject in outcome.unchanged:
             print(f"{one_line(subject, width=60)} has the target's own weights")
-        facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
+        facts = [fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
         _print_list(f"Single facts that no {never_knew(outcome.evidence_level, 0)} gives away:", facts)
@@ -241,7 +241,8 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
         print(f"- {one_line(line, width=1000)}")
 
 
-def _fact_in_words(fact: "FactLine") -> str:
+def fact_in_words(fact: "FactLine") -> str:
+    """A single fact: what was asked, and what the model replies, favours among options, or finds likely."""
     after = f" after {fact.attack}" if fact.attack else ""
     bits = ""
     if fact.bits is not None and fact.never is not None:
@@ -251,6 +252,8 @@ def _fact_in_words(fact: "FactLine") -> str:
     if "stated" in fact.by:
         words = f": {reply}{bits}" if reply else bits
     else:
-        does = "ranks this answer first" if fact.by.startswith("ranked") else "finds this answer likely"
+        # Among options an answer can come first that is likely by no count.
+        among = "favours this answer among the options" if "option" in fact.by or "choose" in fact.by else ""
+        does = "ranks this answer first" if fact.by.startswith("ranked") else among or "finds this answer likely"
         words = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
     return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{words}"
