@@ -50,8 +50,8 @@ _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/l
 _MATCH = f"{_PLAIN}leaked"
 _GIVEN_BITS = f"{_PLAIN}given_bits"
 _BY_WORDS = (
-    "Leaks were told by words, which see 49.5 % of the right answers that TOFU gives in other words; --set "
-    "judge=likeness sees 95.5 % of them (vestige models get minilm; it needs wrong answers beside the right one)."
+    "Leaks were told by words, which see 49.5 % of the right answers that TOFU gives in other words; a judge of "
+    "likeness sees 95.5 % of them (docs/formats.md)."
 )
 """The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
 

@@ -187,6 +187,9 @@ def group(
 
         def parse_args(self, context: Any, args: list[str]) -> list[str]:
             is_named = not default or not args or args[0] in table() or args[0] == "--help"
+            if not is_named and not Path(args[0]).exists():
+                # A mistyped command is no model: it is told so.
+                is_named = bool(difflib.get_close_matches(args[0], table(), cutoff=0.8))
             return super().parse_args(context, args if is_named else [default, *args])
 
         def resolve_command(self, context: Any, args: list[str]) -> Any:
