@@ -9,6 +9,7 @@ from vestige.data.mcq import Unasked
 from vestige.evals import inside
 from vestige.evals.base import View
 from vestige.evals.inside import InsideSettings, beaten, block_weights, probe_scores
+from vestige.models import scoring
 from vestige.models.load import LoadedModel
 from vestige.models.scoring import answers_inside
 from vestige.models.tiny import tiny_model, tiny_tokenizer
@@ -146,3 +147,16 @@ def test_a_model_whose_weights_are_elsewhere_is_refused(model):
     questions = list(inside.asked(ITEMS, [VIEW], SETTINGS).values())
     with pytest.raises(InputError, match="weights of http://host/v1#m are not here"):
         inside.collect(Served(), questions, SETTINGS)
+
+
+def test_blocks_that_cannot_be_told_apart_are_said_and_end_nothing(model, monkeypatch):
+    def refuse(*_):
+        raise InputError("Odd has 2 lists of 4 blocks where one was expected")
+
+    monkeypatch.setattr(scoring, "answers_inside", refuse)
+    questions = list(inside.asked(ITEMS, [VIEW], SETTINGS).values())
+    records = inside.collect(model, questions, SETTINGS)
+    assert {r["unasked"] for r in records} == {
+        "stands before blocks that cannot be read: Odd has 2 lists of 4 blocks where one was expected"
+    }
+    assert inside.summarize(records, [inside.score(r) for r in records], VIEW, seed=0) == ()

@@ -43,8 +43,11 @@ FLOOR = 0.05
 """Nats a token that retained answers may lose."""
 OUTLIER = 3.0
 """Coordinates beyond so many SD are those of single neurons that are always large."""
-_ADDED = ("self_attn", "attn", "attention", "mlp", "feed_forward")
-"""The parts of a block whose outputs are added to the residual stream, by the names that families give them."""
+_ADDED = ("self_attn", "attn", "attention", "self_attention", "mlp", "ffn", "feed_forward", "block_sparse_moe")
+"""The parts of a block whose outputs are added to the residual stream, by the names that families give them.
+
+Gemma 2 and 3 and OLMo 2 norm them before they are added; there the direction is taken out before that norm.
+"""
 
 
 class AblateSettings(AttackSettings):

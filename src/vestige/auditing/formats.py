@@ -174,6 +174,8 @@ def read_stored(ground: Ground) -> TestedFormats:
                 why = f"a probe fitted on wrong answers tells the true ones too ({level})"
                 read = read._replace(line=replace(read.line, admitted=False, reason=why))
         reads.append(read)
+    if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
+        untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
     return TestedFormats(tuple(reads), None, tuple(untested))
 
 

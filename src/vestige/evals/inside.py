@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
@@ -41,6 +41,7 @@ COLLECT_VERSION = 1
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
 
+UNREAD = "stands before blocks that cannot be read"
 LEAST = 20
 """Fewer retained items show nothing of a probe."""
 FOLDS = 5
@@ -119,7 +120,13 @@ def collect(
     if not compared:
         return [{"item": q.item, "edge": q.edge, "unasked": q.reason} for q in questions if isinstance(q, Unasked)]
     encoded = [subject.prompter.encode(q.choice.question, text) for q in compared for text in q.choice.options]
-    hidden, lens = answers_inside(subject.model, encoded)
+    try:
+        hidden, lens = answers_inside(subject.model, encoded)
+    except NotFinite:
+        raise
+    except InputError as error:
+        # A family whose blocks cannot be told apart keeps no audit from its other questions.
+        return [{"item": _item(q), "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
     stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
     rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
     right = np.array([q.choice.answer for q in compared])
@@ -147,6 +154,10 @@ def collect(
         next(records) if isinstance(q, Compared) else {"item": q.item, "edge": q.edge, "unasked": q.reason}
         for q in questions
     ]
+
+
+def _item(question: Compared | Unasked) -> str:
+    return question.choice.item if isinstance(question, Compared) else question.item
 
 
 def _another(choice: Choice, seed: int) -> int:
@@ -225,6 +236,8 @@ def summarize(
 ) -> tuple[Result, ...]:
     """The estimates over the forget items and over the retained ones that were read."""
     reasons = [r["unasked"] for r in records if "unasked" in r]
+    if len(reasons) == len(records) and reasons[0].startswith(UNREAD):
+        return ()
     if len(reasons) == len(records):
         raise InputError(f"no item could be read inside: an item {one_line(reasons[0], width=160)}")
     have = {r["item"] for r in records}
