@@ -171,7 +171,7 @@ def read_stored(ground: Ground) -> TestedFormats:
             shuffled = ground.scores.of(ground.plan.target, "shuffled/beaten", scale.items)
             level = ground.level(shuffled, scale.controls.sample, "beaten")
             if level.low > _HALF:
-                why = f"a probe fitted on wrong answers tells the true ones too ({level})"
+                why = f"a probe fitted on drawn answers tells the true ones too ({level})"
                 read = read._replace(line=replace(read.line, admitted=False, reason=why))
         reads.append(read)
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):

@@ -9,8 +9,8 @@ the true one beats (1/2 by chance):
 - `probe`: by a linear probe on the mean output over the answer's tokens, less the mean over the answers to its
   question: ridge regression on the retained items, true against wrong, in five folds (Marks and Tegmark 2310.06824 for
   the direction; Hewitt and Liang 1909.03368 for the control task). Retained items are scored by the folds without them.
-- `shuffled`: the same probe fitted on a wrong answer of each item as if it were true. It is at chance, or the probe is
-  no evidence.
+- `shuffled`: the same probe fitted on any answer of each item, drawn by the seed, as if it were true. It is at chance,
+  or the probe is no evidence.
 
 Blocks weigh by how far beyond chance they tell the true answers of retained items, so that nothing is chosen on what
 was to be forgotten. Logarithms in records are natural (nats).
@@ -131,9 +131,9 @@ def collect(
     rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
     right = np.array([q.choice.answer for q in compared])
     fit = np.array([q.fit for q in compared])
-    wrong = np.array([_another(q.choice, settings.seed) for q in compared])
+    shuffled = np.array([_drawn(q.choice, settings.seed) for q in compared])
     scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens)}
-    for name, true in (("probe", right), ("shuffled", wrong)):
+    for name, true in (("probe", right), ("shuffled", shuffled)):
         scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
     shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
     weights = {name: block_weights(by_block) for name, by_block in shares.items()}
@@ -143,7 +143,7 @@ def collect(
             **{k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")},
             "options": list(q.choice.options),
             "answer": q.choice.answer,
-            "shuffled_answer": int(wrong[n]),
+            "shuffled_answer": int(shuffled[n]),
             "fit": q.fit,
             **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
             "weights": weights,
@@ -160,10 +160,9 @@ def _item(question: Compared | Unasked) -> str:
     return question.choice.item if isinstance(question, Compared) else question.item
 
 
-def _another(choice: Choice, seed: int) -> int:
-    """One of the wrong options, by the seed and the question."""
-    wrong = [n for n in range(len(choice.options)) if n != choice.answer]
-    return wrong[int(generator(seed, "shuffled", choice.id).integers(len(wrong)))]
+def _drawn(choice: Choice, seed: int) -> int:
+    """Any of the options, by the seed and the question: of wrong ones alone a probe would learn what is not true."""
+    return int(generator(seed, "shuffled", choice.id).integers(len(choice.options)))
 
 
 def probe_scores(
