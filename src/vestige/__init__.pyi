@@ -18,6 +18,7 @@ from .api import plan as plan
 from .api import probe as probe
 from .api import read_audit as read_audit
 from .api import rejudge as rejudge
+from .api import sequence as sequence
 from .api import study as study
 from .api import unlearn as unlearn
 from .core.errors import InputError as InputError

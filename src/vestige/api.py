@@ -136,6 +136,15 @@ class Audit(Rows):
         """What the verdicts say nothing about, in sentences."""
         return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.untested))
 
+    @property
+    def curves(self) -> list[dict[str, Any]]:
+        """Of a sequence, what is left of each request after each, and what was lost: a row a model and format."""
+        from vestige.artifacts.audits import read_sequence
+        from vestige.artifacts.layout import RunFolder
+        from vestige.artifacts.verdicts import sequence_rows
+
+        return sequence_rows(read_sequence(RunFolder(self.path)), self.outcomes)
+
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
@@ -519,6 +528,22 @@ def _auditing(
     return requests.audit(
         models, _corpus(data), _selector(forget), built, read, untested=untested, **selectors, **further
     )
+
+
+def sequence(file: Named | Mapping[str, Any], *, output_dir: Named, workers: int | None = None) -> Audit:
+    """Forget requests one after another, and audit all so far after each, as `curves` of the result has it.
+
+    `file` is a TOML file of `SequenceSettings`, or what stands in one as a mapping. Beside the models that forgot in
+    turn stand one that forgot all at once, and controls retrained without all.
+    """
+    from vestige.artifacts.layout import RunFolder
+    from vestige.core.settings import read_toml
+    from vestige.studies.sequence import SequenceSettings, run_sequence
+
+    values = file if isinstance(file, Mapping) else read_toml(Path(file))
+    settings = SequenceSettings.build(values, where="the sequence")
+    end = run_sequence(RunFolder(Path(output_dir)), settings, workers=workers)
+    return Audit(Path(output_dir), end.outcomes, end.failed)
 
 
 def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: Any) -> Audit:

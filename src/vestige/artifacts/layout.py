@@ -308,6 +308,8 @@ class RunFolder:
     """The tables as CSV."""
     verdicts = Entry("verdicts.json")
     """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
+    sequence = Entry("sequence.json")
+    """Of requests that were forgotten one after another, which audit is of which request after which."""
     soundness = Entry("soundness.json")
     """What the checks of the data set found."""
     trained_checks = Entry("soundness")

@@ -20,7 +20,18 @@ from vestige.core.text import one_line
 
 _TOP = {
     *("spec.json", "provenance.json", "done.json", "train", "checkpoints", "model", "evals"),
-    *("attacks", "under-way", "run.toml", "data", "models", "cells", "audit", "soundness", "soundness.json"),
+    *(
+        "attacks",
+        "under-way",
+        "run.toml",
+        "data",
+        "models",
+        "cells",
+        "audit",
+        "soundness",
+        "soundness.json",
+        "sequence.json",
+    ),
     *(".soundness.lock", "verdicts.json", "tables", "report.html", "holes", "asked.json", "target"),
     *(
         "candidates",
@@ -58,7 +69,7 @@ _WITHIN = (
     # of the report, which replaces these
     *("report.html", "tables/table-*.csv"),
     *(f"tables/{name}.csv" for name in ("results", "subjects", "items", "holes", "hole_sources", "mitigation")),
-    *(f"tables/{name}.csv" for name in ("verdicts", "leakage", "gains", "curves", "budget")),
+    *(f"tables/{name}.csv" for name in ("verdicts", "leakage", "gains", "curves", "budget", "sequence")),
     *(".lock", ".*.lock", "work/*.lock"),
 )
 """What Vestige puts into the folders there, as the end of a path."""

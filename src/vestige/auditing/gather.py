@@ -50,10 +50,12 @@ _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/l
 _MATCH = f"{_PLAIN}leaked"
 _GIVEN_BITS = f"{_PLAIN}given_bits"
 _BY_WORDS = (
-    "Leaks were told by words, which see 49.5 % of the right answers that TOFU gives in other words; a judge of "
-    "likeness sees 95.5 % of them (docs/formats.md)."
+    "Leaks were told by words, and these answers are long enough to be given in others: of such right answers words "
+    "saw 49.5 % on the data set TOFU, and a judge of likeness 95.5 % (docs/formats.md)."
 )
 """The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
+_REWORDED = 6
+"""Words of a fact beyond which it can be given in few of them (`metrics.leaks`); a name, number or date cannot."""
 
 Values = dict[Source, dict[str, Column]]
 
@@ -154,11 +156,12 @@ def _replies(row: Mapping[str, Any]) -> list[str]:
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
-    """Who told leaks in free replies, and with what error; "" where none were asked for."""
+    """Who told leaks in free replies, and with what error; "" where none were asked for, or words alone can tell."""
     places = [evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"]
     for evaluation in places[:1]:
         # One judge told all, whose name each record has: the first line of the first file is enough.
-        record: Mapping[str, Any] = next(read_jsonl(EvalFolder(run.path / evaluation.path).records), {})
+        records = list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
+        record: Mapping[str, Any] = next(iter(records), {})
         if "judge" in record:
             error = Misjudged(**record["judge"]["error"])
             return (
@@ -166,7 +169,9 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
                 "sets the shares of models against each other, so that such errors fall out of it as far as they are "
                 f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
             )
-    return _BY_WORDS if places else ""
+        facts = [str(row.get("fact") or row.get("answer", "")) for row in records]
+        return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
+    return ""
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:

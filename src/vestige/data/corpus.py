@@ -188,7 +188,8 @@ class NamedSplits:
 
     `forget` names the set and says all that resolves it. `told` says in sentences what was matched. `drawn` are forget
     items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
-    (`core.items.taught_digest`) of what a training on the whole data without the forget set teaches.
+    (`core.items.taught_digest`) of what a training on the whole data without the forget set teaches, or without what
+    was forgotten before too.
     """
 
     forget: str
@@ -327,7 +328,8 @@ def named_splits(
     for warning in (_doubled(corpus.items), said_of_rewordings(splits["forget"], splits.get("retain", ()))):
         notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
-    taught = _taught(corpus, without(corpus.items, splits["forget"]))
+    gone = [splits["forget"], *([(*splits["forget"], *forgotten)] if forgotten else [])]
+    taught = frozenset[str]().union(*(_taught(corpus, without(corpus.items, items)) for items in gone))
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
 
 

@@ -20,7 +20,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from vestige.artifacts.audits import AuditOutcome, CurveLine
-from vestige.artifacts.verdicts import WORDS
+from vestige.artifacts.verdicts import WORDS, sequence_rows
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, along, custom_properties, drawn, heat_rules, shuffled, why_no_evidence
 from vestige.report.contents import Contents, digest_told
@@ -36,6 +36,7 @@ from vestige.report.evidence import (
 )
 from vestige.report.first_screen import audit_block
 from vestige.report.holes import Probe, holes_block, holes_payload
+from vestige.report.sequence import sequence_block
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -384,6 +385,7 @@ def sections(contents: Contents) -> dict[str, Any]:
             for i, outcome in enumerate(contents.in_words)
         ],
         "probes": [holes_block(probe) for probe in contents.probes],
+        "sequence": sequence_block(sequence_rows(contents.sequence, contents.audits)),
         "answers": [_answer(contents, f) for f in contents.forget_sets],
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
         "unjudged": contents.unjudged,

@@ -12,7 +12,7 @@ from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.holes import HoleRow, Placebo
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import COLUMNS, Summary, read_summaries, result_rows, write_csv
-from vestige.artifacts.verdicts import WORDS, bound_said
+from vestige.artifacts.verdicts import WORDS, bound_said, sequence_rows
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
 from vestige.report.contents import Contents
@@ -47,6 +47,9 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     if contents.audits:
         for name, (fixed, lines) in audit_tables(contents.audits).items():
             write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
+    if contents.sequence:
+        curves = sequence_rows(contents.sequence, contents.audits)
+        write_csv(folder / "sequence.csv", SEQUENCE_COLUMNS, _readable(curves))
 
 
 def _evaluation(folder: EvalFolder, summary: Summary) -> Row:
@@ -195,6 +198,10 @@ CURVE_COLUMNS = (
 
 BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "ratio")
 """The first columns of tables/budget.csv; then `bound_`, `need_` and `input_` columns by name."""
+
+
+SEQUENCE_COLUMNS = ("step", "request", "model", "what", "split", "format", *_BOUNDS)
+"""The columns of tables/sequence.csv, a row a step, request, model and format: what is left, and what was lost."""
 
 
 def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str, ...], list[Row]]]:
