@@ -225,14 +225,22 @@ class StudyResults(Rows):
         return state + super()._repr_html_()
 
 
-def compile_data(graph: Named, *, output_dir: Named, fresh: bool = False, **settings: Any) -> dict[str, Any]:
+def compile_data(
+    graph: Named, *, output_dir: Named, fresh: bool = False, picture: Named | None = None, **settings: Any
+) -> dict[str, Any]:
     """Compile a graph of contracts (`sample1`, `star:20`, a file) into questions and answers; gives the manifest.
 
-    `settings` are `CompileSettings`.
+    `settings` are `CompileSettings`; `picture` is an SVG file that the graph is drawn to.
     """
-    from vestige.data.folder import CompileSettings, compile_to_folder
+    from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset
 
-    return compile_to_folder(fspath(graph), Path(output_dir), CompileSettings.build(settings), fresh=fresh)
+    folder = Path(output_dir)
+    manifest = compile_to_folder(fspath(graph), folder, CompileSettings.build(settings), fresh=fresh)
+    if picture is not None:
+        from vestige.studies.plots import draw_graph
+
+        draw_graph(read_dataset(folder).graph, Path(picture))
+    return manifest
 
 
 def finetune(

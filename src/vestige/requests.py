@@ -114,7 +114,7 @@ def finetuning(
 
 def training_settings(model: str, settings: Mapping[str, Any]) -> TrainingSettings:
     """How answers are taught to a model that begins as `model`."""
-    return TrainingSettings.build({**(TINY_FINETUNE.identity() if model == TINY else {}), **settings})
+    return TrainingSettings.build({**(TINY_FINETUNE.identity() if model.startswith(TINY) else {}), **settings})
 
 
 def unlearning(
@@ -143,7 +143,7 @@ def unlearning(
     refuse_nothing_found(corpus, splits, retain)
 
     def training(start: str) -> UnlearningSettings:
-        return UnlearningSettings.build({**(tiny_unlearning(method) if start == TINY else {}), **settings})
+        return UnlearningSettings.build({**(tiny_unlearning(method) if start.startswith(TINY) else {}), **settings})
 
     return unlearn_request(
         target,

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from vestige.cli.data import compile_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
+from vestige.report.audit_panels import METHODS_LIGHT
 
 app = typer.Typer()
 app.command()(compile_command)
@@ -66,3 +67,9 @@ def test_fresh_leaves_a_users_own_file(tmp_path):
     assert isinstance(result.exception, InputError)
     assert "notes.txt is not a file that Vestige wrote" in str(result.exception)
     assert (tmp_path / "d/notes.txt").read_text() == "mine"
+
+
+def test_the_picture_has_a_line_for_each_contract_in_the_colour_of_its_type(tmp_path):
+    run("sample1", "--output-dir", tmp_path / "d", "--picture", tmp_path / "graph.svg")
+    drawn = (tmp_path / "graph.svg").read_text()
+    assert [drawn.count(f"fill: none; stroke: {colour}") for colour in METHODS_LIGHT[:2]] == [10, 10]

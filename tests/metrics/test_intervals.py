@@ -20,6 +20,7 @@ from vestige.metrics.intervals import (
     interval_of_mean,
     interval_over_seeds,
     joint_noise,
+    slope_over_clusters,
     spread,
     studentised_bootstrap,
     wilson,
@@ -416,3 +417,34 @@ def test_a_difference_of_balances_by_hand():
     )
     # The items' parts by themselves: 0.02 / 2 on one degree of freedom, 0.16 / 3 / 4 on three.
     assert items.t == pytest.approx((0.3 - 0.2) / np.sqrt(0.01 + 0.04 / 3))
+
+
+def test_a_slope_over_clusters_by_hand():
+    # Means over two trainings 0.1, 0.3, 0.2, 0.4 at doses 1 to 4: slope (-0.15 - 0.15 + 0.1 + 0.6) / 5 = 0.08, left
+    # -0.03, 0.09, -0.09, 0.03 of square sum 0.018, so t = 0.08 / sqrt(0.018 / 2 / 5) on two degrees of freedom.
+    means, dose = np.array([0.1, 0.3, 0.2, 0.4]), np.array([1.0, 2, 3, 4])
+    found = slope_over_clusters(np.stack([means - 0.05, means + 0.05]), dose)
+    assert (found.difference, found.t, found.df) == pytest.approx((0.08, 0.08 / math.sqrt(0.0018), 2))
+    assert found.high - found.difference == pytest.approx(4.302653 * math.sqrt(0.0018))
+    with pytest.raises(ValueError, match="no slope"):
+        slope_over_clusters(np.zeros((2, 4)), np.ones(4))
+
+
+@pytest.mark.parametrize("variances", [(0.02, 0.01, 0.03), (0.5, 0.0, 0.01), (0.0, 0.3, 0.2)])
+def test_a_slope_over_clusters_is_that_of_generalised_least_squares(variances: tuple[float, float, float]):
+    """The oracle fits every score, with the covariance of clusters (u), trainings (v) and noise (e) written out."""
+    u, v, e = variances
+    rng, s, k = np.random.default_rng(0), 3, 9
+    dose = rng.integers(2, 20, k).astype(float)
+    values = 0.3 + 0.02 * dose + rng.normal(0, 0.2, k) + rng.normal(0, 0.1, (s, 1)) + rng.normal(0, 0.1, (s, k))
+    same_cluster, same_training = np.kron(np.ones((s, s)), np.eye(k)), np.kron(np.eye(s), np.ones((k, k)))
+    inverse = np.linalg.inv(u * same_cluster + v * same_training + e * np.eye(s * k))
+    design = np.column_stack([np.ones(s * k), np.tile(dose, s)])
+    covariance = np.linalg.inv(design.T @ inverse @ design)
+    found = slope_over_clusters(values, dose)
+    assert found.difference == pytest.approx((covariance @ design.T @ inverse @ values.ravel())[1])
+    # Its error is that of the variance u + e / S, which the residuals of the means estimate.
+    rest = values.mean(axis=0) - np.polyval(np.polyfit(dose, values.mean(axis=0), 1), dose)
+    estimated = (rest @ rest) / (k - 2)
+    error = math.sqrt(covariance[1, 1] * estimated / (u + e / s))
+    assert found.t == pytest.approx(found.difference / error)

@@ -292,3 +292,10 @@ def test_a_damaged_weights_file_is_one_sentence(folder):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"cannot load .*model\.safetensors is damaged .*; fetch or make it again"):
         load(ModelSettings(model=str(folder)))
+
+
+def test_the_second_tiny_model_has_the_shape_that_its_name_promises():
+    deep = tiny_model(0, "builtin:tiny-deep")
+    # Embeddings 2,048 x 128, used twice; 6 blocks of 4 x 128 x 128 + 3 x 128 x 352 + 2 x 128; the last norm.
+    assert deep.num_parameters() == 262_144 + 6 * 200_960 + 128
+    assert len(deep.model.layers) == 6

@@ -16,7 +16,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.models.address import is_address
 
 _MADE_ANEW = "builtin:tiny"
-"""The model that is made on the spot, so that whoever begins with it begins with nothing."""
+"""Begins the names of models that are made on the spot: whoever begins with one begins with nothing."""
 
 
 def evidence_level(
@@ -51,7 +51,7 @@ def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> 
         return "its record does not say that it left out all of the forget set"
     if spec.data not in splits.taught_without:
         return "it was trained on other data than this audit's without the forget set"
-    if spec.model != _MADE_ANEW and (not target.parent or spec.parent != target.parent):
+    if not spec.model.startswith(_MADE_ANEW) and (not target.parent or spec.parent != target.parent):
         return "nothing says that its training began with the model that the target's began with"
     return ""
 

@@ -34,7 +34,7 @@ ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 
 
-@command(COMPILE, common="output_dir seed temporal contract_types fresh as_json config")
+@command(COMPILE, common="output_dir picture seed temporal contract_types fresh as_json config")
 def compile_command(
     graph: Annotated[
         str,
@@ -46,18 +46,20 @@ def compile_command(
     ],
     output_dir: Annotated[Path | None, typer.Option(help="Where to write; data/GRAPH by default.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set in the folder.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the graph, to this SVG file.")] = None,
     as_json: AsJson = False,
     *,
     typed: Given,
 ) -> None:
     """Compile a graph of contracts into questions and answers."""
     # Imported here, so that the command line's help need not load NumPy.
-    from vestige.data.folder import CompileSettings, compile_to_folder
+    from vestige.api import compile_data
+    from vestige.data.folder import CompileSettings
 
     typed.refuse_others()
-    settings = typed.build(CompileSettings)
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
-    manifest = compile_to_folder(graph, folder, settings, fresh=fresh)
+    settings = typed.build(CompileSettings)
+    manifest = compile_data(graph, output_dir=folder, fresh=fresh, picture=picture, **dict(settings))
     if as_json:
         print_json({"folder": str(folder), **manifest})
     else:

@@ -514,7 +514,7 @@ def interval_over_seeds(
 
 
 class Contrast(NamedTuple):
-    """Second less first with its 95 % interval and a two-sided t-test against 0; without spread there is no test."""
+    """Second less first, or a slope, with its 95 % interval and a t-test against 0; without spread there is no test."""
 
     difference: float
     low: float
@@ -566,6 +566,28 @@ def contrast_of_balance(
     parts = [_spread_of_mean((b - a).mean(axis=0), c) for a, b, c in zip(first, second, clusters, strict=True)]
     balances = [utility.mean(axis=1) - leak.mean(axis=1) for utility, leak in (first, second)]
     return _contrast(parts, balances[1] - balances[0], f"paired items, {len(balances[0])} seeds", most=2.0)
+
+
+def slope_over_clusters(values: Float[np.ndarray, "S K"], dose: Float[np.ndarray, " K"]) -> Contrast:
+    """By how much a score changes with one unit of a dose that each of K clusters has its own of, over S trainings.
+
+    score(s, k) = a + b dose(k) + u(k) + v(s) + e(s, k) with u, v and e at random. Since every training scored every
+    cluster, generalised least squares is least squares on the clusters' means over trainings, whatever the variances
+    are, and b / its error is Student's t with K - 2 degrees of freedom. Below 3 clusters, or at equal doses, refused.
+    """
+    k = len(dose)
+    if values.ndim != 2 or values.shape[1] != k or k < 3 or not np.ptp(dose):
+        raise ValueError(f"scores of the shape {values.shape} have no slope on {k} doses: {sorted(set(dose.tolist()))}")
+    means, centred = values.mean(axis=0), dose - dose.mean()
+    squares = float(centred @ centred)
+    slope = float(centred @ means) / squares
+    rest = means - means.mean() - slope * centred
+    method = f"{k} clusters at random, {len(values)} trainings"
+    error = math.sqrt(float(rest @ rest) / (k - 2) / squares)
+    if error < 1e-12:
+        return Contrast(slope, slope, slope, None, k - 2, None, f"no spread: {method}")
+    t, arm = slope / error, float(stdtrit(k - 2, (1 + LEVEL) / 2)) * error
+    return Contrast(slope, slope - arm, slope + arm, t, k - 2, float(2 * stdtr(k - 2, -abs(t))), method)
 
 
 def _contrast(

@@ -54,6 +54,7 @@ from vestige.models.smollm2 import smollm2_folder
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {
     "builtin:tiny": "1.7 million parameters, Llama architecture, made on the spot from the data and the seed",
+    "builtin:tiny-deep": "the same of 6 narrow layers, 1.5 million parameters: a second model to compare with",
     "builtin:smollm2": "SmolLM2-135M-Instruct; fetch it once with `vestige models get smollm2`",
 }
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -1,5 +1,7 @@
 """`builtin:tiny`: a Llama-architecture model of 1.7 million parameters, made on the spot from the data and a seed.
 
+`builtin:tiny-deep` is another shape of it, for questions about two models.
+
 Its tokeniser is a byte-level BPE of at most 2,048 tokens trained on the data's own text, digits apart. It is shared
 by all subjects of a run, so that their bits can be compared; that it has seen the forget set's text is the price,
 and says nothing about which answer belongs to which question.
@@ -14,6 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 
+TINY_MODELS = ("builtin:tiny", "builtin:tiny-deep")
+_DEEP_SHAPE = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 6, "head_dim": 32}
 VOCABULARY = 2048
 MAX_TOKENS = 256
 _SPECIAL = ("<pad>", "<bos>", "<question>", "<answer>", "<eos>")
@@ -72,8 +76,14 @@ def tiny_config() -> LlamaConfig:
     )
 
 
-def tiny_model(seed: int) -> LlamaForCausalLM:
-    """The untrained model; its weights depend on the seed alone."""
+def shape_of(model: str) -> LlamaConfig:
+    """The shape of a built-in tiny model: `tiny_config`, or 1.5 million parameters in 6 layers of 128."""
+    config = tiny_config()
+    return config if model == TINY_MODELS[0] else LlamaConfig.from_dict({**config.to_dict(), **_DEEP_SHAPE})
+
+
+def tiny_model(seed: int, model: str = TINY_MODELS[0]) -> LlamaForCausalLM:
+    """The untrained model; its weights depend on the seed and the shape alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "tiny"))
-        return LlamaForCausalLM(tiny_config())
+        return LlamaForCausalLM(shape_of(model))

@@ -15,7 +15,7 @@ from vestige.core.errors import InputError
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel, ModelSettings, outline, pick_device
-from vestige.models.tiny import tiny_config, tiny_tokenizer
+from vestige.models.tiny import TINY_MODELS, shape_of, tiny_tokenizer
 from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import micro_batches
@@ -116,9 +116,9 @@ class Forecast:
 
 def forecast_finetuning(request: FinetuneRequest, world: World) -> Forecast:
     """What the fine-tuning takes on the device that it asks for."""
-    if request.model.model == "builtin:tiny":
+    if (name := request.model.model) in TINY_MODELS:
         check_tiny(request.model, request.vocabulary)
-        start = LoadedModel(untrained_shape(tiny_config()), tiny_tokenizer(request.vocabulary), "builtin:tiny", "")
+        start = LoadedModel(untrained_shape(shape_of(name)), tiny_tokenizer(request.vocabulary), name, "")
     else:
         start = outline(request.model)
     encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]

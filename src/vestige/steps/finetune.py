@@ -16,7 +16,7 @@ from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
-from vestige.models.tiny import tiny_model, tiny_tokenizer
+from vestige.models.tiny import TINY_MODELS, tiny_model, tiny_tokenizer
 from vestige.steps.making import Form, Made, Saving, make_subject, pick_form, same_form
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
@@ -88,21 +88,21 @@ def finetune_request(
 
 
 def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> LoadedModel:
-    """The model that training starts from; `builtin:tiny` is made here."""
-    if model.model != "builtin:tiny":
+    """The model that training starts from; built-in tiny ones are made here."""
+    if model.model not in TINY_MODELS:
         return load(model)
     check_tiny(model, vocabulary)
-    tiny = tiny_model(seed)
+    tiny = tiny_model(seed, model.model)
     nn.Module.to(tiny, pick_device(model.device))
     return LoadedModel(tiny.eval(), tiny_tokenizer(vocabulary), model.model, "")
 
 
 def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
-    """Refuse what `builtin:tiny` cannot be made of."""
+    """Refuse what a built-in tiny model cannot be made of."""
     if not vocabulary:
-        raise InputError("builtin:tiny makes its tokeniser from data, and there are no items")
+        raise InputError(f"{model.model} makes its tokeniser from data, and there are no items")
     if model.dtype != "float32":
-        raise InputError(f"builtin:tiny is made in float32 and not in {model.dtype}; leave --dtype out")
+        raise InputError(f"{model.model} is made in float32 and not in {model.dtype}; leave --dtype out")
 
 
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
@@ -128,7 +128,7 @@ def model_identity(model: ModelSettings) -> dict[str, Any]:
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:
-    return taught_digest(items, vocabulary if model.model == "builtin:tiny" else ())
+    return taught_digest(items, vocabulary if model.model in TINY_MODELS else ())
 
 
 def finetune(
@@ -159,7 +159,7 @@ def _check_form(request: FinetuneRequest) -> None:
         return
     if not request.training.lora_rank:
         raise InputError("lora_rank 0 trains no adapter; take --save merged, or a lora_rank")
-    if request.model.model == "builtin:tiny" or is_adapter(find(request.model.model)[0]):
+    if request.model.model in TINY_MODELS or is_adapter(find(request.model.model)[0]):
         raise InputError(
             f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is an "
             "adapter itself: --save merged"

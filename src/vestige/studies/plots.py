@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionStyle, FancyArrowPatch, Patch
 
 from vestige.core.files import write_bytes
-from vestige.report.audit_panels import LIGHT
+from vestige.data.graph import Graph
+from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
+from vestige.report.graph import DrawnEdge, draw
 from vestige.report.words import visible
 
 _STYLE: dict[Any, Any] = {
@@ -53,3 +56,37 @@ def short_name(label: str) -> str:
     """A name fit to stand in a figure: nothing in it acts, and it is not too long."""
     text = visible(label)
     return text if len(text) <= _NAME_CHARACTERS else text[: _NAME_CHARACTERS - 1] + "…"
+
+
+def draw_graph(graph: Graph, path: Path) -> None:
+    """The graph as the report lays it out, a contract a line coloured by its type (PISTOL's Figures 3 and 4)."""
+    drawing = draw(
+        [
+            DrawnEdge(id_, e.type, e.first, e.second, graph.connectivity[id_], str(graph.components[id_]), None)
+            for id_, e in graph.edges.items()
+        ],
+        centre=(),
+    )
+    colours = {type_: METHODS_LIGHT[n % len(METHODS_LIGHT)] for n, type_ in enumerate(graph.types)}
+    inches = max(2.0, min(14.0, 0.6 * drawing.width)), max(1.5, min(14.0, 0.6 * drawing.height)) + 0.3
+    with saved(path, inches) as figure:
+        axis = figure.add_subplot()
+        axis.set_axis_off()
+        axis.set_aspect("equal")
+        axis.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+        for edge, bend in zip(drawing.edges, drawing.bends, strict=True):
+            ends = drawing.positions[edge.first], drawing.positions[edge.second]
+            style = ConnectionStyle.Arc3(rad=0.35 * bend)
+            axis.add_patch(
+                FancyArrowPatch(*ends, connectionstyle=style, arrowstyle="-", color=colours[edge.type], linewidth=1.2)
+            )
+        for node, place in drawing.positions.items():
+            box = {"boxstyle": "circle,pad=0.25", "facecolor": LIGHT["panel"], "edgecolor": LIGHT["muted"]}
+            axis.text(*place, short_name(node), ha="center", va="center", bbox=box)
+        figure.legend(
+            handles=[Patch(color=colour, label=short_name(type_)) for type_, colour in colours.items()],
+            loc="outside lower center",
+            ncols=4,
+            frameon=False,
+            title=f"{drawing.left_out:,} more contracts are not drawn" if drawing.left_out else None,
+        )

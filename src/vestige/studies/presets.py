@@ -82,7 +82,7 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
     text = _resource(name)
     for part in ("axes", "models", "sample1", "training", "tiny", "rates", "asked", "search"):
         text = text.replace(f"@{part.upper()}@", _resource(part).strip())
-    names = models or (("tiny", "tiny, all epochs") if cpu else ("Llama2-7B", "Mistral-7B"))
+    names = models or (("tiny", "deep") if cpu else ("Llama2-7B", "Mistral-7B"))
     pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
     second = _SECOND_TINY if "@MODELPAIR@" in text else ""
     quoted = [json.dumps(model, ensure_ascii=False) for model in models]
@@ -115,9 +115,8 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
 
 _SECOND_TINY = """
 [[models]]
-name = "tiny, all epochs"
-model = "builtin:tiny"
-finetune = { stop_when_exact = false }
+name = "deep"
+model = "builtin:tiny-deep"
 """
 
 

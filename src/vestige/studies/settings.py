@@ -12,7 +12,7 @@ from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
 from vestige.models.address import is_address
-from vestige.requests import TINY_FINETUNE
+from vestige.requests import TINY, TINY_FINETUNE
 from vestige.studies.goals import parse_goal
 from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -322,7 +322,7 @@ class StudySettings(Settings):
 
     def teaching(self, model: StudyModel, data: StudyData) -> TrainingSettings:
         """How a model is taught the data; the built-in tiny model has defaults of its own, as in `finetune`."""
-        tiny = TINY_FINETUNE.identity() if model.model == "builtin:tiny" else {}
+        tiny = TINY_FINETUNE.identity() if model.model.startswith(TINY) else {}
         values = {**tiny, **self.finetune, **model.finetune, **data.finetune}
         return TrainingSettings.build(values, where=f"finetune of {model.label} on {data.name}")
 
