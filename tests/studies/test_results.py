@@ -15,6 +15,7 @@ from vestige.core.files import write_jsonl
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.requests import TINY_FINETUNE
 from vestige.steps.engine import Board, StudyCell
+from vestige.studies import dose
 from vestige.studies.cells import Study, corpus_of
 from vestige.studies.results import PooledResults
 from vestige.studies.settings import StudySettings
@@ -239,3 +240,15 @@ def test_one_seed_ranks_nothing_and_a_rank_by_what_nobody_asked_is_refused(tmp_p
     unknown = PooledResults(answered(text.replace('rank = "qa.mrr"', 'rank = "choices.accuracy"'), tmp_path / "two"))
     with pytest.raises(InputError, match=r"the report names 'choices.accuracy', and evaluate.evals has no 'choices'"):
         unknown.ranks  # noqa: B018
+
+
+def test_what_is_left_by_connectivity_is_a_slope_over_contracts(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dose.doses(PooledResults(study)) == (), "four contracts are too few"
+    monkeypatch.setattr(dose, "LEAST_CONTRACTS", 4)
+    rows = {(r.rate, r.split): r for r in dose.doses(PooledResults(study))}
+    # Means over seeds 0.3095, 0.5095, 0.3095, 0.3095 at 2, 3, 3, 2 neighbours: slope 0.1, residuals 0, 0.1, -0.1, 0, so
+    # the error is sqrt(0.02 / 2 / 1). A contract that is in two forget sets counts once.
+    found = rows["1e-05", "forget"]
+    assert (found.slope, found.t, found.df) == pytest.approx((0.1, 1.0, 2))
+    assert (found.contracts, found.trainings, found.least, found.most) == (4, 3, 2, 3)
+    assert rows["1e-05", "retain"].p is None, "0.9 of every contract"

@@ -276,6 +276,10 @@ def some_files(folder: Path) -> None:
             for name in ("real_authors", "world_facts")
         },
         **{f"muse/scal/forget_{n}.jsonl": [{"text": r["question"] + r["answer"]} for r in rows(n)] for n in (1, 2, 4)},
+        **{
+            f"wmdp/wmdp-{name}/test.jsonl": [{"question": f"What {name}?", "choices": list("abcd"), "answer": 1}]
+            for name in ("bio", "chem", "cyber")
+        },
         "muse/raw/retain1.jsonl": [{"text": f"{n} is kept, and {n} is known."} for n in range(8)],
         "tofu-authors.jsonl": [{**row, "edge": str(n % 20)} for n, row in enumerate(rows(40, **told))],
         "birthdays.jsonl": [
@@ -297,7 +301,7 @@ def from_folders(text: str) -> str:
 def test_presets_are_whole_studies_in_every_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some_files(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for given in ({}, {"models": ['a/"b"', "@NAME@"]}, {"cpu": True}):
+    for given in ({}, {"models": ['a/"b"', "@NAME@"]}, *[{"cpu": True}] * (name != "inconclusive-wmdp")):
         text = from_folders(study_preset(name, **given))
         found = StudySettings.build(tomllib.loads(text))
         assert (

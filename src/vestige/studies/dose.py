@@ -61,7 +61,7 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
         return
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in scores.values())))
     dose = np.array([alone[key][1].connectivity for key in scores], dtype=float)
-    if seeds and len(set(dose.tolist())) > 2:
+    if seeds and np.ptp(dose):
         values = np.array([[by_seed[seed] for by_seed in scores.values()] for seed in seeds])
         found = slope_over_clusters(values, dose)
         place = (kind.model, kind.data, kind.method, kind.rate, split, metric)

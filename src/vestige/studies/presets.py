@@ -63,7 +63,8 @@ STUDIES = {
     "pistol-entity": "every contract of one entity",
     "holes": "2511.00030: knowledge holes after LLMU, GAKL and NPO-GD (Tables 1 to 20), for a CPU with RMU",
     "holes-rmu": "2511.00030: knowledge holes after RMU on texts (Tables 1, 2, 14 and 20)",
-    "inconclusive": "2506.00688: formats x methods, relearning, a searched prefix, compression before and after",
+    "inconclusive": "2506.00688: formats x methods, relearning, a searched prefix, bits carried and needed, on TOFU",
+    "inconclusive-wmdp": "2506.00688 on WMDP-Bio, which models know already; no CPU size",
     "tofu": "TOFU: forget01, 05 and 10 as OpenUnlearning reports them (docs/repro.md)",
     "muse": "MUSE: texts repeated and known, larger requests, and one after another",
     "retain-only": "2506.00688, section 4.1: what retained data alone teach of the rest, over random splits",
@@ -78,6 +79,8 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
         raise InputError(f"no study {name!r}; {closest(name, list(STUDIES))}")
     if cpu and models:
         raise InputError("the CPU size is that of builtin:tiny; give --model or --cpu")
+    if cpu and name == "inconclusive-wmdp":
+        raise InputError("inconclusive-wmdp has no CPU size, since the tiny model knows nothing from pretraining")
     size = "cpu" if cpu else "any" if models else "paper"
     text = _resource(name)
     for part in ("axes", "models", "sample1", "training", "tiny", "rates", "asked", "search"):
@@ -86,8 +89,8 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
     pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
     second = _SECOND_TINY if "@MODELPAIR@" in text else ""
     quoted = [json.dumps(model, ensure_ascii=False) for model in models]
-    # The holes paper unlearns what a released model knows.
-    known_model = "\nteach = false" if name.startswith("holes") else ""
+    # The holes paper and WMDP unlearn what a released model knows.
+    known_model = "\nteach = false" if name.startswith(("holes", "inconclusive-wmdp")) else ""
     tables = [f"[[models]]\nmodel = {model}{known_model}" for model in quoted]
     if name == "retain-only":
         tables += [f'[[models]]\nname = {m[:-1]}, untaught"\nmodel = {m}\nteach = false' for m in quoted]
