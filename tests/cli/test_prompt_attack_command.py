@@ -1,9 +1,11 @@
 """`vestige attack gcg`, `prefix` and `acr` as a person runs them: what they print, what they keep, what they refuse."""
 
 import json
+import math
 import shutil
 
 import pytest
+import torch
 from tests.small import vestige
 from tokenizers.normalizers import Lowercase
 from transformers import LlamaForCausalLM
@@ -85,8 +87,15 @@ def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(
     found = json.loads(done.stdout)
     assert found["sent"] == f"{found['prompt']} What is number 3?"
     assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
-    told = run("gcg", [taught / "target"], *words, "--placement", "prefix").stdout
-    assert f"prompt of 4 tokens: {found['prompt']!r}" in told
+    # What the answer's tokens have, from one pass over question and answer.
+    model = loaded(taught)
+    encoded = model.prompter.encode("What is number 3?", "It is 9.")
+    logp = model.model(torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
+    nats = sum(logp[at - 1, encoded.ids[at]] for at in range(encoded.start, encoded.stop))
+    assert found["needed"] == pytest.approx(-nats.item() / math.log(2), rel=1e-4)
+    told = run("gcg", [taught / "target"], *words, "--placement", "prefix", "--control", taught / "target").stdout
+    assert told.count(f"prompt of 4 tokens: {found['prompt']!r}") == 2, "the same search on the same model"
+    assert told.count(f"needed: {found['needed']:.1f} bits") == 2
     assert "as the search claims: no; as the reply shows: no" in told
     assert files_in(taught) == before
 

@@ -196,7 +196,7 @@ def attack_and_print(
     print_attack(attack, folder, read_spent(folder), prompt, levels, as_json=evidence.as_json)
 
 
-@command(GCG, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} question answer")
+@command(GCG, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} question answer control")
 def gcg_command(
     subject: SubjectName,
     data: Annotated[
@@ -207,6 +207,9 @@ def gcg_command(
         str | None, typer.Option(help="One question of your own in place of data; nothing is stored.")
     ] = None,
     answer: Annotated[str | None, typer.Option(help="The answer to --question that the prompt is to bring.")] = None,
+    control: Annotated[
+        str | None, typer.Option(help="With --question, a model that never knew the answer: the same search on it.")
+    ] = None,
     start: Start = None,
     *,
     asking: AskingOptions,
@@ -229,12 +232,14 @@ def gcg_command(
             raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
         if half_character(question + answer):
             raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
-        search_and_print(
-            model_from(typed, subject), question, answer, settings, seed=evidence.seed, as_json=evidence.as_json
-        )
+        models = {name: model_from(typed, path) for name, path in (("model", subject), ("control", control)) if path}
+        search_and_print(models, question, answer, settings, seed=evidence.seed, as_json=evidence.as_json)
         return
-    if not data or not forget:
-        raise InputError("give --data and --forget, or one text of your own by --question and --answer")
+    if control is not None or not data or not forget:
+        raise InputError(
+            "--control goes with --question; " * (control is not None)
+            + "give --data and --forget, or one text of your own by --question and --answer"
+        )
     attack_and_print(subject, data, forget, settings, asking, evidence, typed, start=start)
 
 
@@ -266,7 +271,8 @@ def prefix_command(
 class OwnPrompt:
     """A prompt for one text: what is sent with it, what the search claims of it, what is replied with and without it.
 
-    `loss` is in nats a token of the answer; `bits` is what so many admissible tokens can carry.
+    `loss` is in nats a token of the answer; `bits` is what so many admissible tokens can carry, `needed` what it takes
+    to tell the answer to somebody who knows what the model knows: its code length without the prompt.
     """
 
     prompt: str
@@ -282,17 +288,32 @@ class OwnPrompt:
     steps: int
     spent: dict[str, int]
     bits: float
+    needed: float
 
 
 def search_and_print(
-    model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", *, seed: int, as_json: bool
+    models: "Mapping[str, ModelSettings]",
+    question: str,
+    answer: str,
+    settings: "GcgSettings",
+    *,
+    seed: int,
+    as_json: bool,
 ) -> None:
-    """Search, send what was found as text, and print both; nothing is kept."""
+    """Search on the model, and on a control if there is one, send what was found, and print both; nothing is kept."""
     from vestige.models.load import load
 
-    prompt = _search_own(load(model), question, answer, settings, seed)
+    prompts = {name: _search_own(load(model), question, answer, settings, seed) for name, model in models.items()}
     if as_json:
-        return print_json(prompt)
+        beside = {"control": asdict(prompts["control"])} if "control" in prompts else {}
+        return print_json(asdict(prompts["model"]) | beside)
+    for name, prompt in prompts.items():
+        if len(prompts) > 1:
+            typer.echo(f"{name}:")
+        _print_own(prompt)
+
+
+def _print_own(prompt: OwnPrompt) -> None:
     typer.echo(f"prompt of {len(prompt.ids)} tokens: {one_line(prompt.prompt, width=1000)!r}")
     typer.echo(f"sent: {one_line(prompt.sent, width=1000)!r}")
     typer.echo(f"reply: {one_line(prompt.reply, width=1000)!r}")
@@ -304,12 +325,17 @@ def search_and_print(
     if prompt.plain_right:
         typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
     typer.echo(f"carried in, at most: {bits_at_most(prompt.bits)} (tokens x log2(admissible vocabulary) of the prompt)")
+    typer.echo(f"needed: {prompt.needed:.1f} bits (the answer in the model's own code, without the prompt)")
 
 
 def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "GcgSettings", seed: int) -> OwnPrompt:
+    import numpy as np
+
     from vestige.attacks.gcg import find_prompt
     from vestige.attacks.placement import around, deployed, target_of
+    from vestige.metrics.information import code_length
     from vestige.models.generation import generate
+    from vestige.models.scoring import score_answers
 
     prompter = loaded.prompter
     target = target_of(prompter, question, answer, settings.placement)
@@ -317,9 +343,11 @@ def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "Gc
     with progress_bar("gcg") as show:
         searched = find_prompt(loaded, [text], settings, seed=seed, on_step=lambda done, of: show(done / of, ""))
     sent = deployed(question, searched.text, settings.placement)
+    bare = deployed(question, "", settings.placement)
+    (alone,) = score_answers(loaded.model, [prompter.encode(bare, answer)])
     reply, plain = generate(
         loaded.model,
-        [prompter.prompt(text) for text in (sent, deployed(question, "", settings.placement))],
+        [prompter.prompt(text) for text in (sent, bare)],
         end_ids=prompter.end_ids,
         max_new_tokens=len(target),
         context=prompter.max_tokens,
@@ -338,6 +366,7 @@ def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "Gc
         steps=searched.steps,
         spent=dict(searched.spent),
         bits=len(searched.ids) * searched.admissible_bits,
+        needed=code_length(np.array(alone.logp)),
     )
 
 
