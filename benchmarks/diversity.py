@@ -12,11 +12,14 @@ fast-bleu, vendi-score and scikit-learn lie (`pip install --target SITE_PACKAGES
 
 Arms take turns in one process; a first round is dropped. `ratio` is the peer's CPU seconds over ours, the median of the
 rounds with the least and the greatest. `equal` says that the numbers are at most `tolerance` apart, and lists the same:
-fast-bleu keeps its weights in float32, so it is held to less. Peaks are those that Python's allocators report, of a run
+fast-bleu keeps its weights in float32, so it is held to less. `--texts FILE.csv ... --column question` says instead how
+different the texts of a column are, as Table 2 of Knowledge Holes (2511.00030) does of benchmarks: Vendi / n and 1 -
+avgSelfBLEU of at most `--most`, drawn by seed 0. Peaks are those that Python's allocators report, of a run
 by itself; what C++ allocates is not seen, so that fast-bleu has none.
 """
 
 import argparse
+import csv
 import gc
 import json
 import os
@@ -36,6 +39,8 @@ import numpy as np
 from vestige.core.seeds import generator
 from vestige.metrics.diversity import distinct, progressive_vendi
 from vestige.metrics.overlap import ORDERS, SeenNgrams, self_bleu
+from vestige.models.embedder import load_embedder
+from vestige.probes.hole_table import diversity_of
 
 N_TEXTS, N_NEW = 2000, 32
 HISTORIES = (500, 2000, 8000)
@@ -268,6 +273,15 @@ def cases(only: Sequence[str], embeddings: np.ndarray) -> Iterator[Case]:
         yield from near_duplicate_cases(embeddings)
 
 
+def texts_of(files: Sequence[Path], column: str, most: int) -> list[str]:
+    """At most so many texts of a column of all files together, drawn by seed 0."""
+    texts = []
+    for path in files:
+        with path.open(encoding="utf-8", newline="") as file:
+            texts += [row[column] for row in csv.DictReader(file)]
+    return [texts[n] for n in generator(0, "texts").permutation(len(texts))[:most]]
+
+
 def main() -> None:
     """Print a line for each case; the status is 1 where numbers do not agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -276,7 +290,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--peers", type=Path, help="a folder of packages to compare with")
     parser.add_argument("--embeddings", type=Path, help="real embeddings, one a row")
+    parser.add_argument("--texts", nargs="+", type=Path, help="CSV files: how different are the texts of --column?")
+    parser.add_argument("--column", default="question")
+    parser.add_argument("--most", type=int, default=350)
     given = parser.parse_args()
+    if given.texts:
+        print(diversity_of(texts_of(given.texts, given.column, given.most), load_embedder().embed))
+        return
     if os.environ.get("OMP_NUM_THREADS") != "1":
         parser.error("a CPU second is comparable on one thread only: set OMP_NUM_THREADS=1")
     if given.peers is not None:
