@@ -50,7 +50,10 @@ INDEPENDENT = (
 
 
 class Difference(NamedTuple):
-    """First less second, and the p-value of Welch's test; None where neither mean has a spread."""
+    """First less second, and the p-value of Welch's test; None where neither mean has a spread.
+
+    Of question 4, `model` is the forget set.
+    """
 
     question: str
     model: str
@@ -82,6 +85,10 @@ def differences() -> list[Difference]:
                 ("3, Table 4: same type less other", kept["An, employment"][k], kept["An, sales"][k], TRAININGS),
             ]
             rows += [difference(question, model, method, first, second, n) for question, first, second, n in pairs]
+    for k, method in enumerate(METHODS):
+        for name in ("AB", "AC", "AC, AC2, AC3"):
+            first, second = (forget[name][k] for forget in FORGET)
+            rows.append(difference("4: Mistral-7B less Llama2-7B", name, method, second, first, TRAININGS))
     return rows
 
 
@@ -90,7 +97,7 @@ def main() -> None:
     rows = sorted(differences(), key=lambda row: row.question)
     for row in rows:
         p = "no spread" if row.p is None else f"p = {row.p:.3f}"
-        print(f"{row.question:36} {row.model:11} {row.method:4} {row.value:+.3f} {p}")
+        print(f"{row.question:36} {row.model:12} {row.method:4} {row.value:+.3f} {p}")
     for question in dict.fromkeys(row.question for row in rows):
         part = [row for row in rows if row.question == question]
         above, below = sum(row.value > 0 for row in part), sum(row.value < 0 for row in part)
