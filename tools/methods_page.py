@@ -40,9 +40,9 @@ READ = """
 ## What the formulas were checked against
 
 PISTOL and Knowledge Holes: the papers' full text. NPO, DPO, GA, GD, KL, IDK, RMU, LLMU: equations and the authors'
-code. SimNPO: equations, code and model card. WGA, SatImp, UNDIAL, CE-U, PDU, AltPO: the abstract, the authors' code
-and OpenUnlearning's formulas; a default that only their full papers state may differ. Every loss is tested on a
-number worked by hand, and with its gradient against a second implementation.
+code. SimNPO: equations, code and model card. RR: copies of the authors' code. WGA, SatImp, UNDIAL, CE-U, PDU, AltPO,
+JensUn: the abstract, the authors' code and OpenUnlearning's formulas; a default that only their full papers state may
+differ. Every loss is tested on a number worked by hand, and with its gradient against a second implementation.
 """
 
 

@@ -8,6 +8,8 @@ refused when batches are made.
 parts then add up to that of the whole, whatever the lengths in them.
 """
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -148,6 +150,32 @@ def logit_margin(policy: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], *, n
     return torch.where(mask, margin, 0.0).square().sum() / n_tokens
 
 
+def js(
+    policy: Float[Tensor, "B T V"],
+    reference: Float[Tensor, "B T V"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """Jensen-Shannon divergence of policy and reference, mean over the masked positions (nats): from 0 to ln 2.
+
+    Singh et al., JensUn, 2509.02820.
+    """
+    middle = torch.logaddexp(policy, reference) - math.log(2)
+    per_token = (policy.exp() * (policy - middle) + reference.exp() * (reference - middle)).sum(dim=-1) / 2
+    return torch.where(mask, per_token, 0.0).sum() / n_tokens
+
+
+def js_to_certainty(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_tokens: int) -> Float[Tensor, ""]:
+    """Jensen-Shannon divergence from certainty of a token of probability p: ln 2 + (p ln p - (1 + p) ln(1 + p)) / 2.
+
+    Mean per token (nats). As p goes to 0 its gradient vanishes, and NLL's does not.
+    """
+    kept = torch.where(mask, logp, 0.0)
+    p = kept.exp()
+    return ((p * kept - (1 + p) * p.log1p()) / 2 + math.log(2)).sum() / n_tokens
+
+
 def activation_distance(
     hidden: Float[Tensor, "B T D"],
     target: Float[Tensor, "B T D"],
@@ -160,4 +188,35 @@ def activation_distance(
     Li et al., RMU, 2403.03218, whose sum over D is taken as a mean, as in its code.
     """
     per_token = torch.where(mask.unsqueeze(-1), hidden - target, 0.0).square().mean(dim=-1)
+    return (per_token.sum(dim=1) / mask.sum(dim=1)).sum() / n_rows
+
+
+def rerouting(
+    hidden: Float[Tensor, "B T D"],
+    reference: Float[Tensor, "B T D"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """Mean over rows of the mean over their tokens of max(0, cosine of hidden and reference).
+
+    Zou et al., Circuit Breakers, 2406.04313, Algorithm 1. Least, and 0, where the two are orthogonal or opposed.
+    """
+    kept = mask.unsqueeze(-1)
+    cosine = torch.cosine_similarity(torch.where(kept, hidden, 0.0), torch.where(kept, reference, 0.0), dim=-1)
+    return (cosine.relu().sum(dim=1) / mask.sum(dim=1)).sum() / n_rows
+
+
+def activation_norm(
+    hidden: Float[Tensor, "B T D"],
+    reference: Float[Tensor, "B T D"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """Mean over rows of the mean over their tokens of the L2 norm over D of hidden - reference.
+
+    Zou et al., Circuit Breakers, 2406.04313, Algorithm 1.
+    """
+    per_token: Tensor = torch.where(mask.unsqueeze(-1), hidden - reference, 0.0).norm(dim=-1)
     return (per_token.sum(dim=1) / mask.sum(dim=1)).sum() / n_rows

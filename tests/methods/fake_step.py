@@ -31,6 +31,7 @@ class FakeStep:
     padding: int = 0
     part: slice = field(default_factory=lambda: slice(None))
     topics: tuple[str, ...] = TOPICS
+    rows: Mapping[str, list[int]] = field(default_factory=lambda: ROWS)
     asked: set[tuple[str, str]] = field(default_factory=set)
     observed: dict[str, float] = field(default_factory=dict)
 
@@ -68,9 +69,13 @@ class FakeStep:
         self.asked.add(("reference distributions", split))
         return self._distributions(self.reference_logp, split)
 
+    def answer_ids(self, split):
+        self.asked.add(("answer ids", split))
+        return [torch.zeros(n, dtype=torch.long) for n in TOKENS[split][self.part]]
+
     def _activations(self, values, split):
         hidden = pad(values[split], (0, 0, 0, self.padding), value=math.nan)[self.part]
-        return Activations(hidden, self._mask(ROWS[split]), 2, self.topics[self.part])
+        return Activations(hidden, self._mask(self.rows[split]), 2, self.topics[self.part])
 
     def activations(self, split):
         self.asked.add(("activations", split))

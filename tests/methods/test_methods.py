@@ -54,6 +54,7 @@ def test_what_is_declared_is_what_is_used(method):
         "reference distributions": needs.distributions,
         "activations": needs.activations,
         "reference activations": needs.reference_activations,
+        "answer ids": needs.answer_ids,
     }
     assert step.asked == {(what, split) for what, splits in declared.items() for split in splits}
 
@@ -93,7 +94,7 @@ def test_each_method_says_its_paper_and_version_and_fulfils_its_roles(name):
     assert inspect.getdoc(type(method))
     assert isinstance(method, ReadsLayer) == bool(method.needs.activations)
     assert isinstance(method, AsksTarget) == ("alternative" in method.needs.splits)
-    assert isinstance(method, KeepsState) == (name == "pdu")
+    assert isinstance(method, KeepsState) == (name in {"pdu", "rr"})
     assert isinstance(method, ScalesUpdate) == (name == "task_arithmetic")
     assert isinstance(method, FromStart) == (name == "retrain")
 

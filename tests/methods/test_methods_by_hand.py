@@ -73,6 +73,12 @@ WORKED = {
     ),
     # p = 1/4 three times and 3/4: (3 ln (4/3) + ln 4) / 4 = (.863046 + 1.386294) / 4 = .562335.
     "ce_u": ("ce_u", {}, {"policy_forget": [[QUARTER] * 3, [math.log(0.75)]]}, {"ce_u": 0.562335}),
+    # The refusal's token has p = 1/2 three times and 1/4. JS of (p, 1 - p) and (1, 0) is half of
+    # ln(2 / (1 + p)) + p ln(2p / (1 + p)) + (1 - p) ln 2, for 1/2 .287682 - .202733 + .346574 = 2 x .215762, for 1/4
+    # .470004 - .229073 + .519860 = 2 x .380396; (3 x .215762 + .380396) / 4 = .256920.
+    # Retain: (1/4, 3/4) and (1/2, 1/2), middle (3/8, 5/8): half of .25 ln(2/3) + .75 ln 1.2 + .5 ln(4/3) + .5 ln .8 =
+    # -.101366 + .136741 + .143841 - .111572 = 2 x .033822.
+    "jensun": ("jensun", {"retain_weight": 2.0}, MIXED | DRIFTED, {"forget": 0.256920, "retain": 2 * 0.033822}),
     # Ascent .5 x 2; mismatch (1 + 4 x 2) / 5 = 1.8; KL .143841 as for `kl`.
     "llmu": (
         "llmu",
@@ -199,6 +205,35 @@ def test_rmu_by_hand(kept, retain):
     )
     terms = find_method("rmu")().terms(step)
     assert {k: v.item() for k, v in terms.items()} == pytest.approx({"forget": 14.083333, "retain": retain})
+
+
+@pytest.mark.parametrize(
+    ("number", "forget", "retain"),
+    [
+        # Cosines 1, 0 and .6 in a row of three tokens, mean 1.6 / 3; -1 counts as 0 in the other: 1.6 / 6 = .266667.
+        # Retain: norms of the differences 5 and 0, mean 2.5, and 2: 2.25. At the first step 9 / 10 and 1 / 10 of 10.
+        (1.0, 9 * 0.266667, 2.25),
+        (5.0, 5 * 0.266667, 5 * 2.25),
+        (30.0, 0.0, 10 * 2.25),
+    ],
+)
+def test_rr_by_hand(number, forget, retain):
+    step = FakeStep(
+        hidden={"forget": rows_of([[2, 0], [1, 0], [3, 4]], [[1, 1]]), "retain": rows_of([[3, 4], [1, 1]], [[0, 2]])},
+        reference_hidden={
+            "forget": rows_of([[1, 0], [0, 1], [1, 0]], [[-2, -2]]),
+            "retain": rows_of([[0, 0], [1, 1]], [[0, 0]]),
+        },
+        state={"step": number},
+        rows={"forget": [3, 1], "retain": [2, 1]},
+    )
+    rr = find_method("rr").build({"schedule": 10})
+    assert {k: v.item() for k, v in rr.terms(step).items()} == pytest.approx({"forget": forget, "retain": retain}, 1e-5)
+    assert rr.advance(rr.start(), {}) == {"step": 2.0}
+
+
+def rows_of(*rows):
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row).float() for row in rows], batch_first=True)
 
 
 def flat(values, lengths):

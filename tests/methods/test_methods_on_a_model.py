@@ -164,6 +164,41 @@ def rmu(p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tenso
     }
 
 
+def js(left: list[Tensor], right: list[Tensor]) -> Tensor:
+    """Of probabilities, each at its own position; 0 ln 0 is 0."""
+
+    def to_middle(p: Tensor, q: Tensor) -> Tensor:
+        return (torch.xlogy(p, p) - torch.xlogy(p, (p + q) / 2)).sum(-1)
+
+    return per_token([(to_middle(p, q) + to_middle(q, p)) / 2 for p, q in zip(left, right, strict=True)])
+
+
+def jensun(p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
+    certain = []
+    for row, idk in zip(p["forget"], p["idk"], strict=True):
+        certain.append(torch.zeros_like(row.whole))
+        for t in range(len(row.ids)):
+            certain[-1][t, idk.ids[t % len(idk.ids)]] = 1.0
+
+    def probabilities(rows: list[Alone]) -> list[Tensor]:
+        return [row.whole.exp() for row in rows]
+
+    retain = js(probabilities(p["retain"]), probabilities(r["retain"]))
+    return {"forget": js(probabilities(p["forget"]), certain), "retain": retain}
+
+
+def rr(p: dict[str, list[Alone]], r: dict[str, list[Alone]], schedule: int) -> dict[str, Tensor]:
+    """At the first step."""
+    cosines, norms = [], []
+    for own, frozen in zip(p["forget"], r["forget"], strict=True):
+        h, g = own.hidden, frozen.hidden
+        cosines.append(((h * g).sum(-1) / (h.square().sum(-1) * g.square().sum(-1)).sqrt()).clamp(min=0).mean())
+    for own, frozen in zip(p["retain"], r["retain"], strict=True):
+        norms.append((own.hidden - frozen.hidden).square().sum(-1).sqrt().mean())
+    away, drift = torch.stack(cosines).mean(), torch.stack(norms).mean()
+    return {"forget": 10 * (1 - 1 / schedule) * away, "retain": 10 / schedule * drift}
+
+
 def expected(name: str, m: Any, p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
     """The terms of each method, at its defaults but for the exponents, temperatures and margins of `m`."""
     forget, retain = p["forget"], nll(p["retain"])
@@ -191,6 +226,8 @@ def expected(name: str, m: Any, p: dict[str, list[Alone]], r: dict[str, list[Alo
         "satimp": lambda: {"forget": ascent(forget, m.beta1, m.beta2), "retain": 0.1 * retain},
         "undial": lambda: {"undial": undial(forget, r["forget"], m.beta)},
         "ce_u": lambda: {"ce_u": ce_u(forget)},
+        "rr": lambda: rr(p, r, m.schedule),
+        "jensun": lambda: jensun(p, r),
         "pdu": lambda: {"flatten": flatness(forget), "retain": 100 * retain},
         "task_arithmetic": lambda: {"forget": nll(forget)},
         "retrain": lambda: {"retain": retain},
@@ -216,7 +253,8 @@ def found(method, models, rows, layer: int | None) -> dict[str, Tensor]:
         drawn = [row for split in sorted(splits) for row in rows[split]]
         references |= reference_rows(frozen, drawn, distributions=whole) if drawn else {}
     if layer is not None:
-        references |= reference_activations(frozen, rows["retain"], layer=layer)
+        read = [row for split in sorted(needs.reference_activations) for row in rows[split]]
+        references |= reference_activations(frozen, read, layer=layer)
     slices = {s: Slice(rows[s], len(rows[s]), sum(r.n_tokens for r in rows[s])) for s in needs.splits}
     state = method.start() if isinstance(method, KeepsState) else {}
     return method.terms(ForwardStep(needs, slices, references, state).run(model, layer))
@@ -230,6 +268,7 @@ OTHER_SETTINGS = (
     ("wga", {"alpha": 0.5}),
     ("satimp", {"beta1": 0.3, "beta2": 0.3}),
     ("undial", {"beta": 1.0}),
+    ("rr", {"schedule": 3}),
 )
 
 

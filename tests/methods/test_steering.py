@@ -27,9 +27,9 @@ def test_layers_and_modules_that_are_named_win():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"layer": 3}, "rmu.layer = 3: the model has blocks 0 to 2"),
-        ({"layer": -1}, "rmu.layer = -1"),
-        ({"layer": 1, "update_layers": [1, 2]}, r"rmu.update_layers = \[1, 2\]: only blocks 0 to 1"),
+        ({"layer": 3}, "layer = 3: the model has blocks 0 to 2"),
+        ({"layer": -1}, "layer = -1"),
+        ({"layer": 1, "update_layers": [1, 2]}, r"update_layers = \[1, 2\]: only blocks 0 to 1"),
         ({"update_layers": []}, r"update_layers = \[\]"),
         ({"update_layers": [-1, 0]}, r"update_layers = \[-1, 0\]"),
     ],

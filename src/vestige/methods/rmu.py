@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from vestige.methods.base import Layers, Needs, Settings, Step, Terms
-from vestige.methods.steering import chosen_layers, distance, steered
+from vestige.methods.base import Needs, Step, Terms
+from vestige.methods.steering import BlockSettings, distance, steered
 
 
-class RMU(Settings):
+class RMU(BlockSettings):
     """mean (h - steering u)^2 on forget + alpha mean (h - h_ref)^2 on retain, h the output of one block.
 
     Means over rows, each row's tokens (the question's too) and the width; the paper sums over the width. u is one unit
@@ -25,13 +25,7 @@ class RMU(Settings):
 
     steering: float = Field(6.5, description="Length of the vector that activations on forget are steered to.")
     alpha: float = Field(1200.0, description="Weight of the distance to the reference's activations on retain.")
-    layer: int | None = Field(None, description="Steered block, from 0; by default 7, or a shallow model's middle one.")
-    update_layers: tuple[int, ...] | None = Field(None, description="Trained blocks; by default `layer` and two below.")
-    parameters: tuple[str, ...] | None = Field(None, description="Modules trained there; default: the MLP's last one.")
     steering_seed: int = Field(0, description="Seed of the steering direction.")
-
-    def layers(self, n_blocks: int, output_projection: str) -> Layers:
-        return chosen_layers(self.layer, self.update_layers, self.parameters or (output_projection,), n_blocks)
 
     def terms(self, step: Step) -> Terms:
         forget, retain = step.activations("forget"), step.activations("retain")

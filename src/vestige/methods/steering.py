@@ -5,36 +5,46 @@ Axes: B rows, D hidden width. Blocks are numbered from 0.
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from vestige import losses
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
+from vestige.core.settings import Settings
+from vestige.training.batching import Split
 from vestige.training.step import Activations, Layers
 
 PAPER_LAYER = 7
 """The block that RMU's authors read in Zephyr-7B (32 blocks), training it and the two below."""
+BOTH: frozenset[Split] = frozenset({"forget", "retain"})
 
 
-def chosen_layers(
-    layer: int | None, update: tuple[int, ...] | None, parameters: tuple[str, ...], n_blocks: int
-) -> Layers:
-    """The block that is read and those that are trained, the paper's where they are not named.
+class BlockSettings(Settings):
+    """Settings of a method on activations: the block that it reads, and what it trains."""
 
-    The paper's block is a quarter of the way up its model. Where that lies beyond the middle, the middle one is read:
-    block 1 of 3, 4 of 8, 7 from 14 blocks on. A block above the one that is read would get no gradient, so it is
-    refused.
-    """
-    read = min(PAPER_LAYER, n_blocks // 2) if layer is None else layer
-    trained = tuple(range(max(0, read - 2), read + 1)) if update is None else tuple(sorted(set(update)))
-    if not 0 <= read < n_blocks:
-        raise InputError(f"rmu.layer = {read}: the model has blocks 0 to {n_blocks - 1}; choose one of them")
-    if not trained or trained[0] < 0 or trained[-1] > read:
-        raise InputError(
-            f"rmu.update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it; "
-            "choose among them, or raise rmu.layer"
-        )
-    return Layers(read, trained, parameters)
+    layer: int | None = Field(None, description="Block that is read, from 0; by default 7, or a shallow one's middle.")
+    update_layers: tuple[int, ...] | None = Field(None, description="Trained blocks; by default `layer` and two below.")
+    parameters: tuple[str, ...] | None = Field(None, description="Modules trained there; default: the MLP's last one.")
+
+    def layers(self, n_blocks: int, output_projection: str) -> Layers:
+        """The block that is read and those that are trained, RMU's where they are not named.
+
+        Its paper's block is a quarter of the way up the model. Where that lies beyond the middle, the middle one is
+        read: block 1 of 3, 4 of 8, 7 from 14 blocks on. A block above the one that is read would get no gradient, so
+        it is refused.
+        """
+        read = min(PAPER_LAYER, n_blocks // 2) if self.layer is None else self.layer
+        update = range(max(0, read - 2), read + 1) if self.update_layers is None else self.update_layers
+        trained = tuple(sorted(set(update)))
+        if not 0 <= read < n_blocks:
+            raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}; choose one of them")
+        if not trained or trained[0] < 0 or trained[-1] > read:
+            raise InputError(
+                f"update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it; "
+                "choose among them, or raise layer"
+            )
+        return Layers(read, trained, self.parameters or (output_projection,))
 
 
 def steered(read: Activations, steering: float, seed: int) -> Float[Tensor, "B T D"]:

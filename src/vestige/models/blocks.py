@@ -41,7 +41,7 @@ def output_projection(block: nn.Module) -> str:
         linear = sorted(name for name, m in block.named_modules() if isinstance(m, nn.Linear))
         raise InputError(
             f"a {type(block).__name__} has none of {', '.join(_OUTPUT_PROJECTIONS)}; name the modules to train with "
-            f"rmu.parameters, out of {', '.join(linear)}"
+            f"the method's setting parameters, out of {', '.join(linear)}"
         )
     return endings[0]
 

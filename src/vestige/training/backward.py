@@ -242,6 +242,10 @@ class ForwardStep:
         stored = [known(self.references[r.key].activations) for r in self.slices[split].rows]
         return self._activations(split, [h.to(self.hidden[split][0].device) for h in stored])
 
+    def answer_ids(self, split: Split) -> list[Int[Tensor, " _"]]:
+        self._declared(split, self.needs.answer_ids, "answer ids")
+        return [torch.tensor(r.ids[r.start : r.stop]) for r in self.slices[split].rows]
+
     def _activations(self, split: Split, hidden: Sequence[Float[Tensor, "_ D"]]) -> Activations:
         whole = self.slices[split]
         return Activations(*_side_by_side(hidden), whole.n_rows, tuple(r.topic for r in whole.rows))

@@ -19,7 +19,7 @@ class Needs:
 
     Log-probabilities of the answers' tokens under the policy and under the frozen reference; whole next-token
     distributions under both (`distributions`) or under the policy alone (`policy_distributions`); the output of one
-    block under the policy (`activations`) and under the reference.
+    block under the policy (`activations`) and under the reference; the answers' token ids alone (`answer_ids`).
     """
 
     policy: frozenset[Split] = frozenset()
@@ -28,6 +28,7 @@ class Needs:
     policy_distributions: frozenset[Split] = frozenset()
     activations: frozenset[Split] = frozenset()
     reference_activations: frozenset[Split] = frozenset()
+    answer_ids: frozenset[Split] = frozenset()
 
     @property
     def of_logits(self) -> frozenset[Split]:
@@ -37,7 +38,7 @@ class Needs:
     @property
     def splits(self) -> tuple[Split, ...]:
         """All splits that are read, in a fixed order."""
-        read = self.of_logits | self.activations | self.reference | self.reference_activations
+        read = self.of_logits | self.activations | self.reference | self.reference_activations | self.answer_ids
         return tuple(s for s in SPLITS if s in read)
 
     @property
@@ -126,6 +127,10 @@ class Step(Protocol):
 
     def reference_activations(self, split: Split) -> Activations:
         """The same under the frozen reference; no gradient."""
+        ...
+
+    def answer_ids(self, split: Split) -> Sequence[Int[Tensor, " _"]]:
+        """The token ids of each row's answer, the end of the turn too, on the CPU."""
         ...
 
 
