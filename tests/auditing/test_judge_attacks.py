@@ -15,6 +15,7 @@ from hand_made import (
 )
 
 from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND
+from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Brought, Carried
 from vestige.core.errors import InputError
@@ -328,3 +329,27 @@ def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     assert gain(found).gain.value == 0.0
     assert gain(found).gain.n == 80
     assert any("away: 40 of the 120 items asked after relearn retain n=50." in said for said in found.untested)
+
+
+@pytest.mark.parametrize(("level", "share", "words"), [(0.25, 4 / 9, "about 27 of 60"), (0.0, -1 / 9, "about 0 of 60")])
+def test_how_many_facts_are_stored_is_counted_beside_controls_that_relearnt_the_same(level, share, words):
+    shown = attack("relearn forget_part n=60", material="forget_part", tested=FORGET[:60])
+    # Of the 60 facts asked the controls recall the first 6 and the subject the first 30: (1/2 - 1/10) / (1 - 1/10).
+    outcome = judge(case(attacked=everywhere(shown, 0.05, unlearned=level), attacks=(shown,)), resamples=QUICK)
+    by_subject = {line.subject: line for line in outcome.stored}
+    line = by_subject["ga"]
+    assert line.share.value == pytest.approx(share)
+    assert str(line) == f"{words} facts are still stored (at least {round(60 * max(0.0, line.share.low))})"
+    assert line.controls == (0.1,) * 3
+    assert by_subject["suppressed"].recalled == 1.0
+    assert not [s for s in outcome.untested if "How many facts are stored" in s]
+    rows = {row["claim"]: row["stored"] for row in verdict_rows([outcome]) if row["subject"] == "ga"}
+    assert [line["recalled"] for line in rows["not recoverable"]] == [2 * level]
+    assert not rows["not expressed"]
+
+
+def test_how_many_facts_are_stored_takes_relearning_on_a_part_of_them():
+    shown = attack()
+    outcome = judge(case(attacked=everywhere(shown, 0.05), attacks=(shown,)), resamples=QUICK)
+    assert outcome.stored == ()
+    assert "How many facts are stored was not estimated" in "".join(outcome.untested)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,10 +14,12 @@ from vestige.metrics.gains import (
     differences,
     excess,
     excess_bits,
+    facts_stored,
     leakage,
     leakage_vs_chance,
     split,
 )
+from vestige.metrics.intervals import PRIOR as HITS
 from vestige.metrics.intervals import SeedPrior
 
 PRIOR = SeedPrior(0.002, 4.0)
@@ -247,3 +251,41 @@ def test_controls_of_other_seeds_before_and_after_are_refused():
 
     with pytest.raises((ValueError, TypeError)):
         split(made(), sample(3), PRIOR)
+
+
+def test_the_share_of_facts_stored_by_hand():
+    # 7 of 10 recalled where two controls guess 2 and 4: (7/10 - 3/10) / (1 - 3/10) = 4/7.
+    share = facts_stored(hits(7, 10), np.stack([hits(2, 10), hits(4, 10)]), replace(sample(10), fixed=True), HITS)
+    assert share.value == pytest.approx(4 / 7)
+    assert share.ends[0] < 4 / 7 < share.ends[1]
+    with pytest.raises(ValueError, match="length 0"):
+        facts_stored(hits(10, 10), np.ones((2, 10)), sample(10), HITS)
+
+
+def planted(rng, n, controls, stored):
+    """Facts of which some are stored, and who recalls them after relearning: a subject and controls that guess.
+
+    A third can be guessed, each as often as beta(3, 3) says; a training's luck moves all of them and each contract.
+    """
+    contracts = np.arange(n) // 10
+    holds = rng.random(n) < stored * 2 * rng.random(n // 10)[contracts]
+    odds = np.where(rng.random(n) < 1 / 3, np.log(1 / rng.beta(3, 3, n) - 1), np.inf)
+
+    def guesses():
+        luck = 0.2 * rng.standard_normal() + 0.3 * rng.standard_normal(n // 10)[contracts]
+        return rng.random(n) < 1 / (1 + np.exp(odds + luck))
+
+    return holds, (holds | guesses()).astype(float), np.array([guesses() for _ in range(controls)], dtype=float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_controls", [3, 5])
+@pytest.mark.parametrize("stored", [0.0, 0.1, 0.34, 0.5])
+def test_the_interval_of_the_share_of_facts_stored_holds_what_was_planted(n_controls, stored):
+    covered = 0
+    for seed in range(200):
+        rng = np.random.default_rng([seed, n_controls])
+        holds, recalled, never = planted(rng, 50, n_controls, stored)
+        share = facts_stored(recalled, never, replace(sample(50), fixed=True), HITS)
+        covered += share.ends[0] <= holds.mean() <= share.ends[1]
+    assert covered / 200 >= 0.93

@@ -33,12 +33,15 @@ from vestige.artifacts.audits import (
     FailedTask,
     GroupLine,
     PromptLine,
+    StoredLine,
     write_plan,
 )
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import write_collected
 from vestige.artifacts.verdicts import WORDS
+from vestige.cli.tables import print_verdicts
 from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
 from vestige.core.store import read_sealed, write_sealed
 from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
 from vestige.report.contents import plain_outcome, read_contents, read_verbatim
@@ -243,6 +246,17 @@ def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is
 )
 def test_sentences_of_an_audit_keep_no_internal_names(sentence, plain):
     assert plain_sentence(sentence, {"A_C": "X and Y"}) == plain
+
+
+def test_the_first_screen_and_the_reasons_say_how_many_facts_are_stored(tmp_path, capsys):
+    line = StoredLine(
+        "ga", "relearn forget_part n=50", Estimate("stored", "share", 0.34, 0.27, 0.41, 100, ""), 0.4, (0.1,)
+    )
+    found = replace(outcome(), stored=(line,))
+    assert "about 34 of 100 facts are still stored (at least 27)" in words(page_of(tmp_path, found))
+    print_verdicts([found], tmp_path, why=True)
+    told = "- ga: about 34 of 100 facts are still stored (at least 27); recalls 40 % after relearn forget_part n=50"
+    assert f"{told}, controls at most 10 %" in capsys.readouterr().out
 
 
 def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_each():

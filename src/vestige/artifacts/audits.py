@@ -623,6 +623,27 @@ class FactLine:
 
 
 @dataclass(frozen=True)
+class StoredLine:
+    """How many facts a subject still holds, as relearning on others (`attack`) brings them out.
+
+    `share` is that of the facts asked, by `gains.facts_stored`, from the share `recalled` after the attack and that
+    of each of the `controls` after the same.
+    """
+
+    subject: str
+    attack: str
+    share: Estimate
+    recalled: float
+    controls: tuple[float, ...]
+
+    def __str__(self) -> str:
+        """As in `about 34 of 100 facts are still stored (at least 27)`."""
+        n = self.share.n
+        about, least = (round(n * max(0.0, x)) for x in (self.share.value, self.share.low))
+        return f"about {about} of {n} facts are still stored (at least {least})"
+
+
+@dataclass(frozen=True)
 class RankLine:
     """The rank of one true answer among `of` answers, from 1; the exact p-value of one so good, and that by Holm."""
 
@@ -699,7 +720,7 @@ class AuditOutcome:
     `references` are those of `unlearned` that were retrained without the forget set: every claim should hold for
     them. `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
     `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are
-    those of `unlearned` that have the target's own weights.
+    those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
     """
 
     forget: str
@@ -739,6 +760,7 @@ class AuditOutcome:
     evidence_level: EvidenceLevel = ""
     sealed: str = ""
     unchanged: tuple[str, ...] = ()
+    stored: tuple[StoredLine, ...] = ()
 
     @property
     def prompts_asked(self) -> int:

@@ -162,6 +162,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
             "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
             "groups": [to_json(g) for g in outcome.groups if g.subject == v.subject and v.claim == GroupLine.claim],
+            "stored": [to_json(s) for s in outcome.stored if s.subject == v.subject and v.claim == "not recoverable"],
             "left_out": list(v.left_out),
             "items_needed": v.items_needed,
             "needed": v.needed,

@@ -19,12 +19,12 @@ from vestige.auditing.measures import KeptKnowledge, read_budget, read_exposure,
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
-from vestige.auditing.singles import NO_SINGLES, single_facts
+from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
 from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 6
+VERSION = 7
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 
 
@@ -42,6 +42,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     exposed = read_exposure(ground)
     ground = _doubted(ground, knowing(ground, tested, matrix.expressed.get(ground.plan.suppressed), exposed.error))
     stored = read_stored(ground)
+    facts_stored, not_counted = facts_stored_in(ground, tested)
     verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
     return AuditOutcome(
         forget=plan.forget,
@@ -67,6 +68,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         evidence_level=plan.evidence_level if plan.retrained else "",
         sealed=_sealed(plan),
         unchanged=plan.unchanged,
+        stored=facts_stored,
         orders=matrix.orders,
         reversals=matrix.reversals,
         reliability=matrix.reliability,
@@ -85,6 +87,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
             *_worded(case.plan),
             *exposed.sentences,
             *stored.untested,
+            *([not_counted] if not_counted else []),
             *_untested(ground, tested, recovery, membership, losses_read),
         ),
         thresholds=ground.thresholds.model_dump(),

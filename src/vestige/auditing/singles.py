@@ -3,6 +3,8 @@
 As it is or after an attack. What is asked for in the model's own words counts as stated where any such format has the
 answer, in any wording. Forced answers (in bits) and options are tested each by its score, and all formats together.
 After an attack a fact counts that was gained by it, beside being given away.
+
+And how many facts are stored, whether or not it can be said of any single one (`facts_stored_in`).
 """
 
 import math
@@ -13,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack
-from vestige.auditing.formats import BITS, FORMATS, Scale, formats_of
+from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack, StoredLine
+from vestige.auditing.formats import BITS, FORMATS, Scale, TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
 from vestige.metrics.contrasts import holm
+from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL
 from vestige.metrics.membership import firsts
 from vestige.metrics.planning import (
@@ -222,9 +225,7 @@ def _by_words(
     ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None, together: Together
 ) -> tuple[_Named, frozenset[str]] | None:
     """How many facts the subject states, in any format of its own words, that no control does; and which it states."""
-    hits = {form.name: form.hits for form in formats_of(ground.case) if _counts_words(form)}
-    formats = [(hits[s.name], _items(ground, s, hits[s.name], names, attack)) for s in scales if s.name in hits]
-    formats = [(key, items) for key, items in formats if items]
+    formats = _in_words(ground, scales, names, attack)
     if not formats:
         return None
     says = [_says(ground, formats, Source.after(name, attack)) for name in names]
@@ -236,6 +237,47 @@ def _by_words(
     every = {i for _, format_items in formats for i in format_items}
     items = tuple(i for i in ground.judged if i in every)
     return None if result is None else ((STATED, items, result), frozenset(says[0]))
+
+
+def _in_words(
+    ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The keys of the formats in the model's own words, each with the facts that all were asked so."""
+    hits = {form.name: form.hits for form in formats_of(ground.case) if _counts_words(form)}
+    formats = [(hits[s.name], _items(ground, s, hits[s.name], names, attack)) for s in scales if s.name in hits]
+    return [(key, items) for key, items in formats if items]
+
+
+def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[StoredLine, ...], str]:
+    """By subject how many facts are stored, and why nothing can be said of it, or "".
+
+    By relearning on the largest part of the forget set, at the stage that a search of rates chose on other facts: a
+    fact is recalled if any admitted format in the model's own words has it. The interval is about the facts asked:
+    what another training would have recalled of them.
+    """
+    plan = ground.plan
+    parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
+    attack = max((a for a in parts if not ground.case.search_of(a.name)), key=lambda a: a.n_shown, default=None)
+    if not plan.attacks or not plan.retrained or ground.doubts:
+        return (), ""
+    lines = []
+    for subject in plan.audited if attack is not None else ():
+        after = {name: Source.after(name, attack) for name in (subject, *plan.retrained)}
+        names = [name for name, source in after.items() if ground.scores.keys(source)]
+        formats = _in_words(ground, tested.scales, names, attack)
+        # One who was asked a fact in fewer formats than another would have fewer chances to recall it.
+        everywhere = set(ground.judged).intersection(*(of_format for _, of_format in formats)) if formats else set()
+        items = [i for i in ground.judged if i in everywhere]
+        said = [_says(ground, formats, after[name]) for name in names]
+        recalled = np.array([[i in facts for i in items] for facts in said], dtype=float)
+        if subject not in names or len(names) < 2 or not items or recalled[1:].all():
+            continue
+        sample = replace(ground.sample(items, "facts stored", fixed=True), wordings=1.0)
+        draws = facts_stored(recalled[0], recalled[1:], sample, ground.prior("hits"))
+        share, *controls = recalled.mean(axis=1).tolist()
+        lines.append(StoredLine(subject, attack.name, draws.estimate("stored", "share"), share, tuple(controls)))
+    why = "relearning on a part of the forget set was not asked of it and of controls in the model's own words"
+    return tuple(lines), "" if lines else f"How many facts are stored was not estimated: {why}."
 
 
 def _counts_words(form: Format) -> bool:

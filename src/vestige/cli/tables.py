@@ -174,7 +174,7 @@ def print_verdicts(
     which models passed.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
-    from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, bound_said, controls_said
+    from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, bound_said, controls_said, percentage
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
@@ -216,6 +216,14 @@ def print_verdicts(
                 f"{g.subject}: {g.group}, {g.size.metric.replace('_', ' ')} in {g.by} {g.size}"
                 f"{', above the margin' if g.exceeds else ''}"
                 for g in worst
+            ],
+        )
+        _print_list(
+            "Facts in the weights, by relearning others:",
+            [
+                f"{s.subject}: {s}; recalls {percentage(s.recalled)} after {s.attack}, controls at most "
+                f"{percentage(max(s.controls))}"
+                for s in outcome.stored
             ],
         )
         _print_list(

@@ -118,6 +118,19 @@ def excess_bits(
     return mean_draws(quantity, sample, prior, name="bits")
 
 
+def facts_stored(
+    recalled: Float[np.ndarray, " N"], never: Float[np.ndarray, "M N"], sample: Sample, prior: SeedPrior
+) -> Draws:
+    """The share of the facts that are stored: (R - G) / (1 - G), of facts (0 or 1) recalled after relearning on others.
+
+    R is the share that the subject recalls and G the mean over M controls, which guess them after the same relearning
+    (Abbott 1925: what is stored is recalled, the rest as often as controls do; the relearning on a part, after Deeb and
+    Roger, 2410.08827). A stored fact that relearning does not bring back counts as gone, so it is a lower bound.
+    Raises ValueError where the controls recall all.
+    """
+    return leakage(recalled, Controls("facts stored", np.ones(len(recalled)), never, sample, prior))
+
+
 def differences(pairs: Float[np.ndarray, "Q 2 N"], controls: Controls) -> list[Draws]:
     """The first subject's leakage less the second's, of each pair: of these two models, on the same items."""
     return difference_draws(pairs[:, 0] - pairs[:, 1], controls.gap, controls.sample)

@@ -138,6 +138,7 @@ def first_screen(
             "label": subject,
             "css": colours.css(subject),
             "note": note,
+            "stored": next((str(line) for line in outcome.stored if line.subject == subject), ""),
             "marks": list(_marks(outcome, scale, steps, subject)),
             "cells": [_cell(index, outcome, verdicts[c], should) if c in verdicts else None for c in heads],
             "control": should is not None,
