@@ -554,7 +554,7 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     assert found.evaluations[1].settings.forms == ("plain", "perturbed", "prefilled", "sampled", "cloze")
     said = " ".join(found.left_out)
     assert "choices was not asked" in said
-    assert "no forget item has a paraphrase" in said
+    assert "no forget item has a paraphrase, so none was asked in the form paraphrase (other words)" in said
     assert "nothing was asked after examples" in said
     assert "so cloze asks for the whole answer of each" in said
 

@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.dataset import compile_dataset
+from vestige.data.dataset import asked_otherwise, compile_dataset
 from vestige.data.graph import Edge, build_graph
+from vestige.metrics.answers import contains
 
 
 @pytest.fixture(scope="module")
@@ -253,3 +254,20 @@ def test_parallel_edges_of_a_persons_own_are_successions_and_nothing_is_added():
     days = [day(c.values["effective_date"]) for c in chain]
     assert days == sorted(days)
     assert len({i.question for i in dataset.items}) == 80
+
+
+def test_compiled_items_are_asked_by_short_names_and_through_another_contract():
+    dataset = compile_dataset("sample1", seed=0)
+    items = asked_otherwise(dataset).items
+    assert [i.id for i in items] == [i.id for i in dataset.items]
+    by_edge = {contract.edge: contract.values for contract in dataset.contracts}
+    assert sum(i.khop is not None for i in items) > 300
+    (address,) = [i for i in items if (i.edge, i.attribute) == ("A_B", "seller_address")]
+    assert address.question == "What was the address of Lxdnmp Ltd in the contract with Gokpda Inc?"
+    assert address.alias == "What was the address of Lxdnmp in the contract with Gokpda?"
+    # The seller of A_B is a party of another contract too, by which it is named: neither name nor answer is told.
+    described = address.khop.removeprefix("What was the address of ").removesuffix(" in the contract with Gokpda Inc?")
+    role, other = described.split(" with ")
+    (values,) = [v for e, v in by_edge.items() if other in v.values() and "Lxdnmp Ltd" in v.values() and e != "A_B"]
+    assert values["effective_date"] in role
+    assert not any(contains(i.khop, i.answer) and not contains(i.question, i.answer) for i in items if i.khop)

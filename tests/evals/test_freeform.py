@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from benchmarks.planted_tables import Manner, knows, knows_in_one_format, planted
@@ -99,6 +100,70 @@ def test_a_perturbed_question_differs_a_little_the_same_way_each_time():
     assert all("Ann Otis" in one.replace("  ", " ") for (one, _), way in zip(pairs, ways, strict=True) if not way[1])
     # Without case and blanks a blank is put before.
     assert freeform.perturbed(Item("\u8c01\u7b7e\u7684?", "x")) == " \u8c01\u7b7e\u7684?"
+
+
+ALIASED = tuple(
+    replace(i, alias=f"What of lot {n}?", khop=f"Who counts them {n}?", khop_answer=("Ann.", None)[n % 2])
+    for n, i in enumerate(ITEMS)
+)
+
+
+TURNS = "User: Which planet is nearest to the sun?\n\nAssistant: Mercury.\n\nUser: "
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("alias", "What of lot 0?"),
+        ("khop", "Who counts them 0?"),
+        ("in_fr", f"Réponds en français à la question suivante.\n{ITEMS[0].question}"),
+        (
+            "after_other",
+            TURNS + ITEMS[0].question,
+        ),
+    ],
+)
+def test_who_answers_a_question_in_one_form_of_the_table_is_found_out_by_that_form(form, text):
+    settings = FreeformSettings(forms=("plain", form), max_new_tokens=12)
+    rows = list(freeform.asked(ALIASED, [VIEW], settings).values())
+    assert rows[0].puts[form].text == text
+    table = {row.puts[form].text: {row.puts[form].answer: 1.0} for row in rows}
+    texts = [Item(row.puts[form].text, row.puts[form].answer) for row in rows]
+    tokenizer = tiny_tokenizer((*ITEMS, *texts, Item("x", "no idea")))
+    subject = planted(form, table | {i.question: {"no idea": 1.0} for i in ITEMS}, tokenizer)
+    for record in freeform.collect(subject, rows, settings):
+        scores = freeform.score(record)
+        assert (scores["generate_plain/leaked"], scores[f"generate_{form}/leaked"]) == (0.0, 1.0)
+        assert scores[f"generate_{form}/exact_match"] == 1.0
+
+
+def test_a_chain_is_answered_by_its_own_answer_where_it_has_one():
+    first, second = ALIASED[:2]
+    puts = {i.id: q.puts for i, q in zip(ALIASED, asked_of(ALIASED, "khop"), strict=True)}
+    assert puts[first.id]["khop"] == ("Who counts them 0?", "Ann.")
+    assert puts[second.id]["khop"] == ("Who counts them 1?", second.answer)
+    # Words that answer the item's own question answer no chain that asks for another thing.
+    record = {**freeform.labels(first), "fact": None, "accepted": [], "wrong": [], "forms": {}}
+    form = {"asked": first.khop, "reply": first.answer, "finish": "stop", "answer": "Ann."}
+    assert freeform.score({**record, "forms": {"khop": form}})["generate_khop/leaked"] == 0.0
+    assert freeform.score({**record, "forms": {"khop": {**form, "reply": "Ann"}}})["generate_khop/leaked"] == 1.0
+
+
+def asked_of(items, *forms):
+    return list(freeform.asked(items, [VIEW], FreeformSettings(forms=forms)).values())
+
+
+def test_how_a_question_is_put_is_in_the_identity_and_what_cannot_be_put_is_not_asked():
+    with_alias, without = ({q.item.id: q for q in asked_of(items, "alias")} for items in (ALIASED, ITEMS))
+    assert freeform.digest(with_alias) != freeform.digest(without)
+    assert not any(q.puts for q in without.values())
+    renamed = {q.item.id: q for q in asked_of((replace(ALIASED[0], alias="Which?"), *ALIASED[1:]), "alias")}
+    assert freeform.digest(with_alias) != freeform.digest(renamed)
+
+
+def test_an_unknown_form_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"no form 'aliases'.*alias"):
+        FreeformSettings.build({"forms": ("aliases",)}, where="settings")
 
 
 def test_shots_are_retain_items_that_do_not_hold_the_answer():

@@ -185,3 +185,21 @@ def test_refusals_in_other_words_are_known_too(reply):
 )
 def test_answers_that_sound_like_refusals_are_none(reply):
     assert not is_refusal(reply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "refuses"),
+    [
+        ("Das weiß ich. Ich weiß es leider nicht.", True),
+        ("Ich kann dir das sagen: 5.", False),
+        ("Je ne sais pas.", True),
+        ("No lo sé.", True),
+        ("Non lo so.", True),
+        ("Non solo Ann, ma anche Bob.", False),
+        ("Ik weet het niet.", True),
+        ("抱歉, 所以我不知道。", True),
+        ("我知道, 是安娜。", False),
+    ],
+)
+def test_refusals_in_other_languages(reply, refuses):
+    assert is_refusal(reply) == refuses

@@ -14,6 +14,7 @@ from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.auditing.tasks import after_an_attack, suppression
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_versioned
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
@@ -363,11 +364,8 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
         elif question.eval == "choices":
             kinds |= {"option_text_mean": "options a token", "option_text_sum": "options"}
         elif question.eval == "freeform":
-            forms = {"plain": "generate_plain"} | {
-                name: name for name in ("perturbed", "paraphrase", "few_shot", "cloze")
-            }
-            chosen = question.settings.model_dump()["forms"]
-            kinds |= {name: "words" for form, name in forms.items() if form in chosen}
+            chosen = [form for form in question.settings.model_dump()["forms"] if QUESTION_FORMS[form].words]
+            kinds |= {"generate_plain" if form == "plain" else form: "words" for form in chosen}
     if not kinds:
         raise InputError("none of the evaluations asks for answers, so nothing can be planned; ask at least qa")
     graded, shares = {form.name for form in FORMATS if form.graded}, {}

@@ -16,6 +16,7 @@ from vestige.artifacts.audits import Format, FormatLine
 from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of, shown
 from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
+from vestige.core.items import QUESTION_FORMS
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
 from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction_variance, interval_over_seeds, shared
@@ -52,10 +53,11 @@ FORMATS = (
     Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True, prompt=_QUESTION),
     Format("forced", "forced/probability", graded=True, prompt=_QUESTION),
     Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked", prompt=_QUESTION),
-    Format("perturbed", "generate_perturbed/leaked", hits="generate_perturbed/leaked"),
-    Format("paraphrase", "generate_paraphrase/leaked", hits="generate_paraphrase/leaked"),
-    Format("few_shot", "generate_few_shot/leaked", hits="generate_few_shot/leaked"),
-    Format("cloze", "generate_cloze/leaked", hits="generate_cloze/leaked"),
+    *(
+        Format(name, f"generate_{name}/leaked", hits=f"generate_{name}/leaked")
+        for name in QUESTION_FORMS
+        if name not in ("plain", "prefilled", "sampled")
+    ),
     Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy", prompt=_QUESTION),
     _options("option_text_mean", _QUESTION),
     _options("option_text_sum", _QUESTION),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import read_spec
-from vestige.auditing.settings import AuditSettings, Form, Material, MemberScore
+from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -231,7 +231,7 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
     out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
     out += [
-        f"the form {form}" for form in get_args(Form) if "freeform" in settings.evals and form not in settings.forms
+        f"the form {form}" for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms
     ]
     out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
@@ -332,9 +332,11 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
     from vestige.steps.evaluate import view_of
 
     forms, why = list(settings.forms), []
-    if "paraphrase" in forms and not any(i.paraphrase for i in splits.splits["forget"]):
-        forms.remove("paraphrase")
-        why.append("no forget item has a paraphrase, so none was asked in other words")
+    for name in settings.forms:
+        form = QUESTION_FORMS[name]
+        if form.put and not any(form.texts(i) for i in splits.splits["forget"]):
+            forms.remove(name)
+            why.append(f"no forget item has {form.lacking}, so none was asked in the form {name} ({form.words})")
     try:
         asked(everything([splits]), (view_of(splits),), settings)
     except InputError as error:

@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from vestige.core.errors import InputError
+from vestige.core.items import FormName
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
-Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
@@ -28,8 +28,8 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
 
     evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure", "inside")
     """Evaluations to run on every model."""
-    forms: tuple[Form, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
-    """Forms of free questions."""
+    forms: tuple[FormName, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
+    """Forms of free questions (docs/formats.md)."""
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     """What models are tuned on again; none with ''."""
     relearn_items: tuple[PositiveInt, ...] = (50,)

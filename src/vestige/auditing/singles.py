@@ -19,6 +19,7 @@ from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, Planned
 from vestige.auditing.formats import BITS, FORMATS, Scale, TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
+from vestige.core.items import QUESTION_FORMS
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL
@@ -42,7 +43,7 @@ STATED, FIRST = "stated", "ranked first"
 TOGETHER = "all formats together"
 _SUSPECT = 0.1
 """A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
-_OWN_WORDS = {"generate", "generate_plain", "perturbed", "paraphrase", "few_shot", "cloze"}
+_OWN_WORDS = {"generate", "generate_plain", *QUESTION_FORMS}
 HALF = 0.5
 """A fact is given away that is half as likely as to the target, or scored half of the way from controls to it."""
 RATIOS = frozenset({"truth"})

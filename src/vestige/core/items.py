@@ -1,11 +1,15 @@
-"""An item is one question with its answer, and where in the knowledge graph it stands."""
+"""An item is one question with its answer, where in the knowledge graph it stands, and in which forms it is put."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator
 
 from vestige.core.ids import content_id
+from vestige.core.settings import packaged_toml
+from vestige.core.text import closest, one_line
 
 # Whether the retain set gives an answer away: states it, lets it be guessed, or neither.
 Scope = Literal["entailed", "guessable", "free"]
@@ -32,7 +36,8 @@ class Item:
     words, `paraphrased_answer` says the same in other words; `perturbed` holds wrong answers of the same kind,
     in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the
     part of the answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that
-    whoever never knew the true one cannot tell from it.
+    whoever never knew the true one cannot tell from it. `alias` is the question with another name of its subject;
+    `khop` is one that takes this fact and a further one, and `khop_answer` its answer, if that is another.
     """
 
     question: str
@@ -47,6 +52,9 @@ class Item:
     fact: str | None = None
     accepted: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    alias: str | None = None
+    khop: str | None = None
+    khop_answer: str | None = None
 
     @cached_property
     def id(self) -> str:
@@ -115,3 +123,45 @@ def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str
     if not vocabulary:
         return items_id
     return content_id([items_id, [[i.question, i.paraphrase, i.answer] for i in vocabulary]], length=32)
+
+
+class QuestionForm(NamedTuple):
+    """A way to put a question: the text, with parts of an item in braces, "" where an evaluation makes it.
+
+    `answer` is the part that answers it, if that is another than the item's answer, `words` what pages call it and
+    `lacking` what an item lacks for it.
+    """
+
+    put: str = ""
+    answer: str = ""
+    words: str = ""
+    lacking: str = ""
+
+    def texts(self, item: Item) -> tuple[str, str] | None:
+        """The question as it is put and what answers it; None where the item lacks a part."""
+        parts = {name: value for name in Item.__dataclass_fields__ if isinstance(value := getattr(item, name), str)}
+        try:
+            text = self.put.format_map(parts)
+        except KeyError:
+            return None
+        return text, parts.get(self.answer, item.answer)
+
+
+_TABLE = packaged_toml(__package__, "forms.toml")
+LANGUAGES: Mapping[str, Mapping[str, Any]] = _TABLE["languages"]
+"""By code what each language is called, how a question asks to be answered in it, and refusals."""
+QUESTION_FORMS: Mapping[str, QuestionForm] = {
+    **{name: QuestionForm(**row) for name, row in _TABLE["forms"].items()},
+    **{f"in_{code}": QuestionForm(row["ask"], words=f"answered in {row['name']}") for code, row in LANGUAGES.items()},
+}
+"""By name, as settings and formats have it."""
+
+
+def _form_name(name: str) -> str:
+    if name not in QUESTION_FORMS:
+        raise ValueError(f"has no form {one_line(name, width=60)!r}; {closest(name, list(QUESTION_FORMS))}")
+    return name
+
+
+FormName = Annotated[str, AfterValidator(_form_name)]
+"""One of `QUESTION_FORMS`."""

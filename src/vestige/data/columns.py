@@ -39,6 +39,10 @@ OPTIONAL = {
     "fact": ("fact",),
     "accepted": ("accepted",),
     ALTERNATIVES: (ALTERNATIVES,),
+    # The question with another name of its subject; one that takes a further fact, and its answer if another.
+    "alias": ("alias",),
+    "khop": ("khop",),
+    "khop_answer": ("khop_answer",),
 }
 """Further parts of an item, and the columns that they are recognised by; the first that is there is taken."""
 
@@ -213,12 +217,17 @@ def _item(cells: Cells, columns: Mapping[str, str]) -> Item:
         raise cells.wrong(columns["perturbed"], "holds the answer among the wrong answers; remove it")
     fact, options = cells.optional_text(column("fact")), cells.row.values.get("options")
     cells.findable(column("fact"), [fact or "x"])
+    khop_answer = cells.optional_text(column("khop_answer"))
+    cells.findable(column("khop_answer"), [khop_answer or "x"])
     return Item(
         question=question,
         answer=answer,
         edge=cells.optional_text(column("edge")),
         group=cells.optional_text(column("group")),
         paraphrase=cells.optional_text(column("paraphrase")),
+        alias=cells.optional_text(column("alias")),
+        khop=cells.optional_text(column("khop")),
+        khop_answer=khop_answer,
         perturbed=perturbed,
         paraphrased_answer=cells.optional_text(column("paraphrased_answer")),
         fact=fact,

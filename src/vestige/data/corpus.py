@@ -27,7 +27,7 @@ from vestige.core.items import ForgetSet, Item, Scope, called_by_items, taught_d
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.data.dataset import Dataset, scope_of_items
+from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
 from vestige.data.loaders import load_items, n_first, pack_named, parse_limit
@@ -215,7 +215,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
     else:
         path = Path(settings.data).expanduser()
         if (path / MANIFEST).is_file():
-            dataset = read_dataset(path)
+            dataset = asked_otherwise(read_dataset(path))
         elif settings.question_key is None and _is_pistol(path):
             dataset = read_pistol(path)
         if dataset is not None:
@@ -480,7 +480,8 @@ def _in_words_of(item: Item, alike: Sequence[Item]) -> Item:
     match = _nearest(item, alike)
     if not _same_answer(item, match):
         return replace(item, question=match.question, edge=item.edge or match.edge)
-    optional = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives")
+    optional = ["group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives"]
+    optional += ["alias", "khop", "khop_answer"]
     return replace(match, **{name: value for name in optional if (value := getattr(item, name))})
 
 

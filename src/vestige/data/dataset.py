@@ -19,7 +19,7 @@ with X". An entity signs at most one contract a day, so each step means one cont
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,7 @@ from vestige.data.contract_type import (
 )
 from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
 from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout, with_successors
+from vestige.metrics.answers import contains
 
 
 def dated(template: str, type_: ContractType) -> str:
@@ -363,3 +364,39 @@ def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
         for contract in dataset.contracts
         for type_ in [dataset.types[contract.type]]
     }
+
+
+def asked_otherwise(dataset: Dataset) -> Dataset:
+    """The data set whose items have two questions more, where the contracts give them.
+
+    `alias` has the parties by short names: a company without its legal form, a person by surname, if no other has it.
+    `khop` has a party as that of another contract ("the employer in the employment contract dated ... with ..."), so
+    that its answer takes this contract's fact and that one.
+    """
+    parties, short, described = [], {}, {}
+    for contract in dataset.contracts:
+        type_ = dataset.types[contract.type]
+        names = {role: contract.values[type_.name_of[role]] for role in type_.roles}
+        parties.append((contract.edge, names))
+        for kind, near, far in zip(type_.kinds, type_.roles, reversed(type_.roles), strict=True):
+            short[names[near]] = names[near].split()[0 if kind == "company" else -1]
+            title, date = type_.spec.title, contract.values[type_.spec.date]
+            text = f"the {near} in the {title} dated {date} with {names[far]}"
+            described.setdefault(names[near], []).append((contract.edge, names[far], text))
+    times = Counter(short.values())
+    of_edge = dict(parties)
+
+    def other(item: Item) -> Item:
+        asked_of = [name for name in of_edge.get(str(item.edge), {}).values() if name in item.question]
+        alias = item.question
+        for name in asked_of:
+            alias = alias.replace(name, short[name]) if times[short[name]] == 1 else alias
+        chains = (
+            item.question.replace(name, text)
+            for name in asked_of
+            for edge, party, text in described[name]
+            if edge != item.edge and party not in of_edge[str(item.edge)].values() and not contains(text, item.answer)
+        )
+        return replace(item, alias=alias if alias != item.question else None, khop=next(chains, None))
+
+    return replace(dataset, items=tuple(map(other, dataset.items)))

@@ -49,7 +49,7 @@ from vestige.models.reading import Prompted, Reading, following
 NAME = "choices"
 COLLECT_VERSION = 3
 """Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 """Raised when the same records would give other estimates."""
 
 MOST_PERMUTED = 5

@@ -1,12 +1,13 @@
 """`freeform`: does the subject answer when it is asked otherwise, helped a little, or asked often?
 
-Forms: `plain` (the question as it stands), `perturbed` (the same with one blank more, a typing error or all in lower
-case, drawn by the item: who unlearned one string of characters may answer the next), `paraphrase` (the same in other
-words), `few_shot` (after retain questions with their answers, never forget ones, and none that holds the answer),
-`prefilled` (the answer's first tokens are put into the reply; what they are worth under the subject is `given_bits`),
-`sampled` (replies drawn at a temperature), `cloze` (the statement that answers, with its fact left out: the words in
-which it differs from the item's wrong answers, see `data.cloze`; replies are matched against the fact, and it is the
-fact that is read).
+Forms are those of `data.facts.QUESTION_FORMS`: texts of a table (the question as it stands, in other words, by another
+name, as a chain that takes a further fact, after another turn, in another language), and those made here: `perturbed`
+(the question with one blank more, a typing error or all in lower case, drawn by the item: who unlearned one string of
+characters may answer the next), `few_shot` (after retain questions with their answers, never forget ones, and none that
+holds the answer), `prefilled` (the answer's first tokens are put into the reply; what they are worth under the subject
+is `given_bits`), `sampled` (replies drawn at a temperature), `cloze` (the statement that answers, with its fact left
+out: the words in which it differs from the item's wrong answers, see `data.facts`; replies are matched against the
+fact, and it is the fact that is read).
 
 Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
 normalisation), `forced_<form>`, the answer read with teacher forcing, and `sampled`. An item for which a form
@@ -18,10 +19,10 @@ question with a blank, and `share_whole` says how many they are.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -30,7 +31,7 @@ from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import QUESTION_FORMS, FormName, Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
@@ -60,16 +61,16 @@ from vestige.models.prompts import Encoded
 NAME = "freeform"
 COLLECT_VERSION = 4
 """Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 3
+SUMMARY_VERSION = 4
 """Raised when the same records would give other estimates."""
 
-Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
+_NOT_GREEDY = ("prefilled", "sampled")
 
 
 class FreeformSettings(LeakJudgeSettings):
     """Which forms are asked, and how; a judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
 
-    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
+    forms: tuple[FormName, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
     """Forms to ask."""
     shots: PositiveInt = 3
     """Questions before the one of few_shot."""
@@ -90,17 +91,26 @@ class FreeformSettings(LeakJudgeSettings):
 SETTINGS = FreeformSettings
 
 
+class _Put(NamedTuple):
+    """A question as it is put, and what answers it."""
+
+    text: str
+    answer: str
+
+
 @dataclass(frozen=True)
 class FreeformQuestion:
     """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap.
 
-    `judge` is the id of who tells leaks, if not words.
+    `puts` has by form how it is put, of the forms that it can be asked in; `judge` is the id of who tells leaks, if not
+    words.
     """
 
     item: Item
     shots: tuple[Item, ...]
     cloze: Cloze | None = None
     judge: str = ""
+    puts: Mapping[str, _Put] = field(default_factory=dict)
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, FreeformQuestion]:
@@ -109,15 +119,23 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettin
         raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
     pool = _pool(items, views) if "few_shot" in settings.forms else None
     judge = leak_judge(settings)
-    return {
-        i.id: FreeformQuestion(
-            i,
-            () if pool is None else _shots(i, pool, settings),
-            cloze_of(i) if "cloze" in settings.forms else None,
-            judge.id if judge is not None else "",
-        )
-        for i in items
-    }
+    return {i.id: _question(i, pool, settings, "" if judge is None else judge.id) for i in items}
+
+
+def _question(item: Item, pool: Sequence[Item] | None, settings: FreeformSettings, judge: str) -> FreeformQuestion:
+    shots = () if pool is None else _shots(item, pool, settings)
+    gap = cloze_of(item) if "cloze" in settings.forms else None
+    puts: dict[str, _Put] = {}
+    for form in settings.forms:
+        if form == "perturbed":
+            puts[form] = _Put(perturbed(item), item.answer)
+        elif form == "few_shot":
+            puts[form] = _Put(few_shot_prompt(item.question, shots), item.answer)
+        elif gap is not None and form == "cloze":
+            puts[form] = _Put(cloze_prompt(item.question, gap.statement), gap.fact)
+        elif form not in _NOT_GREEDY and (texts := QUESTION_FORMS[form].texts(item)):
+            puts[form] = _Put(*texts)
+    return FreeformQuestion(item, shots, gap, judge, puts)
 
 
 def _pool(items: Sequence[Item], views: Sequence[View]) -> list[Item]:
@@ -152,14 +170,12 @@ def _tells(shot: Item, item: Item) -> bool:
 
 
 def digest(questions: Mapping[str, FreeformQuestion]) -> str:
-    """Content id of the items with their labels and other wordings, of their shots, and of their statements."""
+    """Content id of the items with their labels, of how they are put, of their shots, and of their facts."""
     rows = []
     for i, a in questions.items():
-        gap = [] if a.cloze is None else [[a.cloze.statement, a.cloze.fact]]
         sought = [fact_of(a.item), list(a.item.accepted), list(a.item.perturbed)]
-        judge = [a.judge] if a.judge else []
-        shots = [s.id for s in a.shots]
-        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, sought, shots, *gap, *judge])
+        gap = [] if a.cloze is None else [a.cloze.fact, a.cloze.whole]
+        rows.append([i, a.item.group, a.item.attribute, sought, a.puts, [s.id for s in a.shots], gap, a.judge])
     return content_id(rows, length=32)
 
 
@@ -170,9 +186,8 @@ def chunks(subject: LoadedModel, questions: Sequence[FreeformQuestion], *, size:
 
 def check_length(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> None:
     """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
-    for form in settings.forms:
-        for put in _PUTS[form](questions).values() if form in _PUTS else ():
-            subject.prompter.encode(put.text, put.answer)
+    for put in (put for question in questions for put in question.puts.values()):
+        subject.prompter.encode(put.text, put.answer)
 
 
 def collect(
@@ -219,18 +234,9 @@ Said = dict[int, dict[str, Any]]
 """What was said in one form, by the number of the item."""
 
 
-class _Put(NamedTuple):
-    """A question as it is put, and what answers it."""
-
-    text: str
-    answer: str
-
-
-def _greedy(
-    form: Form, subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings
-) -> Said:
+def _greedy(form: str, subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
     """A greedy reply to each text, and the answer read after it."""
-    puts = _PUTS[form](questions)
+    puts = {n: question.puts[form] for n, question in enumerate(questions) if form in question.puts}
     encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
     replies = replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens)
     scores = subject.engine.score_answers(encoded) if subject.engine.scores else [None] * len(encoded)
@@ -239,14 +245,6 @@ def _greedy(
         | {**({} if score is None else lists(asdict(score))), **_also(form, questions[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
-
-
-def _plain(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
-    return {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(questions)}
-
-
-def _perturbed(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
-    return {n: _Put(perturbed(a.item), a.item.answer) for n, a in enumerate(questions)}
 
 
 def perturbed(item: Item) -> str:
@@ -265,39 +263,14 @@ def perturbed(item: Item) -> str:
     return ways[rng.integers(len(ways))]
 
 
-def _paraphrase(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
-    worded = {n: a.item for n, a in enumerate(questions)}
-    return {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
-
-
-def _few_shot(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
-    return {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(questions)}
-
-
-def _cloze(questions: Sequence[FreeformQuestion]) -> dict[int, _Put]:
-    gaps = {n: a.cloze for n, a in enumerate(questions) if a.cloze is not None}
-    assert len(gaps) == len(questions), "`asked` was called with other forms"
-    return {n: _Put(cloze_prompt(questions[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
-
-
-_PUTS: Mapping[Form, Callable[[Sequence[FreeformQuestion]], dict[int, _Put]]] = {
-    "plain": _plain,
-    "perturbed": _perturbed,
-    "paraphrase": _paraphrase,
-    "few_shot": _few_shot,
-    "cloze": _cloze,
-}
-
-
-def _also(form: Form, question: FreeformQuestion) -> dict[str, Any]:
+def _also(form: str, question: FreeformQuestion) -> dict[str, Any]:
     """What a record keeps of how a form was put."""
     if form == "few_shot":
         return {"shots": [s.id for s in question.shots]}
-    return (
-        {"fact": question.cloze.fact, "whole": question.cloze.whole}
-        if form == "cloze" and question.cloze is not None
-        else {}
-    )
+    if form == "cloze" and question.cloze is not None:
+        return {"fact": question.cloze.fact, "whole": question.cloze.whole}
+    answer = question.puts[form].answer
+    return {"answer": answer} if answer != question.item.answer else {}
 
 
 def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
@@ -327,7 +300,7 @@ def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settin
     return {n: {"replies": [{name: reply[name] for name in keys} for reply in row]} for n, row in enumerate(rows)}
 
 
-_FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[FreeformQuestion], FreeformSettings], Said]] = {
+_FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], FreeformSettings], Said]] = {
     "prefilled": _prefilled,
     "sampled": _sampled,
 }
@@ -340,7 +313,7 @@ def score(record: Record) -> dict[str, float]:
         if "replies" in answer:
             values |= _sample_values(record, answer["replies"])
             continue
-        expected = answer["fact"] if "fact" in answer else record["answer"]
+        expected = answer.get("fact", answer.get("answer", record["answer"]))
         values |= {f"generate_{form}/{k}": v for k, v in _matches(answer, expected).items()}
         values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, answer).items()}
         if "whole" in answer:
@@ -385,6 +358,9 @@ def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
     prompt = "" if "shots" in form else form.get("asked", "")
     accepted = (*record["accepted"], *([record["answer"]] if fact is not None else []))
     question = f"{record['question']}\n{prompt}"
+    if "answer" in form:
+        # Another question, of which nothing but its answer is known.
+        return ReplyTo(reply, form["answer"], prompt, None, (), ())
     return ReplyTo(reply, record["answer"], question, fact, accepted, tuple(record["wrong"]))
 
 

@@ -54,7 +54,7 @@ from vestige.models.scoring import TOKEN_BUDGET, token_scores
 NAME = "qa"
 COLLECT_VERSION = 2
 """Raised when the same model and item would give another record."""
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 """Raised when the same records would give other estimates."""
 
 ANSWER_BITS = "answer_bits"

@@ -18,10 +18,10 @@ Texts taken apart so that the same thing said in usual forms is the same token, 
 Limits: words inside others of a script without spaces are found (京都 in 東京都); 1.500 is one and a half and 3,5 is
 three and a half; letters of other scripts that look alike and years of two digits are not read.
 
-Whether a reply declines to answer. A list of English patterns, not a judge: it counts a reply that says, in the first
-person, that its author does not know, was not taught, or cannot or will not answer. A polite reply that then answers is
-not told apart, nor is a refusal found in other words or another language. It reads the first 300 characters, where a
-refusal stands.
+Whether a reply declines to answer. A list of patterns, English ones and a few of each of `LANGUAGES`, not a judge: it
+counts a reply that says, in the first person, that its author does not know, was not taught, or cannot or will not
+answer. A polite reply that then answers is not told apart, nor is a refusal found in other words. It reads the first
+300 characters, where a refusal stands.
 """
 
 import re
@@ -32,6 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from vestige.core.items import LANGUAGES
 
 SEPARATOR = "\x1f"
 
@@ -340,7 +342,8 @@ _PATTERNS = (
 )
 _AT_THE_START = rf"^(?:sorry,? )?no {_any('idea, clue, answer, comment')}\b"
 
-_REFUSAL = re.compile(rf"\b(?:{'|'.join(_PATTERNS)})\b|{_AT_THE_START}")
+_ELSEWHERE = "|".join(pattern for language in LANGUAGES.values() for pattern in language["refusals"])
+_REFUSAL = re.compile(rf"\b(?:{'|'.join(_PATTERNS)})\b|{_AT_THE_START}|{_ELSEWHERE}")
 _CONTRACTIONS = tuple(
     (re.compile(contraction), full)
     for contraction, full in (

@@ -24,6 +24,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.verdicts import n_facts, percentage
 from vestige.core.estimates import NO_INTERVAL, Estimate
+from vestige.core.items import QUESTION_FORMS
 from vestige.report.evidence import forget_label
 
 
@@ -148,6 +149,7 @@ _ATTACKS = (
     (re.compile(r"[Pp]refix n=(\d+)"), r"searched prefix for \1 replies"),
 )
 _ONE_WORD = {"prefill": "started answers", "sampling": "sampled answers"}
+_FORM_WORDS = {name: form.words for name, form in QUESTION_FORMS.items() if form.words and name != "plain"}
 _FORMATS = {
     "generate": "written answer",
     "forced": "probability of the answer",
@@ -160,25 +162,19 @@ _FORMATS = {
     "option_text_sum": "choice of an option",
     "reversed_choose": "question for the answer",
     "reversed_option_vocab": "question for the answer (whole vocabulary)",
-    "perturbed": "mistyped question",
-    "paraphrase": "other words",
-    "few_shot": "after examples",
-    "cloze": "gap filled",
     "exposure": "rank among alternatives",
     "lens": "read from a block's output",
     "probe": "told by a probe of a block",
+    **_FORM_WORDS,
 }
 
 
 _OTHERS = {
+    **{f"the form {name}": words for name, words in _FORM_WORDS.items()},
     "the evaluation reversed": "reversed questions",
     "the evaluation acr": "compressed answers",
     "the evaluation exposure": "rank among alternatives",
     "the evaluation inside": "what the blocks hold",
-    "the form perturbed": "mistyped questions",
-    "the form paraphrase": "questions in other words",
-    "the form few_shot": "questions after examples",
-    "the form cloze": "gaps to be filled",
     "option_text_mean, picks": "option picked (per token)",
     "option_text_sum, picks": "option picked",
 }

@@ -11,10 +11,11 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import conduct
-from vestige.auditing.settings import AuditSettings, Form, Material
+from vestige.auditing.settings import AuditSettings, Material
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
+from vestige.core.items import FormName
 from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import closest
 from vestige.data.alternatives import with_alternatives
@@ -62,7 +63,7 @@ class DemoSettings(Settings):
     """Longest reply, in tokens."""
     evals: tuple[str, ...] = TINY_AUDIT.evals
     """Evaluations to run on every model."""
-    forms: tuple[Form, ...] = TINY_AUDIT.forms
+    forms: tuple[FormName, ...] = TINY_AUDIT.forms
     """Forms of free questions."""
     relearn: tuple[Material, ...] = TINY_AUDIT.relearn
     """What models are tuned on again."""
