@@ -68,7 +68,7 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         asked = replace(case, plan=replace(plan, unlearned=(subject,), retrained=controls, suppressed=""))
         ground = lay(asked, RESAMPLES)
         formats = read_stored(ground)
-        evidence = stored_evidence(ground, formats, expressed_in(ground, formats, subject))
+        evidence = stored_evidence(ground, formats, expressed_in(ground, formats, subject), subject)
         name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome
 

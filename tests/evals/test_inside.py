@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -10,8 +11,9 @@ from vestige.evals import inside
 from vestige.evals.base import View
 from vestige.evals.inside import InsideSettings, beaten, block_weights, probe_scores
 from vestige.models import scoring
+from vestige.models.distances import cosine
 from vestige.models.load import LoadedModel
-from vestige.models.scoring import answers_inside
+from vestige.models.scoring import answers_inside, patched_answers, score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
 WRONG = tuple(f"{n} crates." for n in range(60, 63))
@@ -160,3 +162,81 @@ def test_blocks_that_cannot_be_told_apart_are_said_and_end_nothing(model, monkey
         "stands before blocks that cannot be read: Odd has 2 lists of 4 blocks where one was expected"
     }
     assert inside.summarize(records, [inside.score(r) for r in records], VIEW, seed=0) == ()
+
+
+def test_a_block_is_patched_where_the_answer_is_read_and_nowhere_else(model):
+    source, texts = tiny_model(1).eval(), [model.prompter.encode(i.question, i.answer) for i in ITEMS[:5]]
+    patched = patched_answers(model.model, source, texts, token_budget=100)
+    layers = model.model.model.layers
+    # The same by plain hooks on what comes after a block, an item at a time.
+    after = [*layers[1:], model.model.model.norm]
+    for n, text in enumerate(texts):
+        ids, reads = _ids(text), range(text.start - 1, text.stop - 1)
+        states = source(input_ids=ids, output_hidden_states=True).hidden_states
+        given = [*states[1:-1], _before_the_norm(source, ids)]
+        for block, follower in enumerate(after):
+
+            def replaced(_, inputs, block=block, reads=reads, given=given):
+                hidden = inputs[0].clone()
+                hidden[0, list(reads)] = given[block][0, list(reads)]
+                return (hidden, *inputs[1:])
+
+            handle = follower.register_forward_pre_hook(replaced)
+            logp = model.model(input_ids=ids).logits.log_softmax(-1)[0]
+            handle.remove()
+            own = logp[list(reads)].gather(-1, ids[0, text.start : text.stop, None]).mean()
+            assert patched[block, n] == pytest.approx(float(own.detach()), abs=1e-5)
+
+
+def _before_the_norm(source, ids):
+    kept = []
+    handle = source.model.norm.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
+    source(input_ids=ids)
+    handle.remove()
+    return kept[0]
+
+
+def test_what_is_patched_by_hand(model):
+    texts = [model.prompter.encode(i.question, i.answer) for i in ITEMS[:5]]
+    own = [np.mean(score.logp) for score in score_answers(model.model, texts)]
+    # Patched with its own outputs the target answers as it does.
+    assert patched_answers(model.model, model.model, texts) == pytest.approx(np.tile(own, (3, 1)), abs=1e-5)
+    # After the last block nothing but norm and head is left, here the same, so that the source answers.
+    source = tiny_model(0).eval()
+    for weights in (source.model.layers[0].mlp.down_proj, source.model.layers[0].self_attn.o_proj):
+        weights.weight.data.zero_()
+    others = [np.mean(score.logp) for score in score_answers(source, texts)]
+    assert patched_answers(model.model, source, texts)[-1] == pytest.approx(others, abs=1e-5)
+    # Cosine of two matrices by hand: (3, 4) and (4, 3) have 24/25.
+    first, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    first.weight.data, other.weight.data = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]])
+    assert cosine(first, other) == pytest.approx(24 / 25)
+
+
+@pytest.mark.parametrize("of_one_start", [True, False])
+def test_models_of_other_initial_weights_are_not_patched(model, monkeypatch, of_one_start):
+    other = tiny_model(0 if of_one_start else 1).eval()
+    other.model.layers[1].mlp.down_proj.weight.data += 0.02
+    subject = LoadedModel(other, TOKENIZER, "subject", "")
+    monkeypatch.setattr(inside, "load", lambda settings: model)
+    settings = InsideSettings(patch="target", patch_weights=model.digest().weights)
+    questions = list(inside.asked(ITEMS, [VIEW], settings).values())
+    records = [r for r in inside.collect(subject, questions, settings) if not r["fit"]]
+    scores = [inside.score(r) for r in records]
+    texts = [model.prompter.encode(r["question"], r["options"][r["answer"]]) for r in records]
+    if of_one_start:
+        by_hand = np.exp(patched_answers(model.model, other, texts).mean(axis=0))
+        assert [s["patched/probability"] for s in scores] == pytest.approx(by_hand.tolist())
+        assert all(s["patched/cosine"] > 0.9 for s in scores)
+    else:
+        assert all("patched/probability" not in s and abs(s["patched/cosine"]) < 0.05 for s in scores)
+
+
+def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(model, monkeypatch):
+    settings = InsideSettings(patch="target", patch_weights="0" * 64)
+    assert settings.identity() == {**SETTINGS.identity(), "patch_weights": "0" * 64}
+    monkeypatch.setattr(inside, "load", lambda settings: model)
+    with pytest.raises(InputError, match="target is not the target that blocks were to be patched into"):
+        inside.collect(model, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
+    with pytest.raises(InputError, match="'elsewhere' is no finished model that Vestige made"):
+        InsideSettings.build({"patch": "elsewhere"}, where="settings")

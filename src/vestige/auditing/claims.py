@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
     by_level,
 )
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import OF_ALTERNATIVES, STORED, FormatRead, TestedFormats
+from vestige.auditing.formats import OF_ALTERNATIVES, STORED, FormatRead, TestedFormats, of_another_start
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
 from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
@@ -170,15 +170,18 @@ def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
 
 def not_stored(about: SubjectEvidence) -> ClaimEvidence:
     """What its blocks tell, in every admitted format of the evaluation `inside`."""
-    return stored_evidence(about.ground, about.stored, about.inside)
+    return stored_evidence(about.ground, about.stored, about.inside, about.subject)
 
 
-def stored_evidence(ground: Ground, stored: TestedFormats, inside: Expressed) -> ClaimEvidence:
+def stored_evidence(ground: Ground, stored: TestedFormats, inside: Expressed, subject: str) -> ClaimEvidence:
     """The same of one model by itself."""
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
     parts = _judged(ground, leak_evidence(inside, stored), stays_below)
-    return ClaimEvidence(parts, stored.not_admitted, tuple(f"{name}: not read of it" for name in inside.not_asked))
+    lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
+    other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
+    gaps = tuple(f"{name}: not read of it" for name in lacking)
+    return ClaimEvidence(parts, (*stored.not_admitted, *other_start), gaps)
 
 
 def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:

@@ -26,6 +26,8 @@ from vestige.metrics.verdicts import admitted, steady
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
 
+_LEAST_OF_ONE_START = 2
+"""With fewer controls of the target's initial weights nothing is said of patched outputs."""
 _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
 _ALIKE = 0.5
@@ -67,9 +69,11 @@ FORMATS = (
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised"),
 )
+PATCHED, COSINE = "patched", "patched/cosine"
 STORED = (
     Format("lens", "lens/beaten", graded=True),
     Format("probe", "probe/beaten", graded=True),
+    Format(PATCHED, "patched/probability", graded=True),
 )
 """The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
@@ -165,6 +169,14 @@ def read_stored(ground: Ground) -> TestedFormats:
     reads: list[FormatRead] = []
     untested: list[str] = []
     for form in STORED:
+        unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form.name)]
+        if unrelated:
+            untested.append(
+                f"{form.name.capitalize()} outputs of blocks say nothing of {', '.join(map(shown, unrelated))}, whose "
+                "weights do not descend from the target's initial ones; they are no controls of it."
+            )
+        if len(ground.plan.retrained) - len(unrelated) < _LEAST_OF_ONE_START and form.name == PATCHED:
+            continue
         scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
         if scale is None:
             continue
@@ -179,6 +191,11 @@ def read_stored(ground: Ground) -> TestedFormats:
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
         untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
     return TestedFormats(tuple(reads), None, tuple(untested))
+
+
+def of_another_start(ground: Ground, name: str, form: str) -> bool:
+    """Whether a model could not be patched into the target, whose initial weights it does not share."""
+    return form == PATCHED and ground.has(name, COSINE) and not ground.has(name, "patched/probability")
 
 
 def _read(ground: Ground, scale: Scale) -> FormatRead:

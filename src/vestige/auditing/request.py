@@ -238,6 +238,7 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     if "memory" in settings.evals:
         scores = get_args(MemberScore)
         out += [f"the membership score {name}" for name in scores if name not in settings.membership]
+    out += [] if settings.patch or "inside" not in settings.evals else ["block outputs patched into the target"]
     out += [] if settings.ablate else ["directional ablation"]
     out += [] if settings.in_context else ["facts before the question"]
     out += [] if settings.gcg else ["a searched suffix"]

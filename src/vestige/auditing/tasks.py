@@ -47,7 +47,9 @@ def audit_tasks(
             task_name(model.name, ""),
             evaluate_task,
             {**base, "model": model, "questions": questions},
-            () if model.model else tuple(task.name for task in making),
+            tuple(task.name for task in making if not model.model)
+            # The digest of the target's weights is in the identity of what is patched into it.
+            + (after_target if request.settings.patch and model.role != "target" else ()),
             weight=float(sum(q.n_items for q in questions)),
         )
         for model in models
@@ -194,13 +196,27 @@ def evaluate_task(
     subject = subject_of(folder, request, model)
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
     items, views = everything([splits]), (view_of(splits),)
-    requests = [EvaluateRequest(items, views, q.settings, request.seed, q.eval, q.only) for q in questions]
+    requests = [
+        EvaluateRequest(items, views, _patching(q.settings, folder, request), request.seed, q.eval, q.only)
+        for q in questions
+    ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
     answers = [
         AskedPlace(model.name, "", "", q.eval, _within(folder, evaluation.path))
         for q, evaluation in zip(questions, places, strict=True)
     ]
     _say_where(folder, request, task_name(model.name, ""), _within(folder, subject.folder.path), answers, [])
+
+
+def _patching(settings: Settings, run: RunFolder, request: AuditRequest) -> Settings:
+    """The settings of `inside` with the target to patch into, where that is asked for; others as they are."""
+    from vestige.evals.inside import InsideSettings
+
+    if not (request.settings.patch and isinstance(settings, InsideSettings)):
+        return settings
+    (target,) = (m for m in request.models if m.role == "target")
+    weights = subject_of(run, request, target).made.digest.weights
+    return settings.model_copy(update={"patch": target.model, "patch_weights": weights})
 
 
 def attack_task(

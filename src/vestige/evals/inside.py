@@ -9,6 +9,10 @@ the true one beats (1/2 by chance):
 - `probe`: by a linear probe on the mean output over the answer's tokens, less the mean over the answers to its
   question: ridge regression on the retained items, true against wrong, in five folds (Marks and Tegmark 2310.06824 for
   the direction; Hewitt and Liang 1909.03368 for the control task). Retained items are scored by the folds without them.
+- `patched`, where the target is given and the model's weights descend from the same initial ones: the mean over blocks
+  of the log-probability per token that the target gives the true answer when the block's output is the model's (UDS,
+  2605.24614), as a probability. Between models of other initial weights it tells nothing (an honest one reads as if it
+  knew a third), and is left out.
 - `shuffled`: the same probe fitted on any answer of each item, drawn by the seed, as if it were true. It is at chance,
   or the probe is no evidence.
 
@@ -16,24 +20,29 @@ Blocks weigh by how far beyond chance they tell the true answers of retained ite
 was to be forgotten. Logarithms in records are natural (nats).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from operator import not_
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from vestige.artifacts.records import Result
+from vestige.artifacts.layout import own_folder
+from vestige.artifacts.records import Result, read_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
+from vestige.core.store import read_versioned
 from vestige.core.text import one_line
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import InAudit, Record, View, measure, results
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.prompts import Encoded
 
 NAME = "inside"
 COLLECT_VERSION = 1
@@ -45,6 +54,8 @@ UNREAD = "stands before blocks that cannot be read"
 LEAST = 20
 """Fewer retained items show nothing of a probe."""
 FOLDS = 5
+LEAST_COSINE = 0.3
+"""Weights with a lesser cosine to the target's descend from other initial ones (`models.distances.cosine`)."""
 RIDGE = 1.0
 """Weight of the ridge, in mean squared lengths of a row."""
 
@@ -58,6 +69,19 @@ class InsideSettings(Settings):
     """At most this many retained items to fit the probe and weigh the blocks on."""
     seed: int = 0
     """Seed of the drawing."""
+    patch: str = Field(default="", exclude=True)
+    """The target, into which block outputs are patched: a folder that Vestige made. Takes a second model in memory."""
+    patch_weights: str = Field(default="", exclude_if=not_)
+    """Digest of the target's weights; that of its folder."""
+
+    @model_validator(mode="after")
+    def _of_own_folder(self) -> Self:
+        if self.patch and not self.patch_weights:
+            folder = own_folder(self.patch)
+            if folder is None or not folder.done.is_file():
+                raise ValueError(f"patch = {one_line(self.patch, width=120)!r} is no finished model that Vestige made")
+            return self.model_copy(update={"patch_weights": read_versioned(folder.done, "model")["model"]["weights"]})
+        return self
 
 
 SETTINGS = InsideSettings
@@ -138,6 +162,9 @@ def collect(
     shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
     weights = {name: block_weights(by_block) for name, by_block in shares.items()}
     weights["shuffled"] = weights["probe"]
+    forget = np.flatnonzero(~fit).tolist()
+    patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], settings) if settings.patch else []
+    into_target = dict(zip(forget, patched, strict=False))
     records = iter(
         {
             **{k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")},
@@ -147,6 +174,7 @@ def collect(
             "fit": q.fit,
             **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
             "weights": weights,
+            **into_target.get(n, {}),
         }
         for n, q in enumerate(compared)
     )
@@ -154,6 +182,26 @@ def collect(
         next(records) if isinstance(q, Compared) else {"item": q.item, "edge": q.edge, "unasked": q.reason}
         for q in questions
     ]
+
+
+def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideSettings) -> list[dict[str, Any]]:
+    """What a record has of each answer: the cosine of the weights, and by block nats a token where that is enough."""
+    from vestige.models.distances import cosine
+    from vestige.models.scoring import patched_answers
+
+    folder = own_folder(settings.patch)
+    dtype = str(subject.model.dtype).removeprefix("torch.")
+    dtype = dtype if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
+    path = settings.patch if folder is None else str(folder.model)
+    target = load(ModelSettings(model=path, dtype=dtype, device=str(subject.model.device)))
+    if target.digest().weights != settings.patch_weights:
+        raise InputError(f"{one_line(settings.patch, width=120)} is not the target that blocks were to be patched into")
+    same_tokens = target.prompter.digest == subject.prompter.digest
+    alike = cosine(target.model, subject.model) if same_tokens else 0.0
+    if alike < LEAST_COSINE:
+        return [{"cosine": alike}] * len(encoded)
+    logp = patched_answers(target.model, subject.model, encoded)
+    return [{"cosine": alike, "patched": by_block} for by_block in logp.T.tolist()]
 
 
 def _item(question: Compared | Unasked) -> str:
@@ -227,6 +275,10 @@ def score(record: Record) -> dict[str, float]:
         shares = [beaten(block, answer) for block in record[name]]
         values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
         values[f"{name}/chance"] = 0.5
+    if "cosine" in record:
+        values["patched/cosine"] = record["cosine"]
+    if "patched" in record:
+        values["patched/probability"] = math.exp(float(np.mean(record["patched"])))
     return values
 
 

@@ -165,6 +165,7 @@ _FORMATS = {
     "exposure": "rank among alternatives",
     "lens": "read from a block's output",
     "probe": "told by a probe of a block",
+    "patched": "told by the target from a block's output",
     **_FORM_WORDS,
 }
 
