@@ -18,6 +18,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing.claims import decide, stored_evidence
 from vestige.auditing.formats import read_stored
 from vestige.auditing.gather import read_case
+from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.judge import lay
 from vestige.auditing.matrix import expressed_in
 from vestige.auditing.run import rejudge
@@ -68,7 +69,9 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         asked = replace(case, plan=replace(plan, unlearned=(subject,), retrained=controls, suppressed=""))
         ground = lay(asked, RESAMPLES)
         formats = read_stored(ground)
-        evidence = stored_evidence(ground, formats, expressed_in(ground, formats, subject), subject)
+        inside = expressed_in(ground, formats, subject)
+        grouped = by_group(ground, formats, parts_of(ground, formats), inside, subject)
+        evidence = stored_evidence(ground, subject, formats, inside, grouped)
         name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome
 

@@ -31,7 +31,7 @@ from vestige.auditing.settings import AuditSettings
 from vestige.auditing.tasks import after_an_attack
 from vestige.core.errors import InputError, NotFinite, PartialFailure
 from vestige.core.files import read_json, write_json, write_jsonl
-from vestige.core.items import Item
+from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.settings import read_toml
 from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
@@ -585,7 +585,7 @@ def test_what_nobody_asked_for_is_said():
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
     evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-    everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
+    everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), gcg=(3,), prefix=(7,), patch=True)
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
     assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")

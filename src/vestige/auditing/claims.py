@@ -70,7 +70,7 @@ class SubjectEvidence:
     """All that was found out about one subject, of which each claim reads some.
 
     `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks; `inside`
-    is what its blocks hold, in the formats `stored`.
+    is what its blocks hold, in the formats `stored`, of all facts and by group.
     """
 
     subject: str
@@ -82,6 +82,7 @@ class SubjectEvidence:
     grouped: Grouped
     stored: TestedFormats
     inside: Expressed
+    stored_by_group: Grouped
     recovery: Recovery
     ability: AttackAbility
     membership: Membership
@@ -103,12 +104,9 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     shares = leak_evidence(expressed, tested)
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in expressed.picks.items()]
     bits = bits_evidence(expressed)
-    gaps = _not_asked(about)
     parts = _judged(ground, [*shares, *bits], stays_below)
-    failing = any(part.verdict.outcome == "fails" for part in parts)
-    if failing and (one_group := in_one_group(ground, tested, expressed, about.subject)):
-        parts = tuple(part._replace(verdict=replace(part.verdict, outcome="inconclusive")) for part in parts)
-        gaps = (one_group, *gaps)
+    parts, one_group = _unless_one_group(ground, about.subject, tested, expressed, parts)
+    gaps = (*one_group, *_not_asked(about))
     return ClaimEvidence(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),
@@ -169,19 +167,37 @@ def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
 
 
 def not_stored(about: SubjectEvidence) -> ClaimEvidence:
-    """What its blocks tell, in every admitted format of the evaluation `inside`."""
-    return stored_evidence(about.ground, about.stored, about.inside, about.subject)
+    """What its blocks tell, in every admitted format of the evaluation `inside`, of all facts and of every group."""
+    return stored_evidence(about.ground, about.subject, about.stored, about.inside, about.stored_by_group)
 
 
-def stored_evidence(ground: Ground, stored: TestedFormats, inside: Expressed, subject: str) -> ClaimEvidence:
+def stored_evidence(
+    ground: Ground, subject: str, stored: TestedFormats, inside: Expressed, grouped: Grouped
+) -> ClaimEvidence:
     """The same of one model by itself."""
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
-    parts = _judged(ground, leak_evidence(inside, stored), stays_below)
     lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
     other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
+    parts = _judged(ground, leak_evidence(inside, stored), stays_below)
     gaps = tuple(f"{name}: not read of it" for name in lacking)
-    return ClaimEvidence(parts, (*stored.not_admitted, *other_start), gaps)
+    parts, one_group = _unless_one_group(ground, subject, stored, inside, parts)
+    return ClaimEvidence(
+        (*parts, *_alone(grouped.verdict)),
+        (*stored.not_admitted, *other_start, *grouped.left_out),
+        (*one_group, *gaps, *grouped.gaps),
+    )
+
+
+def _unless_one_group(
+    ground: Ground, subject: str, tested: TestedFormats, expressed: Expressed, parts: tuple[ClaimFinding, ...]
+) -> tuple[tuple[ClaimFinding, ...], tuple[str, ...]]:
+    """The parts, open where they fail and it may be the luck of one group, and that."""
+    failing = any(part.verdict.outcome == "fails" for part in parts)
+    one_group = in_one_group(ground, tested, expressed, subject) if failing else ""
+    if not one_group:
+        return parts, ()
+    return tuple(p._replace(verdict=replace(p.verdict, outcome="inconclusive")) for p in parts), (one_group,)
 
 
 def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:

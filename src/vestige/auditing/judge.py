@@ -209,7 +209,7 @@ def _verdicts(
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
-    parts = parts_of(ground, tested)
+    parts, stored_parts = parts_of(ground, tested), parts_of(ground, stored)
     for subject in ground.plan.audited:
         expressed = matrix.expressed[subject]
         counts = [
@@ -221,7 +221,7 @@ def _verdicts(
         singles_after = (
             single_facts(ground, "not recoverable", subject, tested.judged, counts) if counts else NO_SINGLES
         )
-        grouped = by_group(ground, tested, parts, expressed, subject)
+        grouped, inside = by_group(ground, tested, parts, expressed, subject), expressed_in(ground, stored, subject)
         if subject != ground.plan.suppressed:
             # What the positive control gives away is no leak.
             facts += [*singles_before.lines, *singles_after.lines]
@@ -237,7 +237,8 @@ def _verdicts(
                 singles_after,
                 grouped,
                 stored,
-                expressed_in(ground, stored, subject),
+                inside,
+                by_group(ground, stored, stored_parts, inside, subject),
                 recovery,
                 ability,
                 membership,

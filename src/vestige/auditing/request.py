@@ -230,9 +230,10 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
     out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
-    out += [
-        f"the form {form}" for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms
-    ]
+    forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
+    # One sentence for all languages, of which there are many.
+    out += [f"the form {form}" for form in forms if not form.startswith("in_")]
+    out += ["answers in other languages"] if any(form.startswith("in_") for form in forms) else []
     out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
     if "memory" in settings.evals:
