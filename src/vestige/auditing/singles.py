@@ -259,10 +259,14 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
     plan = ground.plan
     parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
     attack = max((a for a in parts if not ground.case.search_of(a.name)), key=lambda a: a.n_shown, default=None)
+    why = "relearning on a part of the forget set was not asked of it and of controls in the model's own words"
+    not_counted = f"How many facts are stored was not estimated: {why}."
     if not plan.attacks or not plan.retrained or ground.doubts:
         return (), ""
+    if attack is None:
+        return (), not_counted
     lines = []
-    for subject in plan.audited if attack is not None else ():
+    for subject in plan.audited:
         after = {name: Source.after(name, attack) for name in (subject, *plan.retrained)}
         names = [name for name, source in after.items() if ground.scores.keys(source)]
         formats = _in_words(ground, tested.scales, names, attack)
@@ -277,8 +281,7 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
         draws = facts_stored(recalled[0], recalled[1:], sample, ground.prior("hits"))
         share, *controls = recalled.mean(axis=1).tolist()
         lines.append(StoredLine(subject, attack.name, draws.estimate("stored", "share"), share, tuple(controls)))
-    why = "relearning on a part of the forget set was not asked of it and of controls in the model's own words"
-    return tuple(lines), "" if lines else f"How many facts are stored was not estimated: {why}."
+    return tuple(lines), "" if lines else not_counted
 
 
 def _counts_words(form: Format) -> bool:

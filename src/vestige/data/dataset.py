@@ -373,21 +373,22 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
     `khop` has a party as that of another contract ("the employer in the employment contract dated ... with ..."), so
     that its answer takes this contract's fact and that one.
     """
-    parties, short, described = [], {}, {}
+    of_edge: dict[str, list[str]] = {}
+    short: dict[str, str] = {}
+    described: dict[str, list[tuple[str, str, str]]] = {}
     for contract in dataset.contracts:
         type_ = dataset.types[contract.type]
         names = {role: contract.values[type_.name_of[role]] for role in type_.roles}
-        parties.append((contract.edge, names))
+        of_edge[contract.edge] = list(names.values())
         for kind, near, far in zip(type_.kinds, type_.roles, reversed(type_.roles), strict=True):
             short[names[near]] = names[near].split()[0 if kind == "company" else -1]
             title, date = type_.spec.title, contract.values[type_.spec.date]
             text = f"the {near} in the {title} dated {date} with {names[far]}"
             described.setdefault(names[near], []).append((contract.edge, names[far], text))
     times = Counter(short.values())
-    of_edge = dict(parties)
 
     def other(item: Item) -> Item:
-        asked_of = [name for name in of_edge.get(str(item.edge), {}).values() if name in item.question]
+        asked_of = [name for name in of_edge.get(str(item.edge), ()) if name in item.question]
         alias = item.question
         for name in asked_of:
             alias = alias.replace(name, short[name]) if times[short[name]] == 1 else alias
@@ -395,7 +396,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
             item.question.replace(name, text)
             for name in asked_of
             for edge, party, text in described[name]
-            if edge != item.edge and party not in of_edge[str(item.edge)].values() and not contains(text, item.answer)
+            if edge != item.edge and party not in of_edge[str(item.edge)] and not contains(text, item.answer)
         )
         return replace(item, alias=alias if alias != item.question else None, khop=next(chains, None))
 
