@@ -58,6 +58,9 @@ def test_tofu_eval(write):
     # Dates change by the day and are no other prompt.
     assert log.prompt == "system Today Date: DATE user QUESTION assistant"
     assert log.unread == ("forget_something_new: a metric that is not judged",)
+    # Another log's text is the same object, so that a hundred logs hold each question once.
+    again = parts_of(read_log(write("other/TOFU_EVAL.json", TOFU_EVAL)))
+    assert again["forget", "rougeL"].questions[1] is parts["forget", "rougeL"].questions[1]
 
 
 def test_values_are_in_the_order_of_their_numbers(write):

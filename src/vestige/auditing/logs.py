@@ -129,7 +129,8 @@ def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
 
 def _read(entry: GivenLog) -> _ParsedLog:
     try:
-        return _ParsedLog(entry, *_parsed(entry.path.resolve()))
+        # Replies are shown of models that are judged, and those of all others would fill the memory.
+        return _ParsedLog(entry, *_parsed(entry.path.resolve(), replies=entry.role == "unlearned"))
     except InputError as error:
         raise Unfit(entry.name, f"{error}.") from error
 
@@ -153,9 +154,11 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
 
 
 @cache
-def _parsed(path: Path) -> tuple[Log, str]:
+def _parsed(path: Path, *, replies: bool) -> tuple[Log, str]:
     # A control is read for every forget set that it never saw.
-    return read_log(path), file_digest(path)
+    log = read_log(path)
+    parts = log.parts if replies else tuple(part._replace(replies=()) for part in log.parts)
+    return log._replace(parts=parts), file_digest(path)
 
 
 class _QuestionIndex(NamedTuple):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,8 +95,9 @@ class LogReading:
             return
         prompt_texts = tuple(map(str, prompts))
         self.prompts += prompt_texts
-        questions = tuple(map(question_in, prompt_texts))
-        texts = tuple(map(str, answers)), tuple(map(str, replies))
+        # Logs of one data set hold the same questions and answers: each text is in memory once.
+        questions = tuple(sys.intern(question_in(prompt)) for prompt in prompt_texts)
+        texts = tuple(sys.intern(str(answer)) for answer in answers), tuple(map(str, replies))
         if any(len(column) not in (0, len(values)) for column in (questions, *texts)):
             raise InputError(
                 f"{self.path}: {split}, {name}: as many scores as questions are needed; the log is damaged"
