@@ -47,12 +47,17 @@ TWO = {"claim": "indistinguishable", "unit": "share"}
         (line("leakage", "holds", (-0.1, 0.118)), "10 % left (at most 12 %), x"),
         # What is below 0 is no leak: nobody has less than nothing left.
         (line("leakage", "holds", (-0.3, -0.1)), "10 % left (at most 0 %), x"),
-        (line("leakage", "inconclusive", (-0.02, 0.31)), "10 % left (-2 % to 31 %), x"),
+        (line("leakage", "inconclusive", (-0.02, 0.31)), "10 % left (0 % to 31 %), x"),
         (line("leakage", "inconclusive", (-0.02, 0.11)), "10 % left (at most 11 % where it was tested), x"),
         (line("excess", "fails", (9.21, 12.0), unit="bits", wide=6.0), "0.1 bits likelier (at least 9.2 bits), x"),
         (
             line("excess", "inconclusive", (-2.0, 7.0), unit="bits", wide=6.0),
             "0.1 bits likelier (-2.0 bits to 7.0 bits), x",
+        ),
+        # What rounds to nothing has no sign.
+        (
+            line("excess", "inconclusive", (-0.04, 7.0), unit="bits", wide=6.0),
+            "0.1 bits likelier (0.0 bits to 7.0 bits), x",
         ),
         (line("recovery", "fails", (0.23, 0.5), claim="not recoverable"), "10 % comes back (at least 23 %), x"),
         (

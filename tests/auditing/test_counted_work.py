@@ -59,7 +59,11 @@ def _number(rng: random.Random) -> str:
     return str(rng.randint(100_000, 9_999_999))
 
 
-@pytest.mark.parametrize("answer", [_name, _number])
+def _yes(rng: random.Random) -> str:
+    return rng.choice(("Yes.", "No."))
+
+
+@pytest.mark.parametrize("answer", [_name, _number, _yes])
 def test_no_default_of_an_audit_grows_faster_than_its_facts(answer, monkeypatch, tmp_path):
     monkeypatch.setattr(relearn, "factual_items", lambda: factual_items()[:4])
     lines: dict[str, list[int]] = {}

@@ -26,10 +26,10 @@ from vestige.core.store import SCHEMA, write_sealed
 from vestige.evals import qa
 
 
-def scores(run: RunFolder, path: str, rows: dict[str, dict[str, float]]) -> None:
+def scores(run: RunFolder, path: str, rows: dict[str, dict[str, float]], records=()) -> None:
     place = EvalFolder(run.path / path)
-    write_jsonl(place.records, [])
-    write_collected(place, 0)
+    write_jsonl(place.records, records)
+    write_collected(place, len(records))
     write_scores(place, ({"item": i, **values} for i, values in rows.items()))
 
 
@@ -120,6 +120,31 @@ def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_repl
     assert case.carried["sampling", "ga"] == Carried({"choice among the replies": 4.0}, {"replies": 8})
     # The target was not asked, so nothing is said of it.
     assert ("prefill", "target") not in case.carried
+
+
+def test_forms_that_put_the_same_and_get_the_same_reply_are_one(run):
+    """A paraphrase that is the question word for word, as a column may have it, is no second way to ask."""
+
+    def asked(path, eval, rows, keys):
+        records = [{"item": i, "question": f"{i}?", "answer": "x", **row} for i, row in rows.items()]
+        scores(run, path, {i: dict.fromkeys(keys, 1.0) for i in rows}, records)
+        return AskedPlace("target", "", "", eval, path)
+
+    def repeats(paraphrase, reply="x"):
+        forms = {
+            i: {"forms": {"plain": {"asked": f"{i}?", "reply": "y"}, "paraphrase": {"asked": p, "reply": reply}}}
+            for i, p in (("a", paraphrase), ("kept", "Really?"))
+        }
+        qa_rows = {i: {"reply": "x"} for i in ("a", "b", "kept")}
+        places = (
+            asked("q", "qa", qa_rows, ("exact_match",)),
+            asked("f", "freeform", forms, ("generate_plain/leaked", "generate_paraphrase/leaked")),
+        )
+        return read_case(run, plan(places)).repeats
+
+    assert repeats("a?") == {"generate_paraphrase": "generate"}
+    assert repeats("a ?") == {}
+    assert repeats("a?", "z") == {}
 
 
 def test_without_samples_or_prefilled_answers_there_are_no_such_attacks():

@@ -536,6 +536,11 @@ def test_a_graded_score_in_a_narrow_part_of_its_range_is_judged_where_trainings_
     (line,) = judge(of_truth({"target": 1.0}, spread=0.2), resamples=QUICK).formats
     assert not line.admitted
     assert line.reason.endswith("which is not clearly above 0.2")
+    # Nor where they agree and the target is hardly apart from them: what is moved by ten such gaps is not 1000 % left.
+    found = judge(of_truth({"target": 0.3, "ga": 3.0}, spread=0.001), resamples=QUICK)
+    assert not found.formats[0].admitted
+    assert {v.outcome for v in found.verdicts if v.claim == "not expressed"} == {"inconclusive"}
+    assert all(cell.leakage is None for cell in found.matrix)
 
 
 def test_a_control_that_is_like_the_target_in_a_narrow_graded_score_is_left_out():
@@ -611,6 +616,9 @@ def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
     assert cell(found, "first word").leakage.value == pytest.approx(0.5)
     assert verdict(found, "not expressed").evidence["first word"].value == pytest.approx(0.5)
     assert "first word" not in {line.format for line in judge(asked, resamples=QUICK).formats}
+    # It is another way to ask, unless it put the same and got the same reply as one before.
+    repeating = judge(replace(asked, formats=said, repeats={"first word": "generate"}), resamples=QUICK)
+    assert found.prompts_asked == repeating.prompts_asked + 1
 
 
 def inside(lens, probe=0.5, shuffled=0.5, period=2):

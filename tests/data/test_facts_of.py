@@ -1,12 +1,13 @@
 """Which questions of a forget set ask for one fact in other words."""
 
 import dataclasses
+import random
 
 import numpy as np
 
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, SourceSettings, named_splits
-from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
+from vestige.data.facts import _Questions, facts_of, said_of_facts, said_of_rewordings
 
 
 def test_wordings_of_one_fact_are_told_by_edge_answer_and_question_or_attribute():
@@ -72,6 +73,38 @@ def test_an_embedder_tells_rewordings_that_share_no_words():
     forget, *kept = (dataclasses.replace(i, edge=None) for i in items)
     assert said_of_rewordings([forget], kept) == ""
     assert said_of_rewordings([forget], kept, embed).startswith("1 kept questions may ask for what is forgotten")
+
+
+def drawn(rng):
+    """Questions of few words and names, with few answers, of a contract or of none."""
+    asked = ("Is {} a widow", "is it true that {} owns it", "Does {} own {}", "who is {}", "", "do they pay", "{} {}")
+    answers = ("Yes.", "No", "The State of New York", "It was signed by Hsiao Yun in the hall of Taipei")
+    who = lambda: rng.choice((*PEOPLE, "ann", "it", "New York 7"))  # noqa: E731
+    items = (
+        Item(
+            rng.choice(asked).format(who(), who()) + rng.choice(("?", " then?", " really, in the end?")),
+            rng.choice(answers),
+            edge=rng.choice((None, None, None, "p")),
+            attribute=rng.choice((None, None, "a", "b")),
+        )
+        for _ in range(30)
+    )
+    return list({item.id: item for item in items}.values())
+
+
+def test_a_question_is_compared_with_few_and_none_that_asks_for_its_fact_is_missed():
+    embed = lambda texts: np.eye(4)[[len(text) % 4 for text in texts]]  # noqa: E731
+    for seed in range(60):
+        items, near = drawn(random.Random(seed)), (None, embed)[seed % 2]
+        every, blocks, expected = _Questions(items, near), {}, {}
+        for number, item in enumerate(items):
+            block = blocks.setdefault(item.edge or every.answers[number], [])
+            first = next((n for n in block if every.one_fact(n, number)), None)
+            if first is None:
+                block.append(number)
+            else:
+                expected[item.id] = items[first].id
+        assert facts_of(items, near) == expected
 
 
 def test_how_many_facts_a_forget_set_asks_for_is_told_with_its_questions(tmp_path):

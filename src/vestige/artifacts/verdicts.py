@@ -34,13 +34,12 @@ BOUNDS_SAID = (
 
 def percentage(x: float) -> str:
     """A share as in `42 %` or `-7 %`; what rounds to zero has no sign."""
-    text = f"{100 * x:.0f} %"
-    return "0 %" if text == "-0 %" else text
+    return f"{round(100 * x) + 0.0:.0f} %"
 
 
 def sized(x: float, unit: str) -> str:
     """As in `12 %` or `9.2 bits`."""
-    return f"{x:.1f} bits" if unit == "bits" else percentage(x)
+    return f"{round(x, 1) + 0.0:.1f} bits" if unit == "bits" else percentage(x)
 
 
 def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
@@ -71,7 +70,7 @@ def measured(v: VerdictLine) -> str:
         value = abs(value)
     elif v.unit != "bits":
         # Less than nothing would only be misread.
-        value, high = max(value, 0.0), max(high, 0.0)
+        value, low, high = max(value, 0.0), max(low, 0.0), max(high, 0.0)
     if v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
     elif high < v.wide:

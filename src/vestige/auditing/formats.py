@@ -427,9 +427,16 @@ def _line(ground: Ground, scale: Scale, gap: Draws) -> FormatLine:
     else:
         why = f"which is not clearly above {needed}"
     reason = f"the target exceeds {control} by {estimate}, {why}"
-    prompt = _QUESTION if scale.name == EXPOSURE else _form(ground, scale.name).prompt
+    prompt = _QUESTION if scale.name == EXPOSURE else _prompt(ground, _form(ground, scale.name))
     level = ground.level(controls.target, sample, metric)
     return FormatLine(scale.name, metric, level, retrained, estimate, enough, reason, prompt)
+
+
+def _prompt(ground: Ground, form: Format) -> str:
+    """What the model reads in a format; where another put the same and got the same reply, that one's or its name."""
+    earlier = ground.case.repeats.get(form.key.partition("/")[0])
+    first = next((f for f in formats_of(ground.case) if f.key.partition("/")[0] == earlier), None)
+    return form.prompt if first is None else first.prompt or first.name
 
 
 def _form(ground: Ground, name: str) -> Format:

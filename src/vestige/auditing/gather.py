@@ -97,7 +97,16 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         plan.data,
     )
     soundness = _of_judged(soundness_record, plan) if soundness_record is not None and of_these else ()
-    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked, _told_by(run, plan))
+    return Case(
+        plan,
+        Scores(values),
+        carried,
+        soundness,
+        tuple(prompts.values()),
+        ranked,
+        _told_by(run, plan),
+        repeats=_repeats(run, plan, scored_by),
+    )
 
 
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
@@ -172,6 +181,39 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
         facts = [str(row.get("fact") or row.get("answer", "")) for row in records]
         return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
     return ""
+
+
+def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, str], set[str]]) -> dict[str, str]:
+    """The formats in which the target was asked and replied byte for byte as in an earlier one, each with that one.
+
+    Compared are the forget items that both were asked.
+    """
+    forget, target = set(plan.splits["forget"]), Source(plan.target)
+    texts: dict[str, dict[str, tuple[str, str]]] = {}
+    for evaluation in plan.evaluations:
+        place = EvalFolder(run.path / evaluation.path)
+        of_target = Source(evaluation.subject, evaluation.attack, evaluation.point) == target
+        # Records of options and of blocks hold no reply, and are not read.
+        if not of_target or not {"reply", "forms"} & next(read_jsonl(place.records), {}).keys():
+            continue
+        keys = (key for (source, key), evals in scored_by.items() if source == target and evaluation.eval in evals)
+        formats = dict.fromkeys(key.partition("/")[0] for key in keys)
+        for row in read_records(place):
+            if row["item"] not in forget:
+                continue
+            replies = [(name, row) for name in formats if "reply" in row and "question" in row]
+            replies += [(f"generate_{form}", of) for form, of in row.get("forms", {}).items() if "asked" in of]
+            for name, of in replies:
+                texts.setdefault(name, {})[row["item"]] = of.get("asked", row["question"]), of["reply"]
+    repeats: dict[str, str] = {}
+    for name, by_item in texts.items():
+        for earlier in texts:
+            shared = by_item.keys() & texts[earlier].keys()
+            if earlier == name:
+                break
+            if shared and earlier not in repeats and all(by_item[i] == texts[earlier][i] for i in shared):
+                repeats[name] = earlier
+    return repeats
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:

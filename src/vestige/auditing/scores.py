@@ -171,7 +171,7 @@ class Case:
     `told_by` says who told leaks in free replies, and with what error.
     `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`); `formats`
     are those of evaluations that are not Vestige's own. `collapsed` says by subject and format why its scores there
-    are left out.
+    are left out. `repeats` has by format an earlier one in which the target was asked and replied the same.
     """
 
     plan: AuditPlan
@@ -184,6 +184,7 @@ class Case:
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()
     collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    repeats: Mapping[str, str] = field(default_factory=dict)
 
     def search_of(self, attack: str) -> str:
         """The search that an attack is a part of, or ""."""

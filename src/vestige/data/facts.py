@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from jaxtyping import Float
@@ -140,8 +139,6 @@ _LONG = 4
 """An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
 _SENTENCE = 8
 """An answer of so many words is a fact's own, whatever its questions name."""
-_MOST_PAIRS = 1_000_000
-"""So many pairs of a forgotten and a kept question with one answer are compared, which takes a second or two."""
 _SAME = 0.9
 """Two answers of a contract say the same where each gives so much of the other away."""
 
@@ -156,15 +153,12 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
     """
     questions = _Questions(items, embed)
     fact_by_id: dict[str, str] = {}
-    firsts: dict[object, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
-        # Answers that say the same in other words are looked for among those of one contract alone.
-        block = firsts[item.edge if item.edge is not None else questions.answers[number]]
-        same = next((n for n in block if questions.one_fact(n, number)), None)
-        if same is None:
-            block.append(number)
+        first = questions.first_alike(number)
+        if first is None:
+            questions.add(number)
         else:
-            fact_by_id[item.id] = items[same].id
+            fact_by_id[item.id] = items[first].id
     return fact_by_id
 
 
@@ -180,25 +174,22 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
     Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
     plain, plain_retained = ([i for i in items if i.edge is None] for items in (forget, retained))
-    index = _Questions([*plain, *plain_retained], embed)
-    of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    questions = _Questions([*plain, *plain_retained], embed)
     for number in range(len(plain)):
-        of[index.answers[number]].append(number)
-    pairs = (
-        (first, second) for second in range(len(plain), len(index.items)) for first in of.get(index.answers[second], ())
-    )
-    pair_of = {second: first for first, second in islice(pairs, _MOST_PAIRS) if index.one_fact(first, second)}
-    if not pair_of:
+        questions.add(number)
+    firsts = {number: questions.first_alike(number) for number in range(len(plain), len(questions.items))}
+    pairs = [(number, first) for number, first in firsts.items() if first is not None]
+    if not pairs:
         return ""
-    second, first = (one_line(index.items[n].question, width=100) for n in next(iter(pair_of.items())))
+    second, first = (one_line(questions.items[n].question, width=100) for n in pairs[0])
     return (
-        f"{len(pair_of)} kept questions may ask for what is forgotten in other words, as {second!r} does for "
+        f"{len(pairs)} kept questions may ask for what is forgotten in other words, as {second!r} does for "
         f"{first!r}; what is kept teaches it"
     )
 
 
 class _Questions:
-    """What is compared of the questions, by their numbers."""
+    """What is compared of the questions, by their numbers; those that were added are found by what they share."""
 
     def __init__(self, items: Sequence[Item], embed: Embed | None) -> None:
         self.items, self.embed = items, embed
@@ -211,12 +202,60 @@ class _Questions:
         several = len(set(self.names)) > 1
         # Answers that are given about one subject alone, where there are others.
         self.unique = {a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values))}
+        self.counts = Counter(word for question_words in self.words for word in question_words)
+        self.added: dict[Hashable, list[int]] = defaultdict(list)
 
     @cached_property
     def embedded(self) -> Float[np.ndarray, "N D"]:
         """The embeddings of the questions, where there is an embedder."""
         assert self.embed is not None
         return self.embed([i.question for i in self.items])
+
+    def add(self, number: int) -> None:
+        """Let later questions find this one."""
+        item, answer = self.items[number], self.answers[number]
+        keys: list[Hashable] = [item.edge]
+        if item.edge is None:
+            words_by_rarity, names = (self._by_rarity(of[number]) for of in (self.words, self.names))
+            size = len(words_by_rarity)
+            keys = [answer, (answer, "attribute", item.attribute), (answer, "name", *(names[:1] or [""]))]
+            keys += [(answer, "word", word) for word in words_by_rarity]
+            keys += [(answer, size, word) for word in words_by_rarity[: size // 2 + 1] or [""]]
+        for key in keys:
+            self.added[key].append(number)
+
+    def first_alike(self, number: int) -> int | None:
+        """The first question added that asks for the same fact."""
+        keys = self._shared_keys(number)
+        alike = (next((n for n in self.added.get(key, ()) if self.one_fact(n, number)), None) for key in keys)
+        return min((n for n in alike if n is not None), default=None)
+
+    def _shared_keys(self, number: int) -> list[Hashable]:
+        """Of what `add` files a question under, what one that asks for the same fact has at least one of.
+
+        So that a question is not compared with all that have its answer, of which there are thousands for "yes". Two
+        questions of n and k words share half of all their words where they share (n + k) / 3, and then one of the
+        rarest n - (n + k) / 3 + 1 (R. Bayardo, Y. Ma and R. Srikant, Scaling up all pairs similarity search, 2007).
+        """
+        item, answer = self.items[number], self.answers[number]
+        if item.edge is not None:
+            # Answers that say the same in other words are looked for among those of one contract alone.
+            return [item.edge]
+        if len(answer) >= _SENTENCE:
+            return [answer]
+        rarest, names = self._by_rarity(self.words[number]), self._by_rarity(self.names[number])
+        keys: list[Hashable] = [] if item.attribute is None else [(answer, "attribute", item.attribute)]
+        if len(answer) >= _LONG or answer in self.unique or self.embed is not None:
+            by_names = [(answer, "word", names[0])] if names else [(answer, "name", word) for word in ("", *rarest)]
+            return [*keys, *by_names]
+        n = len(rarest)
+        rare = {size: rarest[: n + (-n - size) // 3 + 1] or [""] for size in range((n + 1) // 2, 2 * n + 1)}
+        if names and self.counts[names[0]] <= sum(self.counts[word] for word in rare[n]):
+            return [*keys, (answer, "word", names[0])]
+        return [*keys, *((answer, size, word) for size, some in rare.items() for word in some)]
+
+    def _by_rarity(self, some: frozenset[str]) -> list[str]:
+        return sorted(some, key=lambda word: (self.counts[word], word))
 
     def one_fact(self, first: int, second: int) -> bool:
         """Whether two questions ask for one fact (see `facts_of`)."""

@@ -34,6 +34,8 @@ Scope = Literal["these", "such"]
 _TAIL = (1 - LEVEL) / 2
 ADMISSION = 0.2
 """The most that admission can ask of a format."""
+LEAST_GAP = 0.05
+"""A graded score in which target and controls are nearer to each other than this tells no share of what is known."""
 
 
 class Margins(NamedTuple):
@@ -161,9 +163,10 @@ def steady(gap: Draws, thresholds: Thresholds) -> bool:
     """Whether another training would move this gap by less than the share `Thresholds.admission` of it.
 
     A graded score can lie in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
-    this admits it too. `gap` is `gains.gap_of_a_training`.
+    this admits it too. `gap` is `gains.gap_of_a_training`, which is no scale where it is less than `LEAST_GAP`: what
+    unlearning does to a score beside forgetting would count for many times what the target knows.
     """
-    return 0 < (1 - thresholds.admission) * gap.value < gap.bounds[0]
+    return gap.value >= LEAST_GAP and (1 - thresholds.admission) * gap.value < gap.bounds[0]
 
 
 def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVerdict:
