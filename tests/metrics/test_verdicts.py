@@ -78,6 +78,10 @@ def test_the_defaults_are_the_designs():
         {"admission": -0.1},
         {"saturation": 0},
         {"seed_weight": 0},
+        # A prior that says that seeds do not differ, and counts for more than any control.
+        {"seed_weight": 1e9},
+        {"seed_share": 0},
+        {"seed_share_graded": 0},
     ],
 )
 def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):

@@ -71,11 +71,12 @@ class Thresholds(Settings):
     """A format is used if the target exceeds the retrained models by this much; it can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
     """An attack is not used if it closes more than this share of the gap on retrained models."""
-    seed_share: float = Field(default=0.002, ge=0)
+    # As admission can only be lowered, what is assumed of seeds can only widen intervals.
+    seed_share: float = Field(default=0.002, ge=0.002)
     """Scope such: assumed variance between seeds, of hits."""
-    seed_share_graded: float = Field(default=0.03, ge=0)
+    seed_share_graded: float = Field(default=0.03, ge=0.03)
     """Scope such: assumed variance between seeds, of probabilities and bits."""
-    seed_weight: float = Field(default=4.0, gt=0)
+    seed_weight: float = Field(default=4.0, gt=0, le=4)
     """Scope such: degrees of freedom that the assumption counts for."""
 
     @model_validator(mode="after")
