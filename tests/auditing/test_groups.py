@@ -81,6 +81,27 @@ def test_luck_that_strikes_whole_contracts_accuses_nobody():
     assert verdict(found, "not expressed").outcome == "inconclusive"
 
 
+def test_controls_that_differ_by_a_constant_alone_leave_a_format_in_which_leaks_are_seen():
+    """What they do to all facts alike was once held against a noise of 1e-32, and no format was admitted."""
+
+    def shifted_by(k, share=0.0):
+        table, rng = subject(share), np.random.default_rng(k)
+        words = 0.1 + 0.3 * np.random.default_rng(0).random(120) + 0.03 * k
+        words = np.where(np.arange(120) < 120 * share, 1.0, words)
+        table["generate/rouge1_recall"] = dict(zip(FORGET, words.tolist(), strict=True))
+        # Answers that are no copies of each other's.
+        table["forced/answer_bits"] = dict(zip(FORGET, (-20 + 5 * rng.normal(size=120)).tolist(), strict=True))
+        return table
+
+    given = {name: shifted_by(k) for k, name in enumerate(RETRAINED)} | {"ga": shifted_by(3, 0.5)}
+    found = judge(case(given, edges=TEN), resamples=QUICK)
+    (line,) = [one for one in found.formats if one.format == "generate"]
+    assert line.admitted
+    # Means of 0.25, 0.28 and 0.31: one training is off by 0.03, the mean of three by 0.017.
+    assert 0.01 < line.admission.high - line.admission.low < 4 * 0.03
+    assert verdict(found, "not expressed").outcome == "fails"
+
+
 def test_the_band_of_a_contract_holds_all_of_them_and_is_wider_than_its_own():
     # Each guesses a tenth of the answers, some in every contract.
     places = {name: {i for k, i in enumerate(FORGET) if k % 10 == n} for n, name in enumerate((*RETRAINED, "ga"))}

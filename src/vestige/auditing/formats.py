@@ -19,7 +19,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
-from vestige.metrics.intervals import LABORATORY, SeedPrior, interaction_variance, interval_over_seeds, shared
+from vestige.metrics.intervals import LABORATORY, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.verdicts import admitted, steady
 
@@ -317,17 +317,25 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
         gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
         # The target's laboratory differs too, so that one is added to the mean over those of the controls.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
-    return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, rows, items))
+    return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, target, rows, items))
 
 
-def _clustered(ground: Ground, prior: SeedPrior, rows: Float[np.ndarray, "M N"], items: Sequence[str]) -> SeedPrior:
+def _clustered(
+    ground: Ground,
+    prior: SeedPrior,
+    target: Float[np.ndarray, " N"],
+    rows: Float[np.ndarray, "M N"],
+    items: Sequence[str],
+    width: float | None = 1.0,
+) -> SeedPrior:
     """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
     index = {item: n for n, item in enumerate(items)}
     groups = [[index[i] for i in members] for members in groups_of(ground.plan, items).values() if len(members) > 1]
-    noise = float(interaction_variance(rows))
-    if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2 or noise == 0:
+    if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2:
         return prior
-    return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise)))
+    # The noise that `moderated` multiplies the share by: of controls that differ by a constant alone none is seen.
+    noise = float(spread(rows, target - rows.mean(axis=0), prior, width=width).noise)
+    return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise))) if noise else prior
 
 
 def _picks(ground: Ground, scale: Scale) -> Scale | None:
@@ -341,9 +349,10 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
-    target, *rows = ground.scores.rows(sources, form.hits, scale.items)
-    prior = _clustered(ground, ground.prior("hits"), np.stack(rows), scale.items)
-    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, prior)
+    target, *retrained = ground.scores.rows(sources, form.hits, scale.items)
+    rows = np.stack(retrained)
+    prior = _clustered(ground, ground.prior("hits"), target, rows, scale.items)
+    controls = Controls(form.name, target, rows, scale.controls.sample, prior)
     picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
     return picks if exceeds_controls(ground, picks) else None
 
@@ -362,7 +371,7 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     target = ground.scores.of(plan.target, BITS_KEY, items)
     rows = ground.scores.rows(retrained, BITS_KEY, items)
-    prior = _clustered(ground, ground.prior("bits"), rows, items)
+    prior = _clustered(ground, ground.prior("bits"), target, rows, items, width=None)
     return Scale(BITS, BITS_KEY, "bits", items, retrained, Controls("bits", target, rows, ground.sample(items), prior))
 
 
