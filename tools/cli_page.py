@@ -1,7 +1,8 @@
 """Writes what the command line says of itself; `--check` fails when settings.json is not what this would write.
 
 `src/vestige/cli/settings.json` holds the types, defaults and texts of all settings of commands, so that `--help` loads
-none of their modules, and docs/cli.md (which is built and not kept) the commands' own help.
+none of their modules, `src/vestige/keys.pyi` the settings that functions take by name, for editors and type checkers,
+and docs/cli.md (which is built and not kept) the commands' own help.
 """
 
 import json
@@ -9,7 +10,8 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import typer.main
 from typer.cli import get_docs_for_click
@@ -19,6 +21,18 @@ from vestige.cli.command import Part, in_words, settings_table
 from vestige.core.settings import described
 
 TABLE = Path(__file__).parents[1] / "src" / "vestige" / "cli" / "settings.json"
+KEYS = Path(__file__).parents[1] / "src" / "vestige" / "keys.pyi"
+TYPED = {
+    "ModelKeys": ("vestige.models.load:ModelSettings", ("model",)),
+    "MarginKeys": ("vestige.metrics.verdicts:Thresholds", ()),
+    "CompileKeys": ("vestige.data.folder:CompileSettings", ()),
+    "CheckKeys": ("vestige.data.findings:SoundnessSettings", ()),
+    "FinetuneKeys(ModelKeys)": ("vestige.training.settings:TrainingSettings", ()),
+    "UnlearnKeys(ModelKeys)": ("vestige.training.settings:UnlearningSettings", ()),
+    "CalibrateKeys(UnlearnKeys)": ("vestige.studies.calibrate:CalibrateSettings", ("goal",)),
+    "AuditKeys(ModelKeys)": ("vestige.auditing.settings:AuditSettings", ("alternatives",)),
+}
+"""What functions of `vestige.api` take by name: the class of these settings, and the fields that are left out."""
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# The command line
 
@@ -54,6 +68,44 @@ def table() -> str:
         own = ",\n".join(f"    {json.dumps(key)}: {json.dumps(row, ensure_ascii=False)}" for key, row in rows)
         lines.append(f"  {json.dumps(kind)}: {{\n{own}\n  }}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def keys() -> str:
+    """keys.pyi as it should be: a TypedDict for each settings class."""
+    blocks = []
+    for name, (kind, besides) in TYPED.items():
+        module, class_name = kind.split(":")
+        fields = getattr(import_module(module), class_name).model_fields
+        rows = [f"    {key}: {typed(field.annotation)}" for key, field in fields.items() if key not in besides]
+        head = name if "(" in name else f"{name}(TypedDict)"
+        blocks.append("\n".join([f"class {head.removesuffix(')')}, total=False):", *rows]))
+    return KEYS_BEGIN + "\n\n".join(blocks) + "\n"
+
+
+KEYS_BEGIN = '''# ruff: noqa
+# fmt: off
+"""The settings that functions of `vestige` take by name; written by tools/cli_page.py."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+'''
+
+
+def typed(annotation: Any) -> str:
+    """A type as a caller gives it: any sequence for a tuple, any mapping for settings in settings."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, args))}]"
+    if origin in (Union, UnionType):
+        return " | ".join(typed(arg) for arg in args)
+    if hasattr(annotation, "__metadata__"):
+        return typed(annotation.__origin__)
+    if origin in (tuple, list):
+        return f"Sequence[{typed(args[0])}]"
+    if annotation is NoneType:
+        return "None"
+    return annotation.__name__ if annotation in (bool, int, float, str) else "Any"
 
 
 def commands(one: Any, context: typer.Context) -> list[Any]:
@@ -120,6 +172,8 @@ if __name__ == "__main__":
     if "--check" in sys.argv:
         if TABLE.read_text(encoding="utf-8") != wanted:
             sys.exit("src/vestige/cli/settings.json is not what the settings say; run `make docs`")
+        if KEYS.read_text(encoding="utf-8") != keys():
+            sys.exit("src/vestige/keys.pyi is not what the settings say; run `make docs`")
         PAGE.write_text(page(), encoding="utf-8")
     elif settings_table() != json.loads(wanted):
         # Options are made when a command's module is read, so that the page takes another process.
@@ -127,4 +181,5 @@ if __name__ == "__main__":
         sys.exit(subprocess.run([sys.executable, __file__], check=False).returncode)
     else:
         TABLE.write_text(wanted, encoding="utf-8")
+        KEYS.write_text(keys(), encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")

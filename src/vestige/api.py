@@ -19,6 +19,8 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
 
     from vestige.artifacts.audits import AuditOutcome, Soundness
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
     from vestige.auditing.forecast import AuditPower
     from vestige.auditing.request import AuditRequest
     from vestige.data.corpus import Corpus, SourceSettings
+    from vestige.keys import (
+        AuditKeys,
+        CalibrateKeys,
+        CheckKeys,
+        CompileKeys,
+        FinetuneKeys,
+        MarginKeys,
+        ModelKeys,
+        UnlearnKeys,
+    )
     from vestige.studies.calibrate import Calibration
 
 Named: TypeAlias = str | PathLike[str]
@@ -226,7 +238,12 @@ class StudyResults(Rows):
 
 
 def compile_data(
-    graph: Named, *, output_dir: Named, fresh: bool = False, picture: Named | None = None, **settings: Any
+    graph: Named,
+    *,
+    output_dir: Named,
+    fresh: bool = False,
+    picture: Named | None = None,
+    **settings: "Unpack[CompileKeys]",
 ) -> dict[str, Any]:
     """Compile a graph of contracts (`sample1`, `star:20`, a file) into questions and answers; gives the manifest.
 
@@ -253,7 +270,7 @@ def finetune(
     seed: int = 0,
     train_factual: bool = False,
     save: str = "merged",
-    **settings: Any,
+    **settings: "Unpack[FinetuneKeys]",
 ) -> Model:
     """Teach a model the answers of a data set; with `forget` all but those, as a `retrained` control.
 
@@ -287,7 +304,7 @@ def unlearn(
     method_settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     save: str = "merged",
-    **settings: Any,
+    **settings: "Unpack[UnlearnKeys]",
 ) -> Model:
     """Make a model forget a part of the data by one method.
 
@@ -342,7 +359,7 @@ def calibrate(
     seed: int = 0,
     workers: int | None = None,
     questions: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **settings: "Unpack[CalibrateKeys]",
 ) -> "Calibration":
     """Find the learning rate at which a method reaches a goal best (`forget<=0.3`, or `retain>=0.95`).
 
@@ -354,9 +371,11 @@ def calibrate(
     from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
     from vestige.studies.calibrate import calibrate as search
 
-    searching = {key: settings.pop(key) for key in tuple(settings) if key in CalibrateSettings.model_fields}
+    fields = CalibrateSettings.model_fields
+    searching = {key: value for key, value in settings.items() if key in fields}
+    training = {key: value for key, value in settings.items() if key not in fields}
     unlearning, splits = _unlearning(
-        target, method, data, forget, retain, reference, settings, method_settings=method_settings, seed=seed
+        target, method, data, forget, retain, reference, training, method_settings=method_settings, seed=seed
     )
     sought = CalibrateSettings.build({**searching, "goal": goal})
     request = CalibrateRequest(unlearning, splits, QASettings.build(questions or {}), sought)
@@ -373,7 +392,7 @@ def evaluate(
     output_dir: Named | None = None,
     role: str = "base",
     seed: int = 0,
-    **read: Any,
+    **read: "Unpack[ModelKeys]",
 ) -> Results:
     """Ask a model every question; without `forget` everything is one split.
 
@@ -465,7 +484,7 @@ def audit(
     quick: bool = False,
     seed: int = 0,
     workers: int | None = None,
-    **settings: Any,
+    **settings: "Unpack[AuditKeys]",
 ) -> Audit:
     """Say of each unlearned model whether it has forgotten: six claims, a verdict on each, with the evidence.
 
@@ -554,7 +573,9 @@ def sequence(file: Named | Mapping[str, Any], *, output_dir: Named, workers: int
     return Audit(Path(output_dir), end.outcomes, end.failed)
 
 
-def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: Any) -> Audit:
+def judge(
+    table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: "Unpack[MarginKeys]"
+) -> Audit:
     """Judge models by scores that were made elsewhere: a row for each answer, in the columns that docs/logs.md names.
 
     `table` is a CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame. `margins` are those of `audit`
@@ -587,7 +608,7 @@ def read_audit(run: Named) -> Audit:
     return Audit(Path(run), tuple(map(read_outcome, folders)), failed)
 
 
-def rejudge(run: Named, **margins: Any) -> Audit:
+def rejudge(run: Named, **margins: "Unpack[MarginKeys]") -> Audit:
     """Every audit in a run judged again from its answers, by other margins; no model is loaded."""
     from vestige.auditing.run import rejudge as judge_again
 
@@ -603,7 +624,7 @@ def check_data(
     retain: Data | None = None,
     alternatives: Data | None = None,
     seed: int = 0,
-    **settings: Any,
+    **settings: "Unpack[CheckKeys]",
 ) -> "Soundness":
     """Check whether the forget set can be answered without having seen it; `settings` are `SoundnessSettings`.
 

@@ -299,6 +299,25 @@ def test_where_overlap_has_no_values_exact_answers_are_counted():
     assert (line.metric, line.target.value, line.retrained.value) == ("exact_match", 1.0, 0.0)
 
 
+def test_margins_in_bits_grow_with_what_the_target_knows_of_an_answer():
+    def sentences(table, more=0.0):
+        return table | {"forced/answer_bits": {i: 10 * b + more for i, b in table["forced/answer_bits"].items()}}
+
+    def judged(more):
+        subjects = {name: sentences(subject(0.0)) for name in RETRAINED}
+        subjects |= {"target": sentences(subject(1.0, shift=2.0)), "ga": sentences(subject(0.0), more)}
+        return judge(case(subjects, settings={"delta": 0.1, "delta_bits": 4.0}), resamples=QUICK)
+
+    # The target exceeds its controls by 10 x 11.9 bits, of which 10 and 20 % are 11.9 and 23.8: above 4 and 6.
+    left, much = judged(8.0), judged(16.0)
+    assert left.margins_bits == (11.9, 23.8)
+    assert (left.thresholds["delta_bits"], left.thresholds["delta_wide_bits"]) == (4.0, 6.0)
+    assert outcomes(left)["not expressed"] == "holds"
+    assert verdict(left, "not expressed").decides == "forced, bits"
+    assert outcomes(much)["not expressed"] == "fails"
+    assert judge(case(), resamples=QUICK).margins_bits == ()
+
+
 def test_no_admitted_format_decides_nothing_about_the_subject_and_fails_the_benchmark():
     alike = {"target": subject(0.0), "ga": subject(0.0)}
     found = judge(case(alike, everywhere(RETAIN_ONLY, 0.0, target=0.0), attacks=(RETAIN_ONLY,)), resamples=QUICK)

@@ -126,6 +126,10 @@ def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
     plain = opened(write(tmp_path / "all.jsonl", [{"question": "Q?", "answer": "A."}]))
     with pytest.raises(InputError, match="has no graph to select from; give a file of the items"):
         named_splits(plain, "node:A")
+    people = opened(write(tmp_path / "of.jsonl", [{"question": "Q?", "answer": "A.", "person": "Zoë"}]))
+    for words in ("person:Zoë", "Zoë"):
+        with pytest.raises(InputError, match="did you mean 'edge:Zoë'"):
+            named_splits(people, words)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """An audit of models behind addresses: the verdicts and scores of the same models in folders, and what is untested."""
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,27 @@ def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):
     # What is read of the other models alone says nothing of this one.
     kept = [v for v in found.outcome.verdicts if v.outcome == "holds"]
     assert not any("forced" in v.reason for v in kept)
+
+
+def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(made, tmp_path):
+    request = audited.request(made)
+    for name in ("forget", "retain"):
+        rows = [{"question": i.question, "answer": i.answer} for i in request.splits.splits[name]]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = "".join((tmp_path / f"{name}.jsonl").read_text() for name in ("forget", "retain"))
+    (tmp_path / "data.jsonl").write_text(data)
+    with contextlib.ExitStack() as servers:
+        words = ["audit", "--quick", "--output-dir", str(tmp_path / "run")]
+        words += ["--data", str(tmp_path / "data.jsonl"), "--forget", str(tmp_path / "forget.jsonl")]
+        for m in request.models:
+            log = servers.enter_context(serving(load(ModelSettings(model=m.model, device="cpu")), "replies"))
+            words += [f"--{m.role}", f"{log.url}#nano"]
+        ended = CliRunner().invoke(app, words)
+    assert ended.exit_code in (3, 4), ended.output
+    (outcome,) = study.write_verdicts(RunFolder(tmp_path / "run"))
+    assert {line.format for line in outcome.formats} == {"generate"}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert all(i.question in page for i in request.splits.splits["forget"])
 
 
 def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(made, monkeypatch):

@@ -721,6 +721,8 @@ class AuditOutcome:
     them. `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
     `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are
     those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
+    `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
+    `thresholds` says.
     """
 
     forget: str
@@ -760,7 +762,9 @@ class AuditOutcome:
     evidence_level: EvidenceLevel = ""
     sealed: str = ""
     unchanged: tuple[str, ...] = ()
-    stored: tuple[StoredLine, ...] = ()
+    those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
+    `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
+    `thresholds` says.
 
     @property
     def prompts_asked(self) -> int:

@@ -161,6 +161,8 @@ _SHARES = {
 """sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
 _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
 """sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
+_GAP_BITS = 20.0
+"""By how many bits an answer the target exceeds its controls: of the same."""
 _ADVISED = 3
 _CONTROLS = (2, 3, 5, 10)
 
@@ -232,7 +234,7 @@ class AuditPower:
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
     """What the audit could decide of these data. Of models only the number of controls counts; without any it is 3."""
-    planned, thresholds = plan_audit(request), request.settings
+    planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "such":
         raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
     judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]

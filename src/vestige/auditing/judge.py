@@ -12,7 +12,7 @@ from vestige.auditing.ability import AttackAbility, read_ability
 from vestige.auditing.claims import FEW_CONTROLS, SubjectEvidence, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
 from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
-from vestige.auditing.ground import Ground, checked, judged_items, shown
+from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.matrix import Matrix, build_matrix, expressed_in
 from vestige.auditing.measures import KeptKnowledge, read_budget, read_exposure, read_kept, read_measures
@@ -31,7 +31,7 @@ VERSION = 8
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
     ground, unearned = _with_earned(lay(case, resamples))
-    ground = _without_collapsed(ground)
+    ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
     recovery = try_attacks(ground, tested)
@@ -90,7 +90,8 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
             *([not_counted] if not_counted else []),
             *_untested(ground, tested, recovery, membership, losses_read),
         ),
-        thresholds=ground.thresholds.model_dump(),
+        thresholds=asked.model_dump(),
+        margins_bits=() if ground.thresholds == asked else tuple(ground.thresholds.margins("bits")),
         prompts=case.prompts,
     )
 
@@ -114,6 +115,16 @@ def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
             ground, (f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}",)
         )
     return ground, tuple(sentences)
+
+
+def _with_margins(ground: Ground) -> Ground:
+    """The ground with margins in bits that fit what the target knows of these answers, where controls say so."""
+    sources = [ground.plan.target, *(name for name in ground.plan.retrained if ground.has(name, BITS_KEY))]
+    items = ground.scores.common(sources, BITS_KEY, ground.judged) if len(sources) > 1 else ()
+    if not items:
+        return ground
+    target, *rows = ground.scores.rows(sources, BITS_KEY, items)
+    return replace(ground, thresholds=ground.thresholds.of_gap(float((target - np.mean(rows, axis=0)).mean())))
 
 
 def _doubted(ground: Ground, doubts: tuple[str, ...]) -> Ground:

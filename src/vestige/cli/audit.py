@@ -90,7 +90,7 @@ class ModelOptions:
     unlearned: Annotated[list[str] | None, typer.Option(help="An unlearned model; may be given several times.")] = None
     retrained: Annotated[
         list[str] | None,
-        typer.Option(help="A model that never saw the forget set, once for each seed; three are advised."),
+        typer.Option(help="A model that never saw the forget set, once for each seed; five are advised."),
     ] = None
     suppressed: Annotated[
         str | None,
@@ -534,7 +534,8 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
         f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts, {foreseen.wordings:.2g} wordings each, "
         f"{foreseen.controls} controls, {len(foreseen.formats)} formats, {foreseen.attacks} attacks",
         f"margins: fails above {foreseen.margins.narrow:g} ({foreseen.margins_bits.narrow:g} bits), holds below "
-        f"{foreseen.margins.wide:g} ({foreseen.margins_bits.wide:g} bits)",
+        f"{foreseen.margins.wide:g} ({foreseen.margins_bits.wide:g} bits); of answers of which the target knows more "
+        "bits than 30, the same shares of these",
     ]
     after = [
         f"seen in 80 % of audits: {' or '.join(leaks) or 'no leakage in one format alone'}",

@@ -84,7 +84,7 @@ def init_command(
     cast = _Cast(
         target or f"{output_dir}/models/target",
         tuple(unlearned or [f"{output_dir}/cells/{method}"]),
-        tuple(f"{output_dir}/models/retrained{k}" for k in range(1, controls + 1)),
+        tuple(f"{output_dir}/models/retrained-{k}" for k in range(1, controls + 1)),
     )
     options = {"data": data, "forget": forget, "edge_key": edge_key}
     settings, text = output_dir / "audit.toml", _settings_file(options, cast, holdout)
@@ -99,7 +99,10 @@ def init_command(
     say(f"\n{'there already, and the same' if there else 'written'}: {settings}")
     say("next, each of which goes on where it was stopped:")
     made_from = _Made("" if target else model, "" if unlearned else method)
-    typer.echo("\n".join(_commands(model, made_from, options, cast, settings)))
+    lines = _commands(model, made_from, options, cast, settings)
+    typer.echo("\n".join(lines))
+    if any(RATE in line for line in lines):
+        say(f"{RATE} is the learning rate that calibrate prints as chosen")
     also = "; train one first, and the others when it does (--learning-rate, --lora-rank 0)" if target else ""
     say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
 
@@ -193,23 +196,34 @@ retrained = {json.dumps(cast.retrained)}
 def _commands(
     model: str, made_from: _Made, options: Mapping[str, str | None], cast: _Cast, settings: Path
 ) -> list[str]:
-    """What to run, in order; rates are PISTOL's or the built-in model's, and `calibrate` finds others."""
+    """What to run, in order: `calibrate` finds the rate of a method that no rate is known of for this model."""
+    from vestige.methods import find_method
+    from vestige.requests import TINY, TINY_RATES
+
     columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]
     data = ["--data", str(options["data"]), *columns]
     split = [*data, "--forget", str(options["forget"])]
     lines = [["finetune", model, *data, "--output-dir", cast.target]] if made_from.target else []
     for seed, folder in enumerate(cast.retrained, 1):
         lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
-    if made_from.unlearned:
-        lines += [["unlearn", cast.target, "--method", made_from.unlearned, *split, "--output-dir", cast.unlearned[0]]]
-    if not made_from.target:
-        lines.append(["evaluate", cast.target, *split, "--role", "target", "--output-dir", f"{settings.parent}/target"])
+    if method := made_from.unlearned:
+        by, rate = ["--method", method, *split], []
+        known = not find_method(method).needs.splits or (made_from.target == TINY and method in TINY_RATES)
+        if not known:
+            goal = ["--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
+            lines.append(["calibrate", cast.target, *by, *goal])
+            rate = ["--learning-rate", RATE]
+        lines.append(["unlearn", cast.target, *by, *rate, "--output-dir", cast.unlearned[0]])
+    elsewhere = ["--role", "target", "--output-dir", f"{settings.parent}/target"]
+    lines.append(["evaluate", cast.target, *split, *([] if made_from.target else elsewhere)])
     lines.append(["evaluate", cast.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]
     lines += [[*audit, "--quick"], audit]
     return [shlex.join(["vestige", *map(str, line)]) for line in lines]
 
 
+RATE = "RATE"
+"""What stands in a command for the rate that the command before it finds."""
 WIDTH = 100
 """Characters of a line where there is no terminal that has a width."""
 

@@ -200,24 +200,13 @@ def print_verdicts(
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
         _print_list(f"Single facts that no {never_knew(outcome.evidence_level, 0)} gives away:", facts)
+        _print_list("Each contract or person, with intervals that hold all of them at once:", _groups_in_words(outcome))
         if not why:
             notes = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
             words = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
             print(f"`{words}` prints the reasons{notes}; all numbers are in report.html and verdicts.json.")
             continue
         _print_list("Reasons:", reasons)
-        worst = [
-            min((g for g in outcome.groups if g.subject == subject), key=lambda g: (g.p, -g.size.value))
-            for subject in dict.fromkeys(g.subject for g in outcome.groups)
-        ]
-        _print_list(
-            "The worst contract or person of each, with an interval that holds all of them at once:",
-            [
-                f"{g.subject}: {g.group}, {g.size.metric.replace('_', ' ')} in {g.by} {g.size}"
-                f"{', above the margin' if g.exceeds else ''}"
-                for g in worst
-            ],
-        )
         _print_list(
             "Facts in the weights, by relearning others:",
             [
@@ -239,6 +228,17 @@ def print_verdicts(
     if report is not None:
         print(f"report: {report}")
     print_summaries(outcomes)
+
+
+def _groups_in_words(outcome: "AuditOutcome") -> list[str]:
+    """Contracts and persons, those first against which most is shown; all of them stand in the report."""
+    rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
+    lines = [
+        f"{g.group} ({g.n_facts} facts), {g.subject}: {g.size.metric.replace('_', ' ')} in {g.by} {g.size.said()}"
+        f"{', above the margin' if g.exceeds else ''}"
+        for g in rows[:_MOST_FACTS]
+    ]
+    return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"] if len(rows) > _MOST_FACTS else lines
 
 
 def _print_list(title: str, lines: Sequence[str]) -> None:

@@ -58,9 +58,11 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
         elif kind == "random" and edges and "@" not in value:
             chosen |= {*_drawn(value, edges, seed)}
         else:
+            edge = one_line(value or part, width=40)
+            hint = f"did you mean {f'edge:{edge}'!r}?" if edge in edges else "give a file of the items"
             raise InputError(
                 f"{one_line(selector, width=60)!r} names no items: it is no file, and {source} has no graph to select "
-                "from; give a file of the items"
+                f"from; {hint}"
             )
     return tuple(i for i in items if i.edge in chosen or i.group in types)
 

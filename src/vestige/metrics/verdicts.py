@@ -60,13 +60,13 @@ class Thresholds(Settings):
     delta_wide: float = Field(default=0.2, gt=0, lt=1)
     """A claim holds below this leakage."""
     delta_bits: float = Field(default=2.0, gt=0)
-    """A claim fails above this many bits an answer."""
+    """A claim fails above this many bits an answer, or above the share delta of the gap where that is more."""
     delta_wide_bits: float = Field(default=6.0, gt=0)
-    """A claim holds below this many bits an answer."""
+    """A claim holds below this many bits an answer, or below the share delta_wide of the gap."""
     delta_group: float = Field(default=0.5, gt=0, lt=1)
     """A claim holds where every contract or person is below this leakage."""
     delta_group_bits: float = Field(default=15.0, gt=0)
-    """A claim holds where every contract or person is below this many bits an answer."""
+    """A claim holds where every contract or person is below this many bits an answer, or that share of the gap."""
     admission: float = Field(default=ADMISSION, ge=0)
     """A format is used if the target exceeds the retrained models by this much; it can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
@@ -99,6 +99,17 @@ class Thresholds(Settings):
         if unit == "bits":
             return Margins(self.delta_bits, self.delta_wide_bits)
         return Margins(self.delta, self.delta_wide)
+
+    def of_gap(self, gap: float) -> "Thresholds":
+        """With margins in bits that are no less than the same shares of `gap`, in tenths of a bit.
+
+        `gap` is by how many bits an answer the target exceeds its controls: an answer that is a sentence is known by a
+        hundred bits and more, and trainings differ in it by more than six.
+        """
+        shares = {"delta_bits": self.delta, "delta_wide_bits": self.delta_wide, "delta_group_bits": self.delta_group}
+        return self.model_copy(
+            update={name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
+        )
 
     def of_group(self, unit: str) -> float:
         """What every contract or person is to be below for a claim to hold: of fewer facts less can be shown."""

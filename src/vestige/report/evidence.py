@@ -376,12 +376,13 @@ class AskedItem:
 class GreedyReply:
     """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and what is odd.
 
-    `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees.
+    `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees, `probability` where the
+    server scores no answers.
     """
 
     text: str
     rouge: float | None
-    probability: float
+    probability: float | None
     refused: bool
     empty: bool
     truncated: bool
@@ -449,7 +450,7 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
             GreedyReply(
                 text=row["reply"],
                 rouge=float(row["rouge1_recall"]) if "rouge1_recall" in row else None,
-                probability=float(row["probability"]),
+                probability=float(row["probability"]) if "probability" in row else None,
                 refused=bool(row["share_refused"]),
                 empty=bool(row["share_empty"]),
                 truncated=bool(row["share_truncated"]),

@@ -349,10 +349,13 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
     stated = [] if outcome.first else ["This run records no earlier judgement of these answers."]
+    bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
+    same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
-        f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits), which may still be something.",
-        f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
+        f"Pass: everything is shown to be below {wide} ({bits[1]:g} bits), which may still be something.",
+        f"Fail: something is shown to be above {margin} ({bits[0]:g} bits).",
         "Inconclusive: neither is shown.",
+        *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
         *stated,
         *([outcome.sealed] if outcome.sealed else []),

@@ -133,7 +133,7 @@ function replyBox(subject, reply, stated) {
   return el(
     "div",
     { class: `reply ${colourClass(subject)}` },
-    el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the true answer" }, el("b", {}, rouge === null ? "no ROUGE" : number(rouge)), el("small", {}, ` p ${number(probability)}`))),
+    el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the true answer" }, el("b", {}, rouge === null ? "no ROUGE" : number(rouge)), probability === null ? null : el("small", {}, ` p ${number(probability)}`))),
     bar,
     el("p", { class: "reply-text" }, clamped(DATA.items.texts[text], against(stated))),
     marks.length ? el("p", { class: "marks" }, marks.map(([word]) => el("span", { class: "chip warn" }, word))) : null,
