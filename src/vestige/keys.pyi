@@ -140,6 +140,7 @@ class AuditKeys(ModelKeys, total=False):
     max_new_tokens: int
     kept_items: int
     memory_items: int
+    patch: bool
     acr_items: int
     wordings: str
     options: int

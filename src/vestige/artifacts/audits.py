@@ -762,9 +762,8 @@ class AuditOutcome:
     evidence_level: EvidenceLevel = ""
     sealed: str = ""
     unchanged: tuple[str, ...] = ()
-    those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
-    `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
-    `thresholds` says.
+    stored: tuple[StoredLine, ...] = ()
+    margins_bits: tuple[float, ...] = ()
 
     @property
     def prompts_asked(self) -> int:
