@@ -114,7 +114,7 @@ class AuditKeys(ModelKeys, total=False):
     seed_share_graded: float
     seed_weight: float
     evals: Sequence[str]
-    forms: Sequence[Literal['plain', 'perturbed', 'paraphrase', 'few_shot', 'prefilled', 'sampled', 'cloze']]
+    forms: Sequence[str]
     relearn: Sequence[Literal['retain', 'related', 'unrelated', 'forget_part', 'forget']]
     relearn_items: Sequence[int]
     relearn_epochs: int

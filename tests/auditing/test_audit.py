@@ -641,6 +641,11 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
     assert foreseen(2).given_away is None
     assert foreseen(1).holds == 0.0
     assert foreseen(3, delta_wide=0.4, delta_wide_bits=12.0).holds > 0.9
+    splits.splits.pop("holdout")
+    bare = foreseen(10)
+    assert (bare.cannot_hold, bare.holds) == (("indistinguishable",), 0.0)
+    assert "give --holdout" in bare.untested[0]
+    assert [line.holds > 0 for line in bare.claims] == [line.claim != "indistinguishable" for line in bare.claims]
     with pytest.raises(InputError, match="leave scope=such out"):
         foreseen(3, scope="such")
 

@@ -161,6 +161,7 @@ _SHARES = {
 """sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
 _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
 """sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
+NO_HOLDOUT = "Indistinguishable cannot hold without items that no model was taught: give --holdout."
 _GAP_BITS = 20.0
 """By how many bits an answer the target exceeds its controls: of the same."""
 _ADVISED = 3
@@ -266,7 +267,10 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
 
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
-    never = QUICK_OPEN if QUICK_SAID in request.untested else ()
+    never: tuple[Claim, ...] = QUICK_OPEN if QUICK_SAID in request.untested else ()
+    without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)
+    if without:
+        never = tuple(dict.fromkeys((*never, "indistinguishable")))
     claims = tuple(
         ClaimPower(
             claim,
@@ -294,7 +298,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         if never or joint_hold_rate(whole, design) >= POWER
         else describe_needed(needed(whole, design), design),
         given_away=least_given_away(design.controls),
-        untested=planned.untested,
+        untested=(*without, *planned.untested),
         cannot_hold=never,
         **_ranked(request, ids),
     )

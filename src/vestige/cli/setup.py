@@ -73,14 +73,13 @@ def init_command(
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.auditing.settings import AuditSettings
     from vestige.core.files import write_text
-    from vestige.data.alternatives import with_alternatives
-    from vestige.data.corpus import SourceSettings, named_splits, open_corpus, refuse_nothing_kept
+    from vestige.data.corpus import SourceSettings, open_corpus
     from vestige.methods import find_method
+    from vestige.requests import audit_questions
 
     find_method(method)
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
-    splits = with_alternatives(corpus, named_splits(corpus, forget), None, n=AuditSettings().alternatives)
-    refuse_nothing_kept(corpus, splits)
+    splits = audit_questions(corpus, forget, (), AuditSettings(), holdout=holdout)
     cast = _Cast(
         target or f"{output_dir}/models/target",
         tuple(unlearned or [f"{output_dir}/cells/{method}"]),
@@ -158,10 +157,14 @@ def _columns(splits: "NamedSplits") -> list[str]:
 
 def _decided(plan: "AuditPower") -> list[str]:
     facts = f"{plan.facts} facts and {plan.controls} controls"
-    lines = [f"with {facts} an audit lets a perfect unlearning hold in all claims in {100 * plan.holds:.0f} % of cases"]
+    first = next(line for line in plan.claims if line.claim == "not expressed")
+    if plan.cannot_hold:
+        lines = [f"with {facts} a perfect unlearning holds not expressed in {100 * first.holds:.0f} % of audits"]
+        lines.append(f"{', '.join(plan.cannot_hold)} cannot hold: give --holdout, items that no model was taught")
+    else:
+        lines = [f"with {facts} a perfect unlearning holds all claims in {100 * plan.holds:.0f} % of audits"]
     if plan.needed:
         lines.append(f"for 80 %: {plan.needed}")
-    first = next(line for line in plan.claims if line.claim == "not expressed")
     if first.leakage is not None:
         lines.append(f"it sees {first.leakage:.2f} of what was known, left in one format alone, in 80 % of cases")
     return lines
