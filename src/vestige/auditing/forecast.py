@@ -267,7 +267,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
 
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
-    never: tuple[Claim, ...] = QUICK_OPEN if QUICK_SAID in request.untested else ()
+    never = QUICK_OPEN if QUICK_SAID in request.untested else ()
     without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)
     if without:
         never = tuple(dict.fromkeys((*never, "indistinguishable")))

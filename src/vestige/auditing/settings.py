@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
+from vestige.artifacts.audits import Claim
 from vestige.core.errors import InputError
 from vestige.core.items import FormName
 from vestige.data.mcq import MOST_OPTIONS
@@ -120,7 +121,7 @@ QUICK: Mapping[str, Any] = {
 It has no positive control, no membership scores, no relearning on retained items and reads no blocks: three of the five
 claims that it judges can fail and cannot hold.
 """
-QUICK_OPEN = ("not recoverable", "indistinguishable", "benchmark valid")
+QUICK_OPEN: tuple[Claim, ...] = ("not recoverable", "indistinguishable", "benchmark valid")
 """The claims that a quick audit can fail and cannot let hold."""
 QUICK_SAID = (
     "a quick audit has no positive control, no membership test and two attacks, so not recoverable, "

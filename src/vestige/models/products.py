@@ -2,7 +2,7 @@
 
 On AMD processors torch's own float32 products use half of the vector unit (MKL, torch 2.13). oneDNN computes the same
 sums in full float32, in another order: results agree to rounding. Choosing between the two by shape is worth 1 to 4 %
-(docs/performance.md).
+(benchmarks/results/speed.md).
 
 Attention in bfloat16 on a CPU is computed in float32: its backward pass takes two to four times as long in bfloat16
 (torch 2.13, rows of 24 to 120 tokens), while products with weights take a quarter.

@@ -5,7 +5,7 @@ Losses are in nats: the mean over a target's tokens, then over texts. Numbers ar
 Where a rough loss is cheap and the exact one is expensive, the best candidates are screened (`best_of`). They are asked
 for exactly in the order of their rough losses, a block at a time, until none of the others can be among the best: until
 the least rough loss left lies above the n-th best exact one by more than MARGIN times the farthest that a rough loss
-was seen from the exact one. docs/performance.md says how often that went wrong.
+was seen from the exact one. benchmarks/results/speed.md says how often that went wrong.
 
 What prompts and texts have in common is read once (`sharing_scorer`). Every prompt is read from the first token in
 which it differs from the most common one, on keys and values of one row; where texts begin alike, what a prompt leaves
