@@ -269,8 +269,8 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     never = QUICK_OPEN if QUICK_SAID in request.untested else ()
     without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)
-    if without:
-        never = tuple(dict.fromkeys((*never, "indistinguishable")))
+    if without and "indistinguishable" not in never:
+        never = (*never, "indistinguishable")
     claims = tuple(
         ClaimPower(
             claim,
