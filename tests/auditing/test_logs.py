@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -274,11 +275,15 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--delta", "7"], "delta = 7"),
         (["--logs", "example", "--relearn", "retain"], "relearn is no margin"),
         (["--logs", "{empty}"], "no reader takes any file in it"),
+        (["--logs", "{log}"], "the log of one model, and nothing says which"),
+        (["--logs", "{unlearned}"], "`python setup_data.py` downloads both"),
     ],
 )
 def test_what_logs_cannot_be_is_refused(tmp_path, words, said):
     (tmp_path / "empty").mkdir()
-    words = [word.format(empty=tmp_path / "empty") for word in words]
+    here = Path(str(resources.files("vestige.logs") / "example"))
+    log, unlearned = here / "eval/tofu_Example-1B_retain99/TOFU_EVAL.json", here / "unlearn"
+    words = [word.format(empty=tmp_path / "empty", log=log, unlearned=unlearned) for word in words]
     done = cli("audit", *words, "--output-dir", tmp_path / "run")
     assert isinstance(done.exception, InputError), done.output
     assert said in str(done.exception)

@@ -117,8 +117,8 @@ def test_curves_have_a_line_a_request_and_model_in_the_format_that_tells_most():
     rows = [row(1, "a", IN_TURN, 0.2), row(2, "a", IN_TURN, 0.5), row(2, "a", "at once", 0.1), row(2, "b", IN_TURN, 0)]
     rows += [row(2, "a", IN_TURN, 0.9, form="choose")]  # more is left by it, but one audit alone has it
     rows += [
-        row(1, "a", IN_TURN, 0.03, what="lost", split="retain"),
-        row(1, "a", IN_TURN, 0.3, what="lost", split="factual"),
+        row(1, "a", IN_TURN, 0.03, "generate", what="lost", split="retain"),
+        row(1, "a", IN_TURN, 0.3, "generate", what="lost", split="factual"),
     ]
     values = {names: {s: r["value"] for s, r in line.items()} for names, line in sequence_lines(rows).items()}
     assert values == {

@@ -195,20 +195,26 @@ def sequence_rows(audits: Sequence[RequestAudit], outcomes: Sequence[AuditOutcom
     return rows
 
 
-def telling_format(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of the rows of a sequence the format in which most is left on average, of those that most audits have."""
-    values: dict[str, list[float]] = {}
+def telling_formats(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Of the rows of a sequence, for what is `left` and what is `lost`, the format that shows most of it on average.
+
+    Only formats count that most audits have.
+    """
+    values: dict[str, dict[str, list[float]]] = {"left": {}, "lost": {}}
     for row in rows:
-        if row["what"] == "left":
-            values.setdefault(row["format"], []).append(row["value"])
-    return max(values, key=lambda form: (len(values[form]), sum(values[form])), default="")
+        if row["split"] in ("forget", "retain"):
+            values[row["what"]].setdefault(row["format"], []).append(row["value"])
+    return {
+        what: max(by_format, key=lambda form: (len(by_format[form]), sum(by_format[form])), default="")
+        for what, by_format in values.items()
+    }
 
 
 def sequence_lines(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[int, Mapping[str, Any]]]:
-    """The rows of one format by step, under what they are of and the model: a line of a table, or a curve."""
-    form, lines = telling_format(rows), dict[tuple[str, str], dict[int, Mapping[str, Any]]]()
+    """The rows of these formats by step, under what they are of and the model: a line of a table, or a curve."""
+    formats, lines = telling_formats(rows), dict[tuple[str, str], dict[int, Mapping[str, Any]]]()
     for row in sorted(rows, key=lambda row: (row["what"] != "left", row["model"] == AT_ONCE)):
-        if row["format"] == form and (row["what"] == "left" or row["split"] == "retain"):
+        if row["format"] == formats[row["what"]] and row["split"] in ("forget", "retain"):
             of = f"left of {row['request']}" if row["what"] == "left" else "lost of what is kept"
             lines.setdefault((of, row["model"]), {})[row["step"]] = row
     return lines

@@ -35,6 +35,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`."""
     from vestige.auditing.logs import files_of
     from vestige.auditing.scored import ROLES
+    from vestige.logs import reader_of
     from vestige.logs.folders import LogGroup, recognise
     from vestige.logs.log import GivenLog
 
@@ -54,6 +55,11 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         elif Path(word).suffix == ".toml":
             listed, forget = _listed(Path(word), forget)
             logs += listed
+        elif Path(word).is_file() and reader_of(Path(word)):
+            raise InputError(
+                f"--logs {one_line(word, width=200)}: the log of one model, and nothing says which; give "
+                f"unlearned:NAME={one_line(word, width=200)}, and beside it target=FILE and retrained:NAME=FILE"
+            )
         elif Path(word).is_file():
             tables.append(Path(word))
         else:
@@ -74,7 +80,10 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and no reader takes any file in it"
         names = ", ".join(one_line(str(folder), width=200) for folder in folders)
         raise InputError(
-            f"{names} holds nothing that can be judged by the names of its folders{why}. Name the logs one by one: "
+            f"{names} holds nothing that can be judged by the names of its folders{why}. A verdict takes the logs of "
+            "the target (eval/tofu_MODEL_full/evals_forget01), of models that never knew (eval/tofu_MODEL_retain99; "
+            "OpenUnlearning's `python setup_data.py` downloads both) and of what was unlearned "
+            "(unlearn/tofu_MODEL_forget01_NAME). Rename folders, give --logs for further ones, or name each log: "
             "--logs target=FILE --logs retrained:A=FILE --logs unlearned:B=FILE"
         )
     return Taken(recognised.groups, None, recognised.left_out, forgiving=True)

@@ -251,14 +251,15 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
 
 def print_sequence(rows: "Sequence[Mapping[str, Any]]") -> None:
     """The curves of a sequence: a line a request and model, a column a step."""
-    from vestige.artifacts.verdicts import row_said, sequence_lines, telling_format
+    from vestige.artifacts.verdicts import row_said, sequence_lines, telling_formats
 
     steps = sorted({row["step"] for row in rows})
     lines = [
         [*names, *(row_said(by_step[step]) if step in by_step else "" for step in steps)]
         for names, by_step in sequence_lines(rows).items()
     ]
-    title = f"{telling_format(rows)}: shares with 95 % intervals"
+    left, lost = telling_formats(rows).values()
+    title = f"shares with 95 % intervals; left by {left or 'no format'}, lost by {lost or 'no format'}"
     print_table(title, ["", "model", *(f"after {step}" for step in steps)], lines)
 
 

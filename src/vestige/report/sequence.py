@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vestige.artifacts.verdicts import IN_TURN, row_said, sequence_lines, telling_format
+from vestige.artifacts.verdicts import IN_TURN, row_said, sequence_lines, telling_formats
 from vestige.report.words import format_name, number
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 420, 210, 40, 10, 408, 180
@@ -49,7 +49,8 @@ def sequence_block(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         _picture(of, steps, {model: list(line.values()) for (name, model), line in lines.items() if name == of})
         for of in dict.fromkeys(of for of, _ in lines)
     ]
-    return {"format": format_name(telling_format(rows)), "steps": steps, "pictures": pictures, "table": table}
+    formats = {what: format_name(form) if form else "no format" for what, form in telling_formats(rows).items()}
+    return {**formats, "steps": steps, "pictures": pictures, "table": table}
 
 
 def _picture(of: str, steps: Sequence[int], curves: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
