@@ -24,7 +24,7 @@ from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 8
+VERSION = 9
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 
 
