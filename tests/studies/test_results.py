@@ -252,3 +252,5 @@ def test_what_is_left_by_connectivity_is_a_slope_over_contracts(study: Study, mo
     assert (found.slope, found.t, found.df) == pytest.approx((0.1, 1.0, 2))
     assert (found.contracts, found.trainings, found.least, found.most) == (4, 3, 2, 3)
     assert rows["1e-05", "retain"].p is None, "0.9 of every contract"
+    (table,) = (t for t in tables_of(PooledResults(study)) if t.title.startswith("Connectivity as a dose"))
+    assert table.rows[0][4:6] == ("+0.1000 [-0.3303, 0.5303]", "1.00 (2)"), "t of two degrees is 4.3027"

@@ -12,6 +12,7 @@ from vestige.core.files import write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.studies.cells import Study
+from vestige.studies.dose import DoseRow, doses
 from vestige.studies.results import (
     ContrastRow,
     PooledResults,
@@ -46,6 +47,9 @@ def write_report(study: Study) -> list[Path]:
     ]
     paths += [export(study, tables / "results.csv", "csv", results)]
     write_csv(tables / "contrasts.csv", ContrastRow._fields, (r._asdict() for r in results.contrasts))
+    if slopes := doses(results):
+        write_csv(tables / "dose.csv", DoseRow._fields, (row._asdict() for row in slopes))
+        paths.append(tables / "dose.csv")
     if results.ranks:
         write_csv(tables / "ranks.csv", RankRow._fields, (r._asdict() for r in results.ranks))
         paths.append(tables / "ranks.csv")
@@ -100,6 +104,7 @@ def tables_of(results: PooledResults) -> list[TextTable]:
         tables.append(_ranks(results))
     scores = dict.fromkeys((c.metric, c.split) for c in results.contrasts)
     tables += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
+    tables.append(_doses(doses(results)))
     if results.verdicts:
         tables.append(_verdicts(results.verdicts))
     if results.study.settings.holes is not None:
@@ -153,6 +158,29 @@ def _differences(contrasts: Sequence[ContrastRow]) -> TextTable:
     score = f"{metric_name(contrasts[0].metric)}, {_named_split(contrasts[0].split)}"
     title = f"Differences in {score}; Holm's p counts all tests of this table"
     return TextTable(title, head, tuple(rows), lead=_answer(contrasts))
+
+
+def _doses(slopes: Sequence[DoseRow]) -> TextTable:
+    """What one neighbour more changes, by method, rate, split and score."""
+    rows = [
+        (
+            row.model,
+            row.data,
+            f"{row.method} {row.rate}".strip(),
+            f"{_named_split(row.split)}: {metric_name(row.metric)}",
+            f"{row.slope:+.4f} [{row.low:.4f}, {row.high:.4f}]",
+            "" if row.t is None else f"{row.t:.2f} ({row.df:.0f})",
+            *map(_p, (row.p, row.p_holm)),
+            f"{row.contracts} ({row.least:g} to {row.most:g}), {row.trainings}",
+        )
+        for row in slopes
+    ]
+    return TextTable(
+        "Connectivity as a dose: the change by one neighbour [95 % interval over contracts]",
+        ("model", "data", "method", "score", "slope", "t (df)", "p", "p (Holm)", "contracts (neighbours), trainings"),
+        tuple(rows),
+        ("Each contract was forgotten alone; contracts are at random, and their means over trainings are regressed.",),
+    )
 
 
 def _ranks(results: PooledResults) -> TextTable:
