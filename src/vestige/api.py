@@ -434,8 +434,9 @@ def attack(
 ) -> Results:
     """Attack a model in memory, and ask it before and after what it was made to forget.
 
-    `kind` is `relearn` (on `n` items of `material="retain"`), `quantize` (to `n` bits), `in_context` (`n` retained
-    items before each question), `gcg`, or `prefix`, which needs the `target` (a prompt searched on `n` items).
+    `kind` is `relearn` (on `n` items of `material="retain"`), `quantize` (to `n` bits), `ablate`, `latent` or `damage`
+    (led by `n` forget items), `in_context` (`n` retained items before each question), `gcg`, or `prefix`, which needs
+    the `target` (a prompt searched on `n` items).
     `settings` are those of the relearning or the search. In the rows `attack` is empty before, and after names attack
     and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
     """

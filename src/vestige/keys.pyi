@@ -124,7 +124,7 @@ class AuditKeys(ModelKeys, total=False):
     relearn_ranks: Sequence[int]
     relearn_alpha: int
     relearn_batch_size: int
-    quantize: Sequence[Literal[4, 8]]
+    quantize: Sequence[Literal['nf4', 4, 8]]
     ablate: Sequence[int]
     in_context: Sequence[int]
     gcg: Sequence[int]

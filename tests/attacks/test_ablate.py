@@ -7,7 +7,7 @@ import torch
 from tests.models.families import FAMILIES, small_model
 
 from vestige.attacks import ablate
-from vestige.attacks.ablate import AblateSettings, chosen_block, direction_of, without_direction
+from vestige.attacks.ablate import AblateSettings, Best, chosen_block, direction_of, without_direction
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.blocks import blocks
@@ -107,9 +107,10 @@ def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(
     monkeypatch.setattr(ablate, "direction_of", lambda _: torch.tensor([next(numbers), 0.0, 0.0, 0.0]))
     monkeypatch.setattr(ablate, "without_direction", number)
     monkeypatch.setattr(ablate, "score_answers", scores)
-    block, by_block = chosen_block(loaded, FORGET[:8], RETAIN[:8])
-    assert block == best
-    assert [gain for gain, _ in by_block] == pytest.approx(list(gains))
+    forget, retain = ([loaded.prompter.encode(i.question, i.answer) for i in items[:8]] for items in (FORGET, RETAIN))
+    chosen = chosen_block(Best(loaded.model, forget, retain))
+    assert (chosen.candidate and chosen.candidate[0]) == best
+    assert chosen.gain == pytest.approx(0.0 if best is None else gains[best])
 
 
 def test_the_direction_is_between_the_last_tokens_of_questions():

@@ -37,7 +37,7 @@ def test_an_audits_attacks_by_name():
         *(f"relearn {material} n={n}" for material in MATERIALS for n in (5, 10)),
         "quantize 8 bits",
         "quantize 4 bits",
-        "ablate n=50",
+        "ablate n=10",
         "in_context n=2",
         "in_context n=4",
     ]
@@ -233,7 +233,7 @@ def test_an_audit_names_further_attacks_with_settings_of_their_own():
     assert [a.plan.name for a in found] == ["relearn related n=3", "gcg n=7"]
     # Whoever names none has the identity that audits had before there were any.
     assert "further" not in AuditSettings().identity()
-    for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = '5': must be 4 or 8")):
+    for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = '5': must be 'nf4', 4 or 8")):
         with pytest.raises(InputError, match=said):
             plan_all({**asked, "further": (wrong,)}, SPLITS, seed=0)
 

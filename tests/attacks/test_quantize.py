@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from vestige.attacks.quantize import GROUP, quantize, rounded
+from vestige.attacks.quantize import GROUP, NF4, quantize, rounded
 from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 
@@ -50,7 +51,50 @@ def test_four_bits_by_hand_with_a_scale_for_each_group():
     torch.testing.assert_close(rounded(weight, 4), expected)
 
 
+def test_nf4_by_hand_in_groups_that_run_on_through_the_matrix():
+    # Two rows of 40 are groups of 64 and 16: the scale is 2 in the first, which ends at place 24 of row 2, then 4.
+    weight = torch.zeros(2, 40)
+    weight[0, :4] = torch.tensor([2.0, -1.0, 0.7, 0.15])
+    weight[1, 22:27] = torch.tensor([-2.0, 0.5, 4.0, 2.0, -0.1])
+    expected = torch.zeros(2, 40)
+    # -0.5 is nearest to -0.5251, 0.35 to 0.3379, 0.075 to 0.0796; 0.25 to 0.2461; of 4: 0.5 to 0.4407, -0.025 to 0.
+    expected[0, :4] = torch.tensor([2.0, -1.0501461, 0.6758305, 0.1591606])
+    expected[1, 22:27] = torch.tensor([-2.0, 0.4922246, 4.0, 1.7628393, 0.0])
+    torch.testing.assert_close(rounded(weight, "nf4"), expected)
+
+
+def test_nf4_is_the_nearest_of_the_published_levels():
+    # QLoRA (2305.14314), appendix E: 8 positive and 7 negative quantiles of the normal, and 0.
+    published = np.array(
+        [
+            *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+            *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+            *(
+                0.24611230194568634,
+                0.33791524171829224,
+                0.44070982933044434,
+                0.5626170039176941,
+                0.7229568362236023,
+                1.0,
+            ),
+        ]
+    )
+    # How they came about: the middles of 2 x 8 and 2 x 7 equal shares of the normal, the outermost as likely.
+    edge = 0.9677083
+    quantiles = [norm.ppf(np.linspace(edge, 0.5, n + 1)[:-1]) for n in (8, 7)]
+    levels = np.sort(np.concatenate([quantiles[0], [0.0], -quantiles[1]])) / norm.ppf(edge)
+    np.testing.assert_allclose(levels, published, atol=2e-7)
+    np.testing.assert_array_equal(NF4, published)
+    weight = np.random.default_rng(4).normal(size=(24, 128)).astype(np.float32)
+    groups = weight.reshape(-1, GROUP)
+    scale = np.abs(groups).max(axis=1, keepdims=True)
+    nearest = np.abs(groups[..., None] / scale[..., None] - published).argmin(-1)
+    expected = (published[nearest] * scale).reshape(weight.shape)
+    np.testing.assert_allclose(rounded(torch.tensor(weight), "nf4").numpy(), expected, rtol=1e-6, atol=0)
+
+
 def test_zeros_stay_zeros():
+    assert torch.equal(rounded(torch.zeros(3, 130), "nf4"), torch.zeros(3, 130))
     assert torch.equal(rounded(torch.zeros(3, 5), 8), torch.zeros(3, 5))
     assert torch.equal(rounded(torch.zeros(3, 130), 4), torch.zeros(3, 130))
 
@@ -125,6 +169,6 @@ def test_a_model_whose_experts_are_no_linear_layers_is_refused_and_left_as_it_wa
     config = CONFIG_MAPPING["qwen3_moe"](**SMALL, **few)
     model = AutoModelForCausalLM.from_config(config)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(InputError, match="are in no linear layer, and those alone are rounded"):
+    with pytest.raises(InputError, match="are in no linear layer, and those alone are changed"):
         quantize(model, 4)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -579,8 +579,9 @@ def test_what_nobody_asked_for_is_said():
     assert said == (
         "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
         "the evaluation exposure, the evaluation inside, relearning on related items, relearning on unrelated items, "
-        "relearning on forget_part items, relearning on forget items, weights of 4 bits, directional ablation, "
-        "facts before the question, a searched suffix, a searched prefix"
+        "relearning on forget_part items, relearning on forget items, weights of 4 bits, weights in NF4, "
+        "directional ablation, facts before the question, a latent perturbation, damaged weights, "
+        "a searched suffix, a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]

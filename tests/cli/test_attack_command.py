@@ -8,6 +8,7 @@ from tests.small import vestige
 from vestige.cli.attack import NO_EVIDENCE
 from vestige.core.errors import InputError
 
+PROMPTS = ("in-context", "gcg", "prefix", "acr")
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
@@ -52,7 +53,7 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
         ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'; did you mean 'zephyr-7b'"),
         ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'; did you mean 'rank'"),
         ("relearn", ["--material", "related"], "no retain item is known to be related"),
-        ("quantize", ["--bits", 2], "--bits = 2: must be 4 or 8"),
+        ("quantize", ["--bits", 2], "--bits = 2: must be 'nf4', 4 or 8"),
         ("quantize", ["--set", "rank=2"], "unknown key 'rank'"),
         ("quantize", ["--set", "quantize.bits=8"], "unknown key 'quantize.bits'"),
         ("in-context", ["--items", 9], "9 facts were to stand before"),
@@ -65,5 +66,5 @@ def test_what_cannot_be_tried_is_refused_in_a_sentence(taught, kind, words, comp
 
 def test_attacks_are_listed_with_a_line_each():
     rows = json.loads(vestige("list", "attacks", "--json").stdout)
-    assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", "in-context", "gcg", "prefix", "acr"]
+    assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", "latent", "damage", *PROMPTS]
     assert all(row["about"].endswith(".") for row in rows)

@@ -15,7 +15,10 @@ import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.artifacts.records import read_summary
 from vestige.attacks import relearn
+from vestige.attacks.ablate import AblateSettings
+from vestige.attacks.damage import DamageSettings
 from vestige.attacks.in_context import InContextSettings
+from vestige.attacks.latent import LatentVectorSettings
 from vestige.attacks.planning import attack_of
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import RelearnSettings, left_as_it_was
@@ -240,6 +243,32 @@ def test_an_attack_that_was_stopped_ends_with_the_same_bytes(subject, unbroken, 
     with pytest.raises(Killed):
         run_attack(subject, request, stop)
     assert contents(run_attack(subject, request).path) == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [AblateSettings(), LatentVectorSettings(steps=20), DamageSettings()], ids=["ablate", "latent", "damage"]
+)
+def test_what_half_of_the_facts_choose_is_asked_of_the_others_and_ends_with_the_same_bytes(
+    model, subject, settings, tmp_path
+):
+    def stop(done: float) -> None:
+        if done >= 0.5:
+            raise Killed
+
+    request = AttackRequest(settings.plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    whole = dataclasses.replace(subject, folder=SubjectFolder(tmp_path / "whole"))
+    folder, before = run_attack(whole, request), contents(model.path)
+    with pytest.raises(Killed):
+        run_attack(subject, request, stop)
+    assert contents(run_attack(subject, request).path) == contents(folder.path)
+    assert contents(model.path) == before
+    shown, tested = ({i.id for i in items} for items in (request.attack.shown, request.attack.tested))
+    assert bits(attack_evaluations(folder, request)["given", "qa"]).keys() == tested
+    assert not shown & tested
+    assert not list(folder.path.rglob("*.safetensors"))
+    assert all(value > 0 for value in read_spent(folder)["bounds_bits"].values())
+    assert step.attack_identity(subject, request) != step.attack_identity(subject, dataclasses.replace(request, seed=2))
 
 
 @pytest.mark.slow

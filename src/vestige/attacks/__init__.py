@@ -19,11 +19,19 @@ ATTACKS = {
     ),
     "quantize": Kind(
         "vestige.attacks.quantize:QuantizeSettings",
-        "Round the weights of the blocks to 8 or 4 bits.",
+        "Round the weights of the blocks to 8 or 4 bits, or to NF4.",
     ),
     "ablate": Kind(
         "vestige.attacks.ablate:AblateSettings",
         "Take the direction that tells forgotten questions from others out of the model.",
+    ),
+    "latent": Kind(
+        "vestige.attacks.latent:LatentVectorSettings",
+        "Search for a small vector that, added inside the model, brings answers to some items, and ask others with it.",
+    ),
+    "damage": Kind(
+        "vestige.attacks.damage:DamageSettings",
+        "Prune weights or add noise, as brings answers to some items and spares the rest, and ask others.",
     ),
     "in_context": Kind(
         "vestige.attacks.in_context:InContextSettings",

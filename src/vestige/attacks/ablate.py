@@ -15,9 +15,11 @@ Axes: B rows, T positions, D hidden width, L blocks, N items.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -26,15 +28,14 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks.planning import GIVEN, NOTHING, Attack, AttackSettings, Ended, Splits, Work
-from vestige.attacks.relearn import shown_and_tested
+from vestige.attacks.relearn import planned_on_part
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.models.blocks import blocks, hidden_states, outputs_kept
 from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, score_answers
 
 LAST = 5
@@ -53,71 +54,88 @@ Gemma 2 and 3 and OLMo 2 norm them before they are added; there the direction is
 class AblateSettings(AttackSettings):
     """Taking one direction out: questions of some forget items are seen, and others are asked."""
 
+    kind: ClassVar[str] = "ablate"
     amount: ClassVar[str] = "items"
     weights: ClassVar[str] = "directional ablation"
 
     items: PositiveInt = Field(default=50, exclude=True)
     """At most this many forget items whose questions give the direction, and whose answers choose the block."""
 
-    @property
-    def called(self) -> str:
-        """By the number of items."""
-        return f"ablate n={self.items}"
-
-    @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """One for each number of items."""
-        return [cls(items=n) for n in asked["ablate"]]
-
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Half of the contracts, or of one contract's facts, are seen; as many retained items stand beside them."""
-        if len(splits.get("retain", ())) < 2:
-            raise InputError("a direction is between forgotten and retained questions, and there are no retained ones")
-        parts = shown_and_tested("forget_part", self.items, splits, seed=seed)
-        ids = tuple(i.id for i in parts.tested)
-        plan = PlannedAttack(
-            self.called, "ablate", "forget_part", len(parts.shown), (GIVEN,), ids, False, self.identity()
-        )
-        return Attack(plan, parts.shown, parts.tested, splits=splits, notes=parts.notes(self.items))
+        return planned_on_half(self, self.items, splits, seed=seed)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Choose a block, take its direction out, and ask; nothing is taken out where every block costs too much."""
-        retain = list(work.attack.splits["retain"])
-        order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
-        best, gains = chosen_block(loaded, work.attack.shown, [retain[n] for n in sorted(order.tolist())])
-        direction = None if best is None else gains[best][1]
+        best = chosen_block(Best(loaded.model, *answers_seen(work, loaded)))
+        block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
             work.ask(GIVEN, lambda: loaded, work.on_progress)
-        seen = {"block": -1.0 if best is None else float(best), "gain": 0.0 if best is None else gains[best][0]}
-        return Ended({"choice of a block": math.log2(len(gains) + 1)}, NOTHING, NOTHING, seen)
+        bits = math.log2(len(blocks(loaded.model)) + 1)
+        return Ended({"choice of a block": bits}, NOTHING, NOTHING, {"block": float(block), "gain": best.gain})
 
 
-def chosen_block(
-    loaded: LoadedModel, forget: Sequence[Item], retain: Sequence[Item]
-) -> tuple[int | None, list[tuple[float, Float[Tensor, " D"]]]]:
-    """The best block to choose, and of every block its gain (nats a token of the answers of `forget`) and direction.
+def planned_on_half(settings: AttackSettings, items: int, splits: Splits, *, seed: int) -> Attack:
+    """As `planned_on_part`, beside retained items, on which it is seen what an attack costs."""
+    if len(splits.get("retain", ())) < 2:
+        raise InputError("what it costs is measured on retained items, and there are no retained ones")
+    return planned_on_part(settings, items, splits, seed=seed)
 
-    None where no direction brings these answers up and costs retained ones less than FLOOR.
+
+def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[Encoded]]:
+    """The answers to the forget items that are seen, and to as many retained ones."""
+    retain = list(work.attack.splits["retain"])
+    order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
+    parts = work.attack.shown, [retain[n] for n in sorted(order.tolist())]
+    forget, kept = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
+    return forget, kept
+
+
+C = TypeVar("C")
+
+
+@dataclass
+class Best(Generic[C]):
+    """The best so far of what is tried on a model: it brings most of `forget` back, and `retain` loses less than FLOOR.
+
+    `gain` is of nats a token, the mean over the answers of `forget`; 0 where there is no candidate.
     """
-    model = loaded.model
-    states = [_mean_states(model, [loaded.prompter.prompt(i.question) for i in items]) for items in (forget, retain)]
-    directions = [direction_of(v) for v in states[0] - states[1]]
 
-    def levels() -> tuple[float, float]:
-        encoded = [[loaded.prompter.encode(i.question, i.answer) for i in items] for items in (forget, retain)]
-        means = [float(np.mean([np.mean(s.logp) for s in score_answers(model, codes)])) for codes in encoded]
-        return means[0], means[1]
+    model: PreTrainedModel
+    forget: Sequence[Encoded]
+    retain: Sequence[Encoded]
+    candidate: C | None = None
+    gain: float = 0.0
 
-    before = levels()
-    gains: list[tuple[float, Float[Tensor, " D"]]] = []
-    best: int | None = None
-    for n, direction in enumerate(directions):
+    def __post_init__(self) -> None:
+        """Note what both parts are worth before anything is changed."""
+        self.before = self._levels()
+
+    def spares(self, candidate: C) -> bool:
+        """Whether the model, with `candidate` in effect, keeps its retained answers; it may be the best."""
+        forget, retain = self._levels()
+        kept = self.before[1] - retain < FLOOR
+        if kept and forget - self.before[0] > self.gain:
+            self.candidate, self.gain = candidate, forget - self.before[0]
+        return kept
+
+    def _levels(self) -> tuple[float, float]:
+        parts = [[np.mean(s.logp) for s in score_answers(self.model, part)] for part in (self.forget, self.retain)]
+        return float(np.mean(parts[0])), float(np.mean(parts[1]))
+
+
+Direction = tuple[int, Float[Tensor, " D"]]
+
+
+def chosen_block(best: Best[Direction]) -> Best[Direction]:
+    """Try the direction of every block; the candidate has the block, from 0, with its direction."""
+    model = best.model
+    forget, retain = (_mean_states(model, [e.ids[: e.start] for e in part]) for part in (best.forget, best.retain))
+    for block, difference in enumerate(forget - retain):
+        direction = direction_of(difference)
         with without_direction(model, direction):
-            after = levels()
-        gains.append((after[0] - before[0], direction))
-        if gains[n][0] > (0.0 if best is None else gains[best][0]) and before[1] - after[1] < FLOOR:
-            best = n
-    return best, gains
+            best.spares((block, direction))
+    return best
 
 
 def direction_of(difference: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
@@ -154,8 +172,9 @@ def without_direction(model: PreTrainedModel, direction: Float[Tensor, " D"] | N
     where a block's parts are not found by name.
     """
     with ExitStack() as hooks:
-        for part in _parts(model) if direction is not None else ():
-            hooks.callback(part.register_forward_hook(_projecting(direction)).remove)
+        if direction is not None:
+            for part in _parts(model):
+                hooks.enter_context(changed_output(part, partial(_project, direction)))
         yield
 
 
@@ -173,12 +192,21 @@ def _parts(model: PreTrainedModel) -> list[nn.Module]:
     return parts
 
 
-def _projecting(direction: Tensor | None) -> Any:
-    def hook(_: nn.Module, __: Any, output: Any) -> Any:
-        assert direction is not None, "hooks are for a direction"
-        hidden = hidden_states(output)
-        u = direction.to(device=hidden.device, dtype=hidden.dtype)
-        projected = hidden - (hidden @ u)[..., None] * u
-        return projected if isinstance(output, torch.Tensor) else (projected, *output[1:])
+def _project(direction: Tensor, hidden: Tensor) -> Tensor:
+    u = direction.to(device=hidden.device, dtype=hidden.dtype)
+    return hidden - (hidden @ u)[..., None] * u
 
-    return hook
+
+@contextmanager
+def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within it the hidden states that a part of a model gives are what `change` makes of them."""
+
+    def hook(_: nn.Module, __: Any, output: Any) -> Any:
+        hidden = change(hidden_states(output))
+        return hidden if isinstance(output, torch.Tensor) else (hidden, *output[1:])
+
+    handle = part.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()

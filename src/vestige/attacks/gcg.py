@@ -245,19 +245,11 @@ def _taken_in(
 
 
 @runtime_checkable
-class PromptReader(Protocol):
+class PromptReader(SearchObjective, Protocol):
     """A model that reads prompts, charging what it reads."""
 
     def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
         """The loss of each prompt."""
-        ...
-
-    def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
-        """The `n` prompts of least loss, least first."""
-        ...
-
-    def reached(self, prompt: Ids) -> bool:
-        """Whether the prompt does all that is wanted."""
         ...
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, takewhile
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import PositiveInt
@@ -291,25 +291,16 @@ def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:
 class InContextSettings(AttackSettings):
     """Some retain items before each question, which are others for each."""
 
+    kind: ClassVar[str] = "in_context"
     amount: ClassVar[str] = "facts"
     beside: ClassVar[bool] = True
 
     facts: PositiveInt = 8
     """Retained items before each question; none of them answers it."""
 
-    @property
-    def called(self) -> str:
-        """By the number of facts."""
-        return f"in_context n={self.facts}"
-
-    @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """One for each number of facts."""
-        return [cls(facts=n) for n in asked["in_context"]]
-
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """The facts of each question, and all forget items asked."""
-        plain = self.at_once("in_context", splits, material="retain", n_shown=self.facts)
+        plain = self.at_once(self.kind, splits, material="retain", n_shown=self.facts)
         retain = in_seeded_order(not_asked(splits.get("retain", ()), plain.tested), seed=seed)
         facts = {i.id: facts_before(i, retain, self.facts) for i in plain.tested}
         return replace(plain, shown=tuple({f.id: f for items in facts.values() for f in items}.values()), facts=facts)

@@ -29,10 +29,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.records import SHUFFLED
 from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
-from vestige.attacks.relearn import shown_and_tested
+from vestige.attacks.relearn import planned_on_part
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
@@ -320,17 +319,11 @@ class PromptSettings(AttackSettings):
 
     amount: ClassVar[str] = "items"
     beside: ClassVar[bool] = True
-    kind: ClassVar[str]
     audited: ClassVar[Mapping[str, str]]
     """By the field, the setting of an audit that sets it."""
 
     items: PositiveInt = Field(default=7, exclude=True)
     """Search on this many forget items; the others are tested."""
-
-    @property
-    def called(self) -> str:
-        """By the kind and the number of items."""
-        return f"{self.kind} n={self.items}"
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
@@ -340,10 +333,7 @@ class PromptSettings(AttackSettings):
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """A part of the forget set is shown, and the rest is asked with the whole prompt and with parts of it."""
-        material = shown_and_tested("forget_part", self.items, splits, seed=seed)
-        n, tested = len(material.shown), tuple(i.id for i in material.tested)
-        plan = PlannedAttack(f"{self.kind} n={n}", self.kind, "forget_part", n, POINTS, tested, False, self.identity())
-        return Attack(plan, material.shown, material.tested, splits=splits, notes=material.notes(self.items))
+        return planned_on_part(self, self.items, splits, seed=seed, points=POINTS)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Search, and ask."""

@@ -105,6 +105,8 @@ class AttackSettings(Settings):
     `settings`, from which `run` is called again.
     """
 
+    kind: ClassVar[str] = ""
+    """Its name in the table, and that of the setting by which an audit has one for each amount."""
     amount: ClassVar[str] = ""
     """The field that `vestige.attack(n=...)` sets."""
     weights: ClassVar[str] = ""
@@ -118,14 +120,14 @@ class AttackSettings(Settings):
     """Raised when the same settings would give other answers."""
 
     @property
-    @abstractmethod
     def called(self) -> str:
-        """The attack in few words, as people read it: "quantize 4 bits"; no two of one audit may have the same."""
+        """The attack in few words, as people read it: "ablate n=50"; no two of one audit may have the same."""
+        return f"{self.kind} n={dict(self)[self.amount]}"
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
         """Those that an audit makes by settings of its own; others are named in its setting `further`."""
-        return ()
+        return [cls.build({cls.amount: n}, where=f"settings of {cls.kind}") for n in asked.get(cls.kind, ())]
 
     @abstractmethod
     def plan(self, splits: Splits, *, seed: int) -> Attack:

@@ -6,18 +6,20 @@ that nothing else changes. With w the weights of one scale and q = 2^(bits - 1) 
     s = max |w| / q        w' = s * clip(round(w / s), -q, q)        computed in float32; round half to even
 
 In 8 bits a scale belongs to an output channel; in 4 bits to GROUP weights of one that follow each other along the
-inputs, the last group being the rest. These are whole-number levels and not the NF4 of QLoRA. That rounding to 4 bits
-can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM unlearning via quantization, 2410.16454.
+inputs, the last group being the rest. NF4 (T. Dettmers et al., QLoRA, 2305.14314) has s = max |w| and w' = s times the
+nearest of 16 levels that a normal weight is as likely to be near; its groups run on through the whole matrix, as in
+bitsandbytes. That rounding to 4 bits can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM
+unlearning via quantization, 2410.16454.
 
-Axes: O outputs, I inputs.
+Axes: O outputs, I inputs, N groups, G weights of one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -26,32 +28,34 @@ from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel
 
-Bits = Literal[4, 8]
+Bits = Literal["nf4", 4, 8]
 GROUP = 64
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634),
+    *(0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+"""The levels of 4-bit NormalFloat, as bitsandbytes has them (`create_normal_map`, appendix E of the paper)."""
 
 
 class QuantizeSettings(AttackSettings):
     """Rounding the weights: nothing is shown, and every forget item is asked."""
 
+    kind: ClassVar[str] = "quantize"
     amount: ClassVar[str] = "bits"
     weights: ClassVar[str] = "rounded weights"
 
     bits: Bits = 4
-    """Bits of a weight."""
+    """Bits of a weight; nf4 has QLoRA's 16 levels."""
 
     @property
     def called(self) -> str:
         """By the bits."""
-        return f"quantize {self.bits} bits"
-
-    @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """One for each number of bits."""
-        return [cls(bits=bits) for bits in asked["quantize"]]
+        return "quantize nf4" if self.bits == "nf4" else f"quantize {self.bits} bits"
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Nothing is drawn, so the seed changes nothing."""
-        return self.at_once("quantize", splits)
+        return self.at_once(self.kind, splits)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Round and ask."""
@@ -75,26 +79,32 @@ class Rounded(NamedTuple):
 
 def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
     """The weights at their nearest levels, in their own number format. A scale of zeros leaves zeros."""
-    group = weight.shape[1] if bits == 8 else GROUP
-    parts = [_nearest(part.float(), 2 ** (bits - 1) - 1) for part in weight.split(group, dim=1)]
-    return torch.cat(parts, dim=1).to(weight.dtype)
+    rows = weight.float().reshape(1, -1) if bits == "nf4" else weight.float()
+    group = rows.shape[1] if bits == 8 else GROUP
+    # A last group that is not full is filled up with zeros, which change no scale.
+    parts = pad(rows, (0, -rows.shape[1] % group)).reshape(-1, group)
+    near = _nearest_nf4(parts) if bits == "nf4" else _nearest(parts, 2 ** (bits - 1) - 1)
+    return near.view(len(rows), -1)[:, : rows.shape[1]].reshape(weight.shape).to(weight.dtype)
 
 
-def _nearest(part: Float[Tensor, "O G"], top: int) -> Float[Tensor, "O G"]:
-    scale = part.abs().amax(dim=1, keepdim=True) / top
-    levels = torch.where(scale > 0, part / scale, 0.0).round().clamp(-top, top)
+def _nearest(parts: Float[Tensor, "N G"], top: int) -> Float[Tensor, "N G"]:
+    scale = parts.abs().amax(dim=1, keepdim=True) / top
+    levels = torch.where(scale > 0, parts / scale, 0.0).round().clamp(-top, top)
     return levels * scale
+
+
+def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
+    levels = torch.tensor(NF4, device=parts.device)
+    scale = parts.abs().amax(dim=1, keepdim=True)
+    nearest = torch.bucketize(torch.where(scale > 0, parts / scale, 0.0), (levels[1:] + levels[:-1]) / 2)
+    return levels[nearest] * scale
 
 
 @torch.no_grad()
 def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
-    """Round every matrix of a linear layer inside the blocks, in place; embeddings, head and norms stay as they are.
-
-    Refused, and nothing rounded, where most of the blocks' weights are in no linear layer, as with fused experts.
-    """
-    layers = [m for m in blocks(model).modules() if isinstance(m, nn.Linear | Conv1D)]
-    _refuse_little(model, layers)
-    n_matrices = n_weights = 0
+    """Round every matrix of a linear layer inside the blocks, in place; embeddings, head and norms stay as they are."""
+    layers = linear_layers(model)
+    n_weights = 0
     squares = errors = 0.0
     for module in layers:
         # GPT-2's layers keep inputs first.
@@ -104,17 +114,22 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
         errors += float((near.float() - weight.float()).square().sum())
         squares += float(weight.float().square().sum())
         module.weight.copy_(near.T if turned else near)
-        n_matrices, n_weights = n_matrices + 1, n_weights + weight.numel()
-    return Rounded(n_matrices, n_weights, (errors / squares) ** 0.5 if squares else 0.0)
+        n_weights += weight.numel()
+    return Rounded(len(layers), n_weights, (errors / squares) ** 0.5 if squares else 0.0)
 
 
-def _refuse_little(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
-    """An attack that leaves most weights as they were would look like a model that withstands it."""
+def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
+    """The linear layers inside the blocks. Refused where most of their weights are elsewhere, as with fused experts.
+
+    An attack that leaves most weights as they were would look like a model that withstands it.
+    """
+    layers = [m for m in blocks(model).modules() if isinstance(m, nn.Linear | Conv1D)]
     reached = {id(p) for layer in layers for p in layer.parameters()}
     sizes = [(id(p) in reached, p.numel()) for p in blocks(model).parameters()]
-    within, whole = sum(n for is_rounded, n in sizes if is_rounded), sum(n for _, n in sizes)
+    within, whole = sum(n for is_reached, n in sizes if is_reached), sum(n for _, n in sizes)
     if 2 * within <= whole:
         raise InputError(
             f"{whole - within:,} of the {whole:,} weights of the blocks of this {type(model).__name__} are in no "
-            "linear layer, and those alone are rounded; leave this attack out"
+            "linear layer, and those alone are changed; leave this attack out"
         )
+    return layers

@@ -20,7 +20,7 @@ from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
 from vestige.attacks import Meter
 from vestige.attacks.in_context import answered_by_others, close, holds_answer, not_asked, related_items
-from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
+from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
@@ -45,6 +45,7 @@ class RelearnSettings(AttackSettings):
     cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
     """
 
+    kind: ClassVar[str] = "relearn"
     amount: ClassVar[str] = "items"
     weights: ClassVar[str] = "relearning"
 
@@ -99,7 +100,7 @@ class RelearnSettings(AttackSettings):
         material = shown_and_tested(self.material, self.items, splits, seed=seed)
         plan = PlannedAttack(
             name=f"relearn {self.material} n={len(material.shown)}{self.also}",
-            kind="relearn",
+            kind=self.kind,
             material=self.material,
             n_shown=len(material.shown),
             points=tuple(str(epoch) for epoch in range(1, self.epochs + 1)),
@@ -261,6 +262,16 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
         )
     note = f"{len(dropped)} held-out forget items follow from those shown and are not asked" if dropped else ""
     return ShownAndTested(tuple(pool[:n]), tested, note=note)
+
+
+def planned_on_part(
+    settings: AttackSettings, items: int, splits: Splits, *, seed: int, points: tuple[str, ...] = (GIVEN,)
+) -> Attack:
+    """An attack led by at most `items` of a part of the forget set, judged by the rest; its name says how many."""
+    parts = shown_and_tested("forget_part", items, splits, seed=seed)
+    n, ids, kind = len(parts.shown), tuple(i.id for i in parts.tested), settings.kind
+    plan = PlannedAttack(f"{kind} n={n}", kind, "forget_part", n, points, ids, False, settings.identity())
+    return Attack(plan, parts.shown, parts.tested, splits=splits, notes=parts.notes(items))
 
 
 @contextlib.contextmanager

@@ -227,6 +227,10 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
     return replace(splits, splits=limits)
 
 
+_BY_NAME = {"latent": "a latent perturbation", "damage": "damaged weights"}
+"""Attacks that an audit makes only where `further` names them."""
+
+
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
     out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
@@ -236,12 +240,15 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     out += ["answers in other languages"] if any(form.startswith("in_") for form in forms) else []
     out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
+    out += [] if "nf4" in settings.quantize else ["weights in NF4"]
     if "memory" in settings.evals:
         scores = get_args(MemberScore)
         out += [f"the membership score {name}" for name in scores if name not in settings.membership]
     out += [] if settings.patch or "inside" not in settings.evals else ["block outputs patched into the target"]
     out += [] if settings.ablate else ["directional ablation"]
     out += [] if settings.in_context else ["facts before the question"]
+    further = {line.split()[0] for line in settings.further}
+    out += [words for name, words in _BY_NAME.items() if name not in further]
     out += [] if settings.gcg else ["a searched suffix"]
     out += [] if settings.prefix else ["a searched prefix"]
     return (f"not asked for: {', '.join(out)}",) if out else ()

@@ -14,6 +14,7 @@ from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
+Bits = Literal["nf4", 4, 8]
 MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
 
@@ -49,8 +50,8 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Alpha of LoRA."""
     relearn_batch_size: PositiveInt = 1
     """Rows per step of relearning."""
-    quantize: tuple[Literal[4, 8], ...] = (8, 4)
-    """Bits of a weight to round to."""
+    quantize: tuple[Bits, ...] = (8, 4)
+    """Bits of a weight to round to; nf4 has 16 levels of its own."""
     ablate: tuple[PositiveInt, ...] = (50,)
     """From how many forget questions to take the direction that is then removed (directional ablation)."""
     in_context: tuple[PositiveInt, ...] = (8,)

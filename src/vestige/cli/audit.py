@@ -169,9 +169,7 @@ def audit_command(
     ] = None,
     attacks: Annotated[
         str | None,
-        typer.Option(
-            help="Only these, comma-separated: relearn, quantize, ablate, in-context, gcg, prefix, or another."
-        ),
+        typer.Option(help="Only these, comma-separated, such as relearn,ablate (`vestige list attacks`)."),
     ] = None,
     quick: Quick = False,
     rejudge: Annotated[

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
@@ -11,7 +11,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import conduct
-from vestige.auditing.settings import AuditSettings, Material
+from vestige.auditing.settings import AuditSettings, Bits, Material
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
@@ -71,8 +71,8 @@ class DemoSettings(Settings):
     """How many items of it."""
     relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
     """Epochs of relearning."""
-    quantize: tuple[Literal[4, 8], ...] = TINY_AUDIT.quantize
-    """Bits of a weight to round to."""
+    quantize: tuple[Bits, ...] = TINY_AUDIT.quantize
+    """Bits of a weight to round to; nf4 has 16 levels of its own."""
     in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
     """How many retained items to show before the question."""
 

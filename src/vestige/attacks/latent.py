@@ -1,0 +1,139 @@
+"""Latent steering: one bounded vector, the same for every question, is added to what the middle block gives.
+
+It is searched for on the answers to some forgotten facts and judged by others: L. Schwinn and others, Soft prompt
+threats, 2402.09063, with the bound on a block's output as in TamperBench. A vector of its own for each fact would show
+nothing, since by one any model can be made to say anything: 2502.15836. With r the root mean square of what the block
+gives to the tokens of the questions,
+
+    x' = x + d      |d|_inf <= bound r      d minimises loss(forgotten) + loss(retained) / FLOOR, by Adam
+
+where a loss is the mean -log p of the answers' tokens (nats). One in HELD of the seen facts is not searched on: of
+every EVERYth step that one is taken which brings most of these back and costs retained answers less than FLOOR. A
+vector of D numbers can hold far more than the answers: only what it brings beyond retrained models is evidence.
+
+Axes: D hidden width.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from vestige.artifacts.records import SEEN_BOUND
+from vestige.attacks.ablate import FLOOR, Best, Direction, answers_seen, changed_output, planned_on_half
+from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
+from vestige.core.errors import InputError
+from vestige.core.seeds import generator
+from vestige.metrics.information import code_length
+from vestige.models.blocks import block_output, blocks
+from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import answer_loss, score_answers
+
+EVERY = 20
+"""Steps after which the vector is looked at."""
+HELD = 4
+"""One in so many of the seen facts chooses the step."""
+BITS = 16
+"""Bits that a number of the vector can hold."""
+
+
+class LatentVectorSettings(AttackSettings):
+    """A vector added to a block: answers to some forget items are seen, and others are asked."""
+
+    kind: ClassVar[str] = "latent"
+    amount: ClassVar[str] = "items"
+    weights: ClassVar[str] = "latent perturbation"
+
+    items: PositiveInt = Field(default=50, exclude=True)
+    """At most this many forget items whose answers it is searched for on."""
+    bound: PositiveFloat = 1.0
+    """Greatest entry, as a share of the root mean square of what the block gives."""
+    steps: PositiveInt = 200
+    """Steps of the search."""
+    rate: PositiveFloat = 0.01
+    """Learning rate, as a share of the bound."""
+    batch_size: PositiveInt = 8
+    """Forgotten answers per step, and as many retained ones."""
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """Half of the contracts, or of one contract's facts, are seen."""
+        attack = planned_on_half(self, self.items, splits, seed=seed)
+        if len(attack.shown) < 2:
+            raise InputError("of the facts that it is searched on, one has to choose; show two")
+        return attack
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Search, and ask with the best; without any where every one costs too much."""
+        model, (forget, retain) = loaded.model.requires_grad_(False), answers_seen(work, loaded)
+        seen = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
+        block = len(blocks(model)) // 2
+        best: Best[Direction] = Best(model, forget[::HELD], retain)
+        searched = [e for n, e in enumerate(forget) if n % HELD]
+        with closing(search(model, block, searched, retain, self, seed=work.seed)) as vectors:
+            for step, vector in enumerate(vectors, start=1):
+                if step % EVERY == 0:
+                    best.spares((block, vector.clone()))
+                    work.on_progress(step / (2 * self.steps))
+        with perturbed(model, best.candidate):
+            work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
+        bits = BITS * model.config.get_text_config().hidden_size + math.log2(self.steps // EVERY + 1)
+        spent = {"steps": self.steps, "items_shown": self.steps * self.batch_size}
+        return Ended({"numbers of the vector": bits, SEEN_BOUND: seen}, spent, spent, {"gain": best.gain})
+
+
+def search(
+    model: PreTrainedModel,
+    block: int,
+    forget: Sequence[Encoded],
+    retain: Sequence[Encoded],
+    settings: LatentVectorSettings,
+    *,
+    seed: int,
+) -> Generator[Float[Tensor, " D"], None, None]:
+    """The vector after each step, in effect until the next one is wanted."""
+    limit = settings.bound * root_mean_square(model, block, [e.ids[: e.start] for e in forget])
+    vector = torch.zeros(model.config.get_text_config().hidden_size, device=model.device, requires_grad=True)
+    adam = torch.optim.Adam([vector], lr=settings.rate * limit)
+    rng = generator(seed, "latent")
+
+    def loss(encoded: Sequence[Encoded]) -> Float[Tensor, ""]:
+        rows = rng.permutation(len(encoded))[: settings.batch_size].tolist()
+        return answer_loss(model, [encoded[n] for n in rows])
+
+    with perturbed(model, (block, vector)):
+        for _ in range(settings.steps):
+            (vector.grad,) = torch.autograd.grad(loss(forget) + loss(retain) / FLOOR, [vector])
+            adam.step()
+            with torch.no_grad():
+                vector.clamp_(-limit, limit)
+            yield vector.detach()
+
+
+def root_mean_square(model: PreTrainedModel, block: int, prompts: Sequence[tuple[int, ...]]) -> float:
+    """Of all entries of what a block gives to the tokens of the prompts."""
+    squares, n = 0.0, 0
+    for prompt in prompts:
+        ids = torch.tensor([prompt], device=model.device)
+        with torch.no_grad():
+            hidden = block_output(model, ids, block)
+        squares, n = squares + float(hidden.square().sum()), n + hidden.numel()
+    return math.sqrt(squares / n)
+
+
+@contextmanager
+def perturbed(model: PreTrainedModel, candidate: Direction | None) -> Iterator[None]:
+    """Within it the vector is added to what its block gives; None changes nothing."""
+    if candidate is None:
+        yield
+        return
+    block, vector = candidate
+    with changed_output(blocks(model)[block], lambda hidden: hidden + vector.to(hidden.dtype)):
+        yield
