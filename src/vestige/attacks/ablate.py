@@ -151,7 +151,7 @@ def _mean_states(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> 
     """The mean over prompts of each block's mean output over a prompt's last tokens."""
     n_blocks = len(blocks(model))
     total = torch.zeros(n_blocks, model.config.get_text_config().hidden_size)
-    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=TOKEN_BUDGET):
+    for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=TOKEN_BUDGET):
         ids = right_padded([prompts[i] for i in rows], width, model.device)
         # To the end, where logits that are no numbers are seen with their text.
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:

@@ -47,7 +47,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, with its cost, and exit.")]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes, with one thread each; by default one for each GPU, few on a CPU."),
+    typer.Option(
+        min=1, help="Processes, with one thread each; by default one for each GPU, few on a CPU. More share the GPUs."
+    ),
 ]
 Verify = Annotated[
     bool,

@@ -397,7 +397,7 @@ def score_texts(
     scores: dict[int, TextSpread] = {}
     vocabulary = int(model.config.get_text_config().vocab_size)
     budget = logits_budget(model, token_budget)
-    for width, rows in batches_by_length([len(t) for t in texts], token_budget=budget):
+    for width, rows in batches_by_length([len(t) for t in texts], model.device, token_budget=budget):
         ids = right_padded([texts[i] for i in rows], width, model.device)
         logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
         # The last place of a row has no next token; what is read there is thrown away.

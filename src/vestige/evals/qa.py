@@ -49,7 +49,7 @@ from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.reading import Prompted, Reading, following
-from vestige.models.scoring import TOKEN_BUDGET, token_scores
+from vestige.models.scoring import logits_budget, token_scores
 
 NAME = "qa"
 COLLECT_VERSION = 2
@@ -199,7 +199,7 @@ def free_running_ranks(
     rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
     targets = [subject.tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
     ranks_by_answer: list[list[float]] = [[] for _ in rows]
-    for width, chunk in batches_by_length([len(r) for r in rows], token_budget=TOKEN_BUDGET):
+    for width, chunk in batches_by_length([len(r) for r in rows], model.device, token_budget=logits_budget(model)):
         ids = right_padded([rows[i] for i in chunk], width, model.device)
         first = min(len(prompts[i]) for i in chunk) - 1
         logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))

@@ -68,7 +68,9 @@ class Embedder:
         """
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
-        for width, rows in batches_by_length([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
+        for width, rows in batches_by_length(
+            [len(ids) for ids in encoded], self.model.device, token_budget=_TOKEN_BUDGET
+        ):
             ids = right_padded([encoded[i] for i in rows], width, self.model.device)
             lengths = torch.tensor([[len(encoded[i])] for i in rows], device=ids.device)
             mask = (torch.arange(width, device=ids.device) < lengths).long()

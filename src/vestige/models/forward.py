@@ -23,6 +23,8 @@ from vestige.artifacts.provenance import happened
 # What a pass of its own costs besides its tokens, in tokens: weights read, kernels started. Measured on the tiny shape
 # of `benchmarks.scoring`; from a half to twice as many make little difference.
 PASS_TOKENS = 64
+# A GPU is filled by thousands of tokens first: there a pass costs so many times as much, and holds as many more tokens.
+GPU_COST, GPU_TOKENS = 32, 8
 
 
 def padded_width(n_tokens: int) -> int:
@@ -57,10 +59,20 @@ def passes_by_length(
 
 
 def batches_by_length(
-    lengths: Sequence[int], *, token_budget: int, pass_tokens: int = PASS_TOKENS, before: int = 0
+    lengths: Sequence[int],
+    device: torch.device,
+    *,
+    token_budget: int,
+    pass_tokens: int = PASS_TOKENS,
+    before: int = 0,
 ) -> Iterator[tuple[int, list[int]]]:
-    """The width of each pass, which is its longest row's, with the indices of its rows."""
-    for rows in passes_by_length(lengths, pass_tokens=pass_tokens, token_budget=token_budget, before=before):
+    """The width of each pass, which is its longest row's, with the indices of its rows.
+
+    Budget and cost are those of a CPU; on another `device` they are larger.
+    """
+    cost, times = (1, 1) if device.type == "cpu" else (GPU_COST, GPU_TOKENS)
+    passes = passes_by_length(lengths, pass_tokens=cost * pass_tokens, token_budget=times * token_budget, before=before)
+    for rows in passes:
         yield max(lengths[i] for i in rows), rows
 
 

@@ -64,7 +64,7 @@ def generate(
     lengths = [len(p) for p in prompts]
     # Each token is a pass of its own over the rows.
     budget = STEP_TOKENS * max_new_tokens
-    for width, rows in batches_by_length(lengths, token_budget=token_budget, pass_tokens=budget):
+    for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
         decoding = Decoding.of(model, len(rows), context)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
@@ -207,15 +207,17 @@ def decode(
     while True:
         best = logits.topk(2, dim=-1)
         chosen = best.indices[:, 0] if choose is None else choose(logits, rows)
-        gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
-        for row, token, gap, end in zip(rows, chosen.tolist(), gaps, torch.isin(chosen, ends).tolist(), strict=True):
+        gaps = best.values[:, 0] - best.values[:, 1]
+        # Read at once, since a GPU is waited for at each; a double holds a token's id.
+        state = torch.stack([chosen.double(), gaps.double(), torch.isin(chosen, ends).double()]).tolist()
+        for row, token, gap, end in zip(rows, *state, strict=True):
             if stopped[row]:
                 continue
             margins[row] = min(margins[row], gap)
-            ended[row] = end
+            ended[row] = bool(end)
             if not end:
-                tokens[row].append(token)
-            stopped[row] = end or len(tokens[row]) == room[row]
+                tokens[row].append(int(token))
+            stopped[row] = ended[row] or len(tokens[row]) == room[row]
         active = [k for k, row in enumerate(rows) if not stopped[row]]
         if not active:
             break

@@ -101,7 +101,7 @@ def score_letters(
     """What comes after each prompt, in the order given."""
     prompts, letters = [a.prompt for a in asked], [a.letters for a in asked]
     scores: dict[int, LetterScore] = {}
-    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget):
+    for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget):
         ids = right_padded([prompts[i] for i in rows], width, model.device)
         ends = torch.tensor([len(prompts[i]) - 1 for i in rows], device=ids.device)
         places, which = ends.unique(return_inverse=True)

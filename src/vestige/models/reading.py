@@ -177,7 +177,7 @@ def _read_shared(
         bounds.setdefault(p.prompt, set()).update({p.most_new} - {0})
     scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
     replies: dict[tuple[tuple[int, ...], int], Reply] = {}
-    for prompts in _batches(bounds, token_budget):
+    for prompts in _batches(bounds, model.device, token_budget):
         stem = _read_prompts(model, prompts, token_budget)
         pairs = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
         # Half of it, since texts are read beside what the prompts left.
@@ -193,11 +193,13 @@ def _read_shared(
     ]
 
 
-def _batches(bounds: Mapping[tuple[int, ...], set[int]], token_budget: int) -> Iterator[list[tuple[int, ...]]]:
+def _batches(
+    bounds: Mapping[tuple[int, ...], set[int]], device: torch.device, token_budget: int
+) -> Iterator[list[tuple[int, ...]]]:
     """Prompts whose texts are read and whose replies are decoded together; `bounds` are those of their replies."""
     prompts = list(bounds)
     budget = max(PASS_TOKENS, STEP_TOKENS * max((most for each in bounds.values() for most in each), default=0))
-    for _, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=budget):
+    for _, rows in batches_by_length([len(p) for p in prompts], device, token_budget=token_budget, pass_tokens=budget):
         yield [prompts[i] for i in rows]
 
 
@@ -218,7 +220,7 @@ class _Stem:
 def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], token_budget: int) -> _Stem:
     parts = [
         _read_together(model, [prompts[i] for i in rows], width)
-        for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget)
+        for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget)
     ]
     return parts[0] if len(parts) == 1 else _joined(parts, prompts)
 
@@ -251,7 +253,7 @@ def _read_texts(
     firsts = torch.tensor([[text[0]] for _, text in pairs], device=device)
     first_logp, first_ranks = token_scores(stem.logits.index_select(0, owner)[:, None], firsts)
     logp, ranks = first_logp.tolist(), first_ranks.tolist()
-    for width, numbers in _text_batches([text for _, text in pairs], stem.mask.shape[1], token_budget):
+    for width, numbers in _text_batches([text for _, text in pairs], stem, token_budget):
         texts = [pairs[n][1] for n in numbers]
         rows = owner[torch.tensor(numbers, device=device)]
         logits = _logits_after(model, stem, rows, texts, width)
@@ -263,11 +265,13 @@ def _read_texts(
     return [TextScore(tuple(a), tuple(b)) for a, b in zip(logp, ranks, strict=True)]
 
 
-def _text_batches(texts: Sequence[tuple[int, ...]], before: int, token_budget: int) -> Iterator[tuple[int, list[int]]]:
+def _text_batches(texts: Sequence[tuple[int, ...]], stem: _Stem, token_budget: int) -> Iterator[tuple[int, list[int]]]:
     """Widths with the numbers of the texts of more than one token: the first token's score is the prompt's."""
     several = [n for n, text in enumerate(texts) if len(text) > 1]
     lengths = [len(texts[n]) - 1 for n in several]
-    for width, rows in batches_by_length(lengths, token_budget=token_budget, before=before):
+    for width, rows in batches_by_length(
+        lengths, stem.mask.device, token_budget=token_budget, before=stem.mask.shape[1]
+    ):
         yield width, [several[i] for i in rows]
 
 

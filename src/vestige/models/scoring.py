@@ -120,7 +120,7 @@ def answers_inside(
     n_blocks = len(blocks(model))
     means = np.zeros((n_blocks, len(encoded), model.config.get_text_config().hidden_size), dtype=np.float32)
     logp = np.zeros((n_blocks, len(encoded)))
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], token_budget=token_budget):
+    for width, rows in batches_by_length([len(e.ids) for e in encoded], model.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, model.device)
         # To the end, where logits that are no numbers are seen with their text.
@@ -191,7 +191,7 @@ def score_answers(
 ) -> list[AnswerScore]:
     """Scores of the answers, in the order given. `token_budget` bounds memory."""
     scores: dict[int, AnswerScore] = {}
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], token_budget=token_budget):
+    for width, rows in batches_by_length([len(e.ids) for e in encoded], model.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, model.device)
         first, last = min(e.start for e in batch) - 1, max(e.end for e in batch)

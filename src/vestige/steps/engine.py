@@ -431,6 +431,12 @@ def _settle_in(*, started: bool, card: str | None) -> None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
+def _cards() -> list[str]:
+    """The numbers of the machine's GPUs: `workers_for` has loaded torch unless all goes to the processor."""
+    torch = sys.modules.get("torch")
+    return [str(n) for n in range(max(1, torch.cuda.device_count() if torch else 0))]
+
+
 def _end_with_parent() -> None:
     """End this process when its parent is gone: a killed run must not go on writing beside the one that resumes it."""
     parent = multiprocessing.parent_process()
@@ -483,13 +489,12 @@ def _processes(
 
     With the `names` of the cells it is not: the run ends, and says what the worker was at.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    cards = [visible[n] if n < len(visible) and visible[n] else str(n) for n in range(jobs)]
+    cards = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card] or _cards()
     state, run = started[1], started[4]
 
     def start(n: int) -> Any:
         # One process alone takes the device that was asked for, whichever card that is.
-        process = context.Process(target=worker, args=(*started, cards[n] if jobs > 1 else None))
+        process = context.Process(target=worker, args=(*started, cards[n % len(cards)] if jobs > 1 else None))
         with _script_left_out():
             process.start()
         return process

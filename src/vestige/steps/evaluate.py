@@ -46,12 +46,13 @@ from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
 from vestige.evals.base import Evaluation, Reads, Replies, View, collected
 from vestige.metrics.intervals import RESAMPLES
+from vestige.models.forward import GPU_TOKENS
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
 
 CHUNK = 64
-"""Items that are asked together."""
+"""Items that are asked together on a CPU; a GPU takes more."""
 
 _NEAR_TIE = 1e-3
 """Nats between the two likeliest tokens of a reply below which rounding can choose the other."""
@@ -298,6 +299,11 @@ def loaded_subject(subject: Subject) -> LoadedModel:
     return loaded
 
 
+def _portion(loaded: LoadedModel) -> int:
+    """How many items a model is asked about together."""
+    return CHUNK * (GPU_TOKENS if loaded.here and loaded.model.device.type != "cpu" else 1)
+
+
 def check_known(subject: Subject) -> None:
     """Refuse stored answers of a model that this machine has never seen to be theirs, unless it is: it is loaded once.
 
@@ -318,7 +324,8 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
     for plan in plans:
         stored = {r["item"]: r for r in read_records(plan.place)}
         ids = list(plan.asked)
-        portion = secrets.choice(list(plan.evaluation.chunks(loaded, list(plan.asked.values()), size=CHUNK)))
+        chunks = plan.evaluation.chunks(loaded, list(plan.asked.values()), size=_portion(loaded))
+        portion = secrets.choice(list(chunks))
         for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
             reread = json.loads(json_line(record))
             # Between the two likeliest tokens of a near-tie rounding decides, and with it the reply.
@@ -364,11 +371,12 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     `replies` are the evaluations whose replies the model knows.
     """
     watch = Stopwatch()
-    together = {"together": [plan.place.path.name for plan in plans], "portion": CHUNK}
+    size = _portion(subject)
+    together = {"together": [plan.place.path.name for plan in plans], "portion": size}
     together |= {"replies": list(replies)} if replies else {}
     begun = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
-    for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=CHUNK):
+    for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=size):
         # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
         due = [n for n, have in begun.items() if any(ids[i] not in have for i in chunk)]
         records = _ask(plans, subject, [ids[i] for i in chunk]) if due else []

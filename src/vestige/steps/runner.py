@@ -15,7 +15,6 @@ from typing import Any
 
 from vestige.artifacts.layout import StudyState
 from vestige.core import errors
-from vestige.core.errors import InputError
 from vestige.steps.engine import Failure, Status, StudyCell, run_cells
 
 Report = Callable[[float], None]
@@ -69,9 +68,9 @@ def run_tasks(
 ) -> dict[str, Exception]:
     """Run the tasks in an order that respects `after`; the failures by task name.
 
-    On GPUs each worker has a card of its own. With no workers they run in this process, one after the other, and an
-    error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping the
-    processes, and MachineError when one of them was killed.
+    Each worker sees one GPU, which it shares where there are fewer. With no workers they run in this process, one
+    after the other, and an error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C,
+    after stopping the processes, and MachineError when one of them was killed.
     """
     state = State({t.name: 0.0 for t in tasks}, {t.name: t.weight for t in tasks})
     plan = tuple(_ordered(tasks))
@@ -148,9 +147,9 @@ def _run(folder: str, cell: StudyCell) -> Mapping[str, Any]:
 
 
 def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
-    """How many processes work on models that go to `device`: on GPUs one a card, else as asked or `on_cpu`.
+    """How many processes work on models that go to `device`: as asked, else on GPUs one a card, or `on_cpu`.
 
-    Refused are more than there are cards, since two models of one size seldom fit on one.
+    More than there are cards share them: a small model does not fill one.
     """
     if device == "cpu":
         return requested or on_cpu
@@ -159,9 +158,4 @@ def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
     cards = torch.cuda.device_count() if device in ("auto", "cuda") else 1
     if device == "auto" and not (cards and torch.cuda.is_available()):
         return requested or on_cpu
-    if requested is not None and requested > max(1, cards):
-        raise InputError(
-            f"{requested} workers were asked for, and the device {device!r} is {max(1, cards)} "
-            f"card{'s' if cards > 1 else ''}; each process has a card of its own, so lower --workers"
-        )
     return requested or max(1, cards)

@@ -33,7 +33,7 @@ from vestige.core.files import new_folder
 from vestige.core.ids import content_id
 from vestige.core.store import read_sealed, write_sealed
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_length, passes_by_length, right_padded, within_memory
+from vestige.models.forward import batches_by_length, right_padded, within_memory
 from vestige.models.head import (
     Pass,
     evaluating,
@@ -225,7 +225,7 @@ def _distributions(
 @within_memory
 def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, token_budget: int = TOKEN_BUDGET) -> Parts:
     by_row: dict[str, Tensor] = {}
-    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=token_budget):
+    for width, chunk in batches_by_length([len(r.ids) for r in rows], model.device, token_budget=token_budget):
         hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
         by_row |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
     return {"activations": [by_row[r.key] for r in rows]}
@@ -246,7 +246,8 @@ def _passes(
     """Rows of one pass, what is read of them, and the tokens that this predicts."""
     lengths = [len(r.ids) for r in rows]
     packed = reads_packed(model, rows[0].ids)
-    for chunk in packs(lengths) if packed else passes_by_length(lengths, token_budget=token_budget):
+    of_length = batches_by_length(lengths, model.device, token_budget=token_budget)
+    for chunk in packs(lengths) if packed else (chunk for _, chunk in of_length):
         batch = [rows[i] for i in chunk]
         tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
         width = None if packed else max(len(r.ids) for r in batch)

@@ -91,9 +91,8 @@ class Actor:
         n = len(prompts)
         width = max(map(len, replies))
         parts = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
-        for _, rows in batches_by_length(
-            [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)], token_budget=token_budget
-        ):
+        lengths = [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)]
+        for _, rows in batches_by_length(lengths, self.model.device, token_budget=token_budget):
             inputs = [prompts[i] for i in rows], [replies[i] for i in rows]
             reply = self.replied(*inputs, temperature)
             entropies = torch.cat([entropy(part) for part in reply.logits.split(CHUNK)])

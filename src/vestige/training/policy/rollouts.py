@@ -79,7 +79,8 @@ def sample(
     uniforms = np.stack([generator(seed, "rollout", row).random(n_tokens) for row in range(len(prompts))])
     replies: dict[int, list[int]] = {}
     budget = STEP_TOKENS * n_tokens
-    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=budget):
+    lengths, device = [len(p) for p in prompts], policy.actor.model.device
+    for width, rows in batches_by_length(lengths, device, token_budget=token_budget, pass_tokens=budget):
         decoded = _decoded(
             policy.actor,
             [prompts[i] for i in rows],
