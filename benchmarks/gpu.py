@@ -6,14 +6,14 @@
 
 import json
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.models import forward
@@ -45,7 +45,7 @@ def product_rate(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def cpu_sizes():
+def cpu_sizes() -> Iterator[None]:
     """Within it a GPU gets no more tokens a pass than a processor."""
     sizes = forward.GPU_COST, forward.GPU_TOKENS
     forward.GPU_COST, forward.GPU_TOKENS = 1, 1
@@ -68,7 +68,8 @@ def half_billion() -> LlamaForCausalLM:
         max_position_embeddings=2048,
         tie_word_embeddings=True,
     )
-    return LlamaForCausalLM(config).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM(config).eval()
+    return model
 
 
 def main() -> None:
@@ -79,7 +80,8 @@ def main() -> None:
         Encoded((*p, *(int(t) for t in rng.integers(5, 49_000, ANSWER)), 2), PROMPT, PROMPT + ANSWER, PROMPT + ANSWER)
         for p in prompts
     ]
-    model = half_billion().cuda()
+    model = half_billion()
+    nn.Module.to(model, "cuda")
     n = sum(p.numel() for p in model.parameters())
     line: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "parameters": n}
     line["digest_s"] = seconds(lambda: weights_digest(model), 1)
@@ -88,7 +90,7 @@ def main() -> None:
     for name in ("float32", "tf32", "bfloat16"):
         torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
         dtype = torch.bfloat16 if name == "bfloat16" else torch.float32
-        model.to(dtype)
+        nn.Module.to(model, dtype)
         peak = product_rate(dtype)
         logp = np.array([a.logp for a in score_answers(model, rows)])
         exact = logp if exact is None else exact
@@ -115,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

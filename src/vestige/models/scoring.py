@@ -156,7 +156,7 @@ def patched_answers(
     """
     every = blocks(target)
     logp = np.zeros((len(every), len(encoded)))
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], token_budget=token_budget):
+    for width, rows in batches_by_length([len(e.ids) for e in encoded], target.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, target.device)
         with outputs_kept(source, range(len(every)), stops=False) as outputs:
