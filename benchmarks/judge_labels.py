@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from jaxtyping import Float
+from scipy.stats import rankdata
 
 from vestige.judges.base import Judge, Request
 from vestige.judges.tasks import QUALITY_SCALE
-from vestige.metrics.agreement import Agreement, agreement
 
 Part: TypeAlias = Literal["choose", "test"]
 
@@ -52,6 +53,44 @@ def labelled() -> tuple[Labelled, ...]:
     """All labelled answers, in a fixed order."""
     text = Path(__file__).with_suffix(".jsonl").read_text(encoding="utf-8")
     return tuple(Labelled(**json.loads(line)) for line in text.splitlines())
+
+
+class Agreement(NamedTuple):
+    """Two judges on the `n` items that both judged. `difference` is the mean of second minus first.
+
+    `spearman` and `kappa` are None where one judge gives all items one score, since then they are not defined.
+    """
+
+    n: int
+    equal: float
+    within_one: float
+    difference: float
+    spearman: float | None
+    kappa: float | None
+
+
+def agreement(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"]) -> Agreement:
+    """Agreement of two judges; NaN is "not judged", and an item counts only if both judged it.
+
+    kappa is Cohen's with squared weights on the scores as they are: 1 - mean (a - b)^2 / mean over all pairs of items
+    (a_i - b_j)^2 (J. Cohen, Weighted kappa, Psychological Bulletin 70, 1968).
+    """
+    both = ~(np.isnan(first) | np.isnan(second))
+    a, b = first[both], second[both]
+    if not len(a):
+        raise ValueError("no item was judged by both, so there is no agreement")
+    gap = b - a
+    # The mean over all pairs, without making them: var(a) + var(b) + (mean a - mean b)^2.
+    expected = a.var() + b.var() + (a.mean() - b.mean()) ** 2
+    spread = a.min() < a.max() and b.min() < b.max()
+    return Agreement(
+        n=len(a),
+        equal=float((gap == 0).mean()),
+        within_one=float((np.abs(gap) <= 1).mean()),
+        difference=float(gap.mean()),
+        spearman=float(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) if spread else None,
+        kappa=float(1 - (gap**2).mean() / expected) if spread else None,
+    )
 
 
 class LabelAgreement(NamedTuple):

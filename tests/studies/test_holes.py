@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from tests.judges.faulty_server import serving
 from tests.probed import make_embedder, make_probed, silent, verdict
 from tests.small import nano
@@ -117,17 +118,19 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     place = ours.folder.tables_of("given")
     page = (place / "tables.md").read_text()
     # The unlearned model says nothing, so that every prompt is a hole: 9 before, 1 after.
-    assert "| mute | before | 9.00" in page
-    assert "| arc_easy, acc |" in page.replace("\\_", "_")
-    assert [line.split("|")[-2].strip() for line in page.splitlines() if line.startswith("| mute | after | 1.00")] == [
-        "0.25"
-    ]
-    assert "| mute | after | 1.00" in page
-    assert [f"Table {n}:" in page for n in (1, 2, 5, 7, 10)] == [True, True, True, False, True]
-    assert all(f"## Tables {name}" in page for name in ("3 and 8", "11 to 14", "16 to 20"))
-    assert "\\(kept\\)" in page or "(kept)" in page
     with (place / "holes.csv").open() as file:
         rows = list(csv.DictReader(file))
+    of_mute = {(r["set"], r["measure"]): r["value"] for r in rows if (r["table"], r["row"]) == ("1", "mute")}
+    assert (float(of_mute["D_AP", "quality before"]), float(of_mute["D_AP", "quality after"])) == (9.0, 1.0)
+    assert of_mute["arc_easy, acc", "benchmark after"] == "0.25"
+    assert ("arc_easy, acc", "benchmark before") not in of_mute
+    head, line = (
+        next(x for x in page.splitlines() if x.startswith(f"| {words}")) for words in ("model | set", "mute | D")
+    )
+    assert dict(zip(head.split(" | "), line.split(" | "), strict=True))["quality after"].startswith("1.00 ")
+    assert [f"Table {n}:" in page for n in (1, 2, 5, 7, 10)] == [True, True, True, False, True]
+    assert all(f"## {name}" in page for name in ("Table 3:", "Tables 11 to 14", "Tables 16 to 20"))
+    assert "\\(kept\\)" in page or "(kept)" in page
     at = [r for r in rows if (r["table"], r["row"], r["set"], r["measure"]) == ("1", "mute", "D_AP", "holes")]
     assert [float(r["value"]) for r in at] == [1.0]
     assert {r["row"] for r in rows if r["table"] == "10"} == {"mute, default", "mute, latent.ngram_coef=5"}
@@ -135,9 +138,10 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     # What it says of the forget set harms nobody, and what it is taught to say again does.
     harms = [r for r in rows if (r["set"], r["measure"]) == ("forget", "harm")]
     assert [float(r["value"]) for r in harms if (r["table"], r["row"]) == ("1", "mute")] == [0.0]
-    assert [float(r["value"]) for r in harms if r["row"].endswith((": target 0", ": unlearned 0"))] == [1.0, 0.0]
-    assert "forget set, harm" in page
-    assert "| mute | retained questions | 3 |" in page
+    assert [
+        float(r["value"]) for r in harms if r["row"].removesuffix(" (kept)").endswith((": target 0", ": unlearned 0"))
+    ] == [1.0, 0.0]
+    assert "| mute | retained questions | " in page
     about = page[page.index("## Tables 11 to 14: what the prompts are about, mute") :].split("## ")[1]
     adjacent = [int(n) for n in re.findall(r"^\| [^|]*\((\d+)\\?\) \|", about, flags=re.MULTILINE)]
     assert sum(adjacent) == next(int(float(r["n"])) for r in at)
@@ -193,10 +197,12 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
             if (r["table"], r["set"], r["measure"]) == ("7", "D_AP", "quality after")
         }
     assert after["ga step 1, mean"] == (after["ga step 1, run 1"] + after["ga step 1, run 2"]) / 2
-    assert page.count("\n| ga step 1 | mean |") == 1
+    assert page.count("\n| ga step 1, mean |") == 2
     drawn = (ours.folder.figures_of("made") / "holes-tradeoff-ga.svg").read_text()
-    assert all(f"<!-- {words} -->" in drawn for words in ("D_AP", "D_LP", "forget set", "steps of ga"))
-    assert page.count("\n| ga step 1 | 1 |") == page.count("\n| ga step 1 | 2 |") == 1
+    assert all(
+        f"<!-- {words} -->" in drawn for words in ("D_AP, quality after", "retained, ROUGE-1 after", "steps of ga")
+    )
+    assert page.count("\n| ga step 1, run 1 | D_AP") == page.count("\n| ga step 1, run 2 | D_AP") == 1
 
 
 def test_checkpoints_are_told_of_each_training_apart_and_before_it_is_done(tmp_path: Path) -> None:
@@ -392,23 +398,28 @@ def test_a_wrong_answer_to_a_question_of_the_data_gets_j_10_and_a_right_one_what
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "origins", "t", "dof"),
+    ("before", "after", "origins", "t"),
     [
         # Differences -2, -4, -3: mean -3, SD 1, t = -3 / (1 / sqrt 3) = -5.196.
-        ([9, 9, 10], [7, 5, 7], "abc", -5.19615, 2),
+        ([9, 9, 10], [7, 5, 7], "abc", -5.19615),
         # Changes -2, -4 of one origin, -3 and -5 of two others: means -3, -3, -5, whose t is -11/3 / (2/3) = -5.5.
-        ([9, 9, 10, 10], [7, 5, 7, 5], "aabc", -5.5, 2),
+        ([9, 9, 10, 10], [7, 5, 7, 5], "aabc", -5.5),
     ],
 )
 def test_the_paired_test_by_hand_counts_what_was_made_from_one_thing_once(
-    before: list[int], after: list[int], origins: str, t: float, dof: int
+    before: list[int], after: list[int], origins: str, t: float
 ) -> None:
     found = change_tests(np.array(before, float), np.array(after, float), list(origins))
-    assert (found["p, paired t"].t, found["p, paired t"].dof) == (pytest.approx(t), dof)
-    assert found["p, Welch t"].difference == pytest.approx(np.mean(after) - np.mean(before))
+    # With 2 degrees of freedom p = 1 - |t| / sqrt(2 + t^2).
+    assert found["p, paired t"] == pytest.approx(1 - abs(t) / np.sqrt(2 + t**2))
+    assert found["p, Welch t"] == pytest.approx(stats.ttest_ind(before, after, equal_var=False).pvalue)
+    assert found["p, Student t"] == pytest.approx(stats.ttest_ind(before, after).pvalue)
 
 
 def test_a_test_of_nothing_says_why_and_is_no_number() -> None:
     found = change_tests(np.array([10.0, 10.0]), np.array([3.0, 3.0]), list("ab"))
-    assert found["p, paired t"].why_not.startswith("all values are equal")
-    assert [test.p for test in found.values()] == [None] * 3
+    assert all("all values are equal" in p for p in found.values())
+    # Rounding leaves these differences a spread of 1e-16, which is none.
+    before = np.array([0.1, 0.2, 0.3])
+    assert "no spread" in change_tests(before, before + 0.7, list("abc"))["p, paired t"]
+    assert "two values" in change_tests(before[:1], before[:1], ["a"])["p, Welch t"]

@@ -399,19 +399,6 @@ def read_mitigation(folder: MitigationFolder) -> MitigationTable:
     return _read_table(folder.table, MitigationTable)[0]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A two-sided t-test of after minus before, or in `why_not` the reason why there is none; then all else is None."""
-
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    t: float | None = None
-    dof: float | None = None
-    p: float | None = None
-    why_not: str = ""
-
-
 def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
     """Whether the part is done; a folder that holds the part with another identity is refused."""
     if not folder.asked(part).exists():

@@ -27,12 +27,9 @@ class BenchmarkScore(NamedTuple):
     value: float
     error: float | None
 
-    def format(self) -> str:
-        """As in `0.42 [0.36, 0.48]`: the value and its 95 % interval by the harness's standard error."""
-        if self.error is None:
-            return f"{self.value:.2f}"
-        arm = _Z * self.error
-        return f"{self.value:.2f} [{self.value - arm:.2f}, {self.value + arm:.2f}]"
+    def ends(self) -> tuple[float | str, float | str]:
+        """Of the 95 % interval by the harness's standard error; "" where it wrote none."""
+        return ("", "") if self.error is None else (self.value - _Z * self.error, self.value + _Z * self.error)
 
 
 def read_benchmarks(folder: Path) -> list[BenchmarkScore]:
@@ -43,18 +40,18 @@ def read_benchmarks(folder: Path) -> list[BenchmarkScore]:
     return sorted((score for file in files for score in _scores(file)), key=lambda score: score.date)
 
 
-def scores_of(scores: list[BenchmarkScore], model: Path | str, finished: float | None) -> dict[str, str]:
-    """The newest score of each task and metric of the model, as text; `made` is when the model was finished, if known.
+def scores_of(scores: list[BenchmarkScore], model: Path | str, finished: float | None) -> dict[str, BenchmarkScore]:
+    """The newest score of each task and metric of the model, by their names; `finished` is the time, if known.
 
     A result that is older than the model is refused: it is of other weights.
     """
-    latest: dict[str, str] = {}
+    latest: dict[str, BenchmarkScore] = {}
     for score in scores:
         if _whole(score.model) != _whole(str(model)):
             continue
         if finished is not None and score.date < finished:
             raise InputError(f"{score.file} is older than {model}, so it is of another model; run lm_eval again")
-        latest[f"{score.task}, {score.metric}"] = score.format()
+        latest[f"{score.task}, {score.metric}"] = score
     return latest
 
 

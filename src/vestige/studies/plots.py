@@ -1,12 +1,13 @@
 """Plots for print."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionStyle, FancyArrowPatch, Patch
 
@@ -15,6 +16,7 @@ from vestige.data.graph import Graph
 from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
 from vestige.report.graph import DrawnEdge, draw
 from vestige.report.words import visible
+from vestige.studies.results import Ends
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "vestige",
@@ -33,8 +35,6 @@ _STYLE: dict[Any, Any] = {
     "path.simplify": False,
 }
 
-_NAME_CHARACTERS = 40
-
 
 @contextmanager
 def saved(
@@ -52,10 +52,28 @@ def saved(
         write_bytes(path, content.getvalue())
 
 
-def short_name(label: str) -> str:
+def draw_lines(
+    axis: Any, lines: Mapping[str, Sequence[tuple[Ends, Ends]]], title: str, x: str = "", *, joined: bool = True
+) -> None:
+    """Points with their whiskers both ways, a line for each name; shares lie between 0 and 1, scores of a judge not."""
+    for number, (label, points) in enumerate(lines.items()):
+        sides = np.array(points, dtype=float).reshape(-1, 2, 3).transpose(1, 2, 0)
+        across, up = (np.maximum([value - low, high - value], 0.0) for value, low, high in sides)
+        axis.errorbar(
+            sides[0][0], sides[1][0], up, across, color=METHODS_LIGHT[number % len(METHODS_LIGHT)], marker="o",
+            markersize=3.5, linewidth=1.2 if joined else 0, elinewidth=0.7, label=short_name(label),
+        )  # fmt: skip
+    tops = [y[0] for points in lines.values() for _, y in points]
+    axis.set_ylim((-0.02, 1.02) if max(tops, default=0.0) <= 1 else (0.8, 10.2))
+    axis.set_title(title, fontsize=8, loc="left")
+    axis.set_xlabel(x)
+    axis.legend(frameon=False, fontsize=7)
+
+
+def short_name(label: str, most: int = 40) -> str:
     """A name fit to stand in a figure: nothing in it acts, and it is not too long."""
     text = visible(label)
-    return text if len(text) <= _NAME_CHARACTERS else text[: _NAME_CHARACTERS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def draw_graph(graph: Graph, path: Path) -> None:

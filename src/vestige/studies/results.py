@@ -33,6 +33,8 @@ KNOWS = 0.05
 """A target whose mean score on the forget set is below this has nothing to forget."""
 
 Matrix = Float[np.ndarray, "S N"]
+Ends = tuple[float, float, float]
+"""A value and the ends of its interval."""
 
 
 class ResultGroup(NamedTuple):

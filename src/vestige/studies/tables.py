@@ -1,8 +1,7 @@
 """A study's tables and figures, rebuilt from its scores: Markdown, LaTeX, CSV, Parquet, and SVG for print."""
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from vestige.studies.cells import Study
 from vestige.studies.dose import DoseRow, doses
 from vestige.studies.results import (
     ContrastRow,
+    Ends,
     PooledResults,
     RankRow,
     ResultGroup,
@@ -270,107 +270,61 @@ def latex(table: TextTable) -> str:
 
 
 def write_figures(folder: Path, results: PooledResults) -> list[Path]:
-    """For each model and data set scores by method and forget set, and against connectivity where sets differ in it."""
-    from vestige.studies.plots import saved
+    """For each model and data set scores by method and forget set, and against connectivity where sets differ in it.
 
-    metric, paths = results.study.settings.report.metrics[0], []
-    rows = [r for r in results.rows if r.metric == metric and r.rate and not r.attack]
+    Where methods are ranked, also what each keeps against what it leaves; the best lie in the upper left corner.
+    """
+    from vestige.studies.plots import draw_lines, saved, short_name
+
+    report, paths = results.study.settings.report, []
+    score = metric_name(report.metrics[0])
+    rows = [r for r in results.rows if r.metric == report.metrics[0] and r.rate and not r.attack]
     for model, data in dict.fromkeys((r.model, r.data) for r in rows):
         figure_rows = [r for r in rows if (r.model, r.data) == (model, data)]
-        splits = list(dict.fromkeys(r.split for r in figure_rows))
-        path = folder / f"scores-{slug(f'{model} {data}')}.svg"
-        with saved(path, (1.2 + 2.1 * len(splits), 3.4)) as figure:
-            axes = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
-            for axis, split in zip(axes, splits, strict=True):
-                _bars(axis, [r for r in figure_rows if r.split == split], _named_split(split))
-            axes[0].set_ylabel(metric_name(metric))
-            handles, names = axes[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=7)
-        paths.append(path)
+        name, sets = slug(f"{model} {data}"), list(dict.fromkeys(r.forget for r in figure_rows))
+        by_split: dict[str, list[ScoreRow]] = {}
+        for r in figure_rows:
+            by_split.setdefault(r.split, []).append(r)
+        paths.append(folder / f"scores-{name}.svg")
+        with saved(paths[-1], (1.2 + 2.1 * len(by_split), 3.4)) as figure:
+            axes = figure.subplots(1, len(by_split), sharey=True, squeeze=False)[0]
+            for axis, (split, scores) in zip(axes, by_split.items(), strict=True):
+                draw_lines(axis, _lines(scores, {s: n for n, s in enumerate(sets)}), _named_split(split), joined=False)
+                axis.set_xticks(range(len(sets)), [short_name(forget, 14) for forget in sets], fontsize=7)
+            axes[0].set_ylabel(score)
         ranked = [r for r in results.ranks if (r.model, r.data) == (model, data)]
         if ranked:
-            path = folder / f"tradeoff-{slug(f'{model} {data}')}.svg"
-            with saved(path, (4.6, 3.6)) as figure:
-                _tradeoff(figure.subplots(), ranked, results)
-            paths.append(path)
-        if len({r.connectivity for r in figure_rows if r.connectivity is not None}) > 1:
-            path = folder / f"connectivity-{slug(f'{model} {data}')}.svg"
-            with saved(path, (4.6, 3.4)) as figure:
-                _along(
-                    figure.subplots(), [r for r in figure_rows if r.split == splits[0]], metric_name(metric), splits[0]
-                )
-            paths.append(path)
+            kept: dict[str, list[tuple[Ends, Ends]]] = {}
+            for r in ranked:
+                group = ResultGroup(r.model, r.data, r.forget, r.method, r.rate)
+                leak, utility = (results.row(group, split, report.rank) for split in ("forget", report.utility))
+                if leak is not None and utility is not None:
+                    point = ((leak.value, leak.low, leak.high), (utility.value, utility.low, utility.high))
+                    kept[f"{r.method} {r.rate}, {r.forget}"] = [point]
+            paths.append(folder / f"tradeoff-{name}.svg")
+            with saved(paths[-1], (4.6, 3.6)) as figure:
+                axis = figure.subplots()
+                draw_lines(axis, kept, metric_name(report.rank), "forget: less is better")
+                axis.set_ylabel(f"{_named_split(report.utility)}: more is better")
+        degrees = {r.forget: r.connectivity for r in figure_rows if r.connectivity is not None}
+        if len(set(degrees.values())) > 1:
+            paths.append(folder / f"connectivity-{name}.svg")
+            split, scores = next(iter(by_split.items()))
+            with saved(paths[-1], (4.6, 3.4)) as figure:
+                axis = figure.subplots()
+                of_set = "connectivity of the forget set (mean over its edges)"
+                draw_lines(axis, _lines(scores, degrees), _named_split(split), of_set)
+                axis.set_ylabel(score)
     return paths
 
 
-def _bars(axis: Any, rows: Sequence[ScoreRow], title: str) -> None:
-    """A bar for each method and rate, in groups by forget set; whiskers are 95 % intervals."""
-    from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
-
-    sets = list(dict.fromkeys(r.forget for r in rows))
-    kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
-    width = 0.8 / len(kinds)
-    for number, (method, rate) in enumerate(kinds):
-        by_set = {r.forget: r for r in rows if (r.method, r.rate) == (method, rate)}
-        places = [n + (number + 0.5) * width - 0.4 for n, name in enumerate(sets) if name in by_set]
-        bars = [by_set[name] for name in sets if name in by_set]
-        errors = [[max(0.0, r.value - r.low) for r in bars], [max(0.0, r.high - r.value) for r in bars]]
-        colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
-        axis.bar(places, [r.value for r in bars], 0.9 * width, color=colour, label=f"{method} {rate}")
-        axis.errorbar(places, [r.value for r in bars], errors, fmt="none", ecolor=LIGHT["ink"], elinewidth=0.7)
-    axis.set_xticks(range(len(sets)), [_short(name) for name in sets], fontsize=7)
-    axis.set_ylim(0, 1.02)
-    axis.set_title(title, fontsize=8, loc="left")
-
-
-def _tradeoff(axis: Any, ranked: Sequence[RankRow], results: PooledResults) -> None:
-    """What each method keeps against what it leaves, with 95 % intervals; the best lie in the upper left corner."""
-    from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
-
-    report, methods = results.study.settings.report, list(dict.fromkeys(r.method for r in ranked))
-    for r in ranked:
-        group = ResultGroup(r.model, r.data, r.forget, r.method, r.rate)
-        pooled = [results.row(group, split, report.rank) for split in ("forget", report.utility)]
-        arms = [[[max(0.0, s.value - s.low)], [max(0.0, s.high - s.value)]] for s in pooled if s is not None]
-        colour = METHODS_LIGHT[methods.index(r.method) % len(METHODS_LIGHT)]
-        axis.errorbar(r.leak, r.utility, arms[1], arms[0], color=colour, marker="o", markersize=4, elinewidth=0.7)
-        label = f"{r.method} {r.rate}" + (f", {r.forget}" if len({row.forget for row in ranked}) > 1 else "")
-        axis.annotate(_short(label, 32), (r.leak, r.utility), (4, 4), textcoords="offset points", fontsize=6)
-    axis.set_xlim(-0.02, 1.02)
-    axis.set_ylim(-0.02, 1.02)
-    axis.set_xlabel(f"{metric_name(report.rank)}, forget: less is better", color=LIGHT["ink"])
-    axis.set_ylabel(f"{metric_name(report.rank)}, {_named_split(report.utility)}: more is better")
-
-
-def _along(axis: Any, rows: Sequence[ScoreRow], metric: str, split: str) -> None:
-    """Scores against the mean connectivity of what is forgotten, a line for each method and rate."""
-    from vestige.report.audit_panels import METHODS_LIGHT
-
-    kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
-    for number, kind in enumerate(kinds):
-        line_rows = sorted(
-            (r for r in rows if (r.method, r.rate) == kind and r.connectivity is not None), key=_connectivity
-        )
+def _lines(rows: Sequence[ScoreRow], places: Mapping[str, float]) -> dict[str, list[tuple[Ends, Ends]]]:
+    """The scores of each method and rate at the places of their forget sets."""
+    names = list(dict.fromkeys(f"{r.method} {r.rate}" for r in rows))
+    lines: dict[str, list[tuple[Ends, Ends]]] = {name: [] for name in names}
+    for r in sorted((r for r in rows if r.forget in places), key=lambda r: places[r.forget]):
+        name = f"{r.method} {r.rate}"
         # Beside each other, so that whiskers do not hide one another.
-        places = [_connectivity(r) + 0.06 * (number - (len(kinds) - 1) / 2) for r in line_rows]
-        colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
-        errors = [[max(0.0, r.value - r.low) for r in line_rows], [max(0.0, r.high - r.value) for r in line_rows]]
-        axis.errorbar(
-            places, [r.value for r in line_rows], errors, color=colour, marker="o", markersize=3.5, linewidth=1.2,
-            elinewidth=0.7, label=f"{kind[0]} {kind[1]}",
-        )  # fmt: skip
-    axis.set_ylim(-0.02, 1.02)
-    axis.set_xlabel("connectivity of the forget set (mean over its edges)")
-    axis.set_ylabel(f"{metric}, {_named_split(split)}")
-    axis.legend(frameon=False, fontsize=7)
-
-
-def _connectivity(row: ScoreRow) -> float:
-    return math.nan if row.connectivity is None else row.connectivity
-
-
-def _short(name: str, most: int = 14) -> str:
-    from vestige.studies.plots import short_name
-
-    name_shown = short_name(name)
-    return name_shown if len(name_shown) <= most else f"{name_shown[: most - 1]}…"
+        at = places[r.forget] + 0.06 * (names.index(name) - (len(names) - 1) / 2)
+        lines[name].append(((at, at, at), (r.value, r.low, r.high)))
+    return lines
