@@ -94,32 +94,15 @@ def test_a_mending_asks_as_the_probe_did_unless_told_otherwise(made):
     assert {json.dumps(one["identity"]["answers"]) for one in asked} == {'{"temperature": 0.0, "max_tokens": 4}'}
 
 
-def test_a_dry_run_counts_and_makes_nothing(made):
-    before = sorted(made[0].rglob("*"))
-    done = mitigate(made, "--way", "kl", "--every", "2 steps", "--dry-run", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    # Six prompts: three to be forgotten, two used, one held out; asked of target, unlearned and two checkpoints.
-    assert (found["used"], found["scored_prompts"], found["steps"], found["trainings"]) == (2, 6, 4, 1)
-    assert found["judge_requests"] == {"quality": 4 * 6}
-    assert (found["target_calls"], found["mended_calls"]) == (2 + 6, 3 * 6)
-    rounds = ["--way", "iterative", "--method", "gd", "--dry-run"]
-    again = mitigate(made, *rounds, settings=("mitigation.rounds=2", "training.epochs=3", "mitigation.n_latent=5"))
-    # Three forget items in batches of four: one step an epoch.
-    assert "2 trainings" in again.stdout
-    assert "6 steps of them together" in again.stdout
-    assert sorted(made[0].rglob("*")) == before
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["--way", "kll"], "--way kll: did you mean 'kl'"),
         (["--method", "gd"], "--method goes with --way iterative"),
-        (["--way", "iterative", "--dry-run"], "nothing says how"),
+        (["--way", "iterative"], "nothing says how"),
         (["--harm"], "the judge of harm, m, judged no answer to the forget set (unreadable, the first)"),
-        (["--set", "mitigation.n_latnt=1", "--dry-run"], "unknown key 'mitigation.n_latnt'; did you mean"),
-        (["--every", "often", "--dry-run"], "'often' is no pace"),
+        (["--set", "mitigation.n_latnt=1"], "unknown key 'mitigation.n_latnt'; did you mean"),
+        (["--every", "often"], "'often' is no pace"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(made, words, complaint):

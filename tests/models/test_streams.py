@@ -8,7 +8,7 @@ from families import FAMILIES, small_model
 
 from vestige.core.errors import InputError
 from vestige.models.blocks import blocks, embedding_table
-from vestige.models.reading import PLAIN, way_of
+from vestige.models.reading import way_of
 from vestige.models.streams import Prompts, Streams, one_hot_gradient, streams_of, text_logp
 from vestige.models.variants import Around
 
@@ -46,7 +46,7 @@ def whole(model, prompt, text, layers):
 @pytest.mark.parametrize("plain", [False, True])
 def test_what_is_read_is_what_one_pass_over_the_whole_row_gives(family, plain):
     model = small_model(family)
-    streams = Streams(model, PLAIN if plain else way_of(model), TEXTS, (0, 2))
+    streams = Streams(model, "plain" if plain else way_of(model), TEXTS, (0, 2))
     with torch.no_grad():
         logits, stem = streams.read(streams.prompts(PROMPTS))
         found = {f.text: f for f in streams.follow(stem)}
@@ -87,7 +87,7 @@ def test_a_token_is_first_where_greedy_decoding_says_it():
 @pytest.mark.parametrize("plain", [False, True])
 def test_where_streams_alone_are_asked_for_no_block_above_them_is_computed(plain):
     model = small_model("llama")
-    streams = Streams(model, PLAIN if plain else way_of(model), TEXTS, (0, 1), logits=False)
+    streams = Streams(model, "plain" if plain else way_of(model), TEXTS, (0, 1), logits=False)
     above = blocks(model)[2].register_forward_hook(lambda *_: pytest.fail("the third block was computed"))
     with torch.no_grad():
         _, stem = streams.read(streams.prompts(PROMPTS))
@@ -115,7 +115,7 @@ def test_a_gradient_through_two_models_is_what_differences_of_one_hot_vectors_ar
     with torch.no_grad():
         for weight in second.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(3))
-    way = PLAIN if plain else way_of(first)
+    way = "plain" if plain else way_of(first)
     readers = [Streams(first, way, TEXTS, (0, 1)), Streams(second, way, TEXTS, (0, 1), logits=False)]
     prompt = PROMPTS[0]
 
@@ -154,13 +154,13 @@ def test_streams_without_a_prompt_are_those_of_the_last_places():
 def test_what_cannot_be_read_is_refused():
     model = small_model("llama")
     with pytest.raises(InputError, match="unlike beginnings"):
-        Streams(model, PLAIN, (TEXTS[0], Around((1,), (2,), (3,))), ())
+        Streams(model, "plain", (TEXTS[0], Around((1,), (2,), (3,))), ())
     with pytest.raises(InputError, match="no target"):
-        Streams(model, PLAIN, (Around((1,), (2,), ()),), ())
+        Streams(model, "plain", (Around((1,), (2,), ()),), ())
     with pytest.raises(InputError, match=r"layers \[1, 3\] of a model of 3 blocks; give some of 0 to 2"):
-        Streams(model, PLAIN, TEXTS, (1, 3))
+        Streams(model, "plain", TEXTS, (1, 3))
     with pytest.raises(ValueError, match=r"prompts of \[1, 2\] tokens"):
-        Streams(model, PLAIN, TEXTS, ()).prompts([(1,), (1, 2)])
+        Streams(model, "plain", TEXTS, ()).prompts([(1,), (1, 2)])
 
 
 def test_reading_leaves_the_model_as_it_was():

@@ -6,7 +6,7 @@ from families import small_model
 from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
-from vestige.models import products, variants
+from vestige.models import variants
 from vestige.models.variant_texts import can_share, in_bfloat16
 from vestige.models.variants import Around, Scored, Variants, best_of
 
@@ -109,7 +109,7 @@ def test_what_a_longer_text_turns_otherwise_is_not_shared():
 
 def multiplies_bfloat16() -> bool:
     try:
-        products._product(torch.nn.Linear(32, 32).bfloat16(), torch.ones(2, 32, dtype=torch.bfloat16))
+        torch.nn.Linear(32, 32).bfloat16()(torch.ones(2, 32, dtype=torch.bfloat16))
     except RuntimeError:
         return False
     return True

@@ -186,7 +186,7 @@ def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
     # Three portions of four questions from each of two evaluations.
     assert portions == [8, 8, 8]
     told = [read_json(p.provenance) for p in places]
-    assert [t["reading"] for t in told] == [model.way.name] * 2
+    assert [t["reading"] for t in told] == [model.way] * 2
     assert [t["plan"] for t in told] == [{"together": [p.path.name for p in places], "portion": 4}] * 2
 
 

@@ -244,27 +244,6 @@ def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_bey
     assert len({c.key for c in cells}) == len(cells)
 
 
-def test_a_plan_says_what_the_judge_of_the_probes_is_asked_and_what_it_costs(tmp_path: Path) -> None:
-    judge = "http://localhost:1/v1?price_per_million_prompt_tokens=1&price_per_million_completion_tokens=2#m"
-    alone = {"ablation": None, "checkpoints": None, "mitigation": None}
-    found = plan(
-        study(MADE, tmp_path, judge=judge, latent={"n_iterations": 2}, policy={"n_rollouts": 8}, **alone)
-    ).judged
-    assert found is not None
-    # Two probes of 16 attempts, and up to 4 adjacent questions of each of 20 items: each is rewarded or not, valid or
-    # not, compared with 20 items, and graded 4 times.
-    n, attempts = divmod(found.requests, 2)
-    assert attempts == 0
-    candidates, rest = divmod(n - 16, 1 + 20 + 4)
-    assert rest == 0
-    assert 16 < candidates <= 16 + 80
-    assert found.cost == pytest.approx((found.prompt_tokens + 2 * found.completion_tokens) / 1e6)
-    assert not list(tmp_path.iterdir()), "a plan writes nothing"
-    grounded = plan(study(MADE, tmp_path, **alone)).judged
-    assert grounded is not None
-    assert (grounded.prompt_tokens, grounded.cost) == (0, None)
-
-
 def texts(path: Path, first: str, last: str) -> list[str]:
     """Three texts in a file; each begins and ends with words of its own."""
     rows = [f"{first}{n} stands here. Nobody has ever moved it. Some visitors like {last}{n}." for n in "abc"]

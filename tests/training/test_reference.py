@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vestige.models import forward as passes
-from vestige.models.products import onednn_products, onednn_works
 from vestige.training import reference
 from vestige.training.backward import ForwardStep
 from vestige.training.batching import UnlearnPlan
@@ -46,18 +45,6 @@ def test_one_epoch_needs_only_the_rows_that_it_draws(fresh, rows):
     found = references(fresh().model, NEEDS, PLAN, source(rows), settings, layer=1)
     # Four forget rows and the first four of the retain rows' order.
     assert len(found) == 8
-
-
-def test_products_of_the_reference_are_onednns_in_float32_alone_and_the_model_is_left_as_it_was(
-    fresh, rows, monkeypatch
-):
-    model, products = fresh().model, []
-    monkeypatch.setattr(reference, "onednn_products", lambda m, when: products.append(when) or onednn_products(m, when))
-    for precision in ("float32", "bfloat16"):
-        references(model, NEEDS, PLAN, source(rows), UnlearningSettings(precision=precision), layer=1)
-    # Distributions, values, activations.
-    assert products == [onednn_works()] * 3 + [False] * 3
-    assert not any("forward" in m.__dict__ for m in model.modules())
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -13,7 +13,6 @@ in the streams' own unit.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -135,9 +134,8 @@ class PrefixObjective:
     @torch.inference_mode()
     def says(self, prompt: Ids) -> bool:
         """The same as `reached`, uncharged."""
-        with self.subject.products():
-            _, stem = self.subject.read(self.subject.prompts([prompt]))
-            return all(bool(f.first[0, : self.forced[f.text]].all()) for f in self.subject.follow(stem))
+        _, stem = self.subject.read(self.subject.prompts([prompt]))
+        return all(bool(f.first[0, : self.forced[f.text]].all()) for f in self.subject.follow(stem))
 
     def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The loss of each prompt."""
@@ -149,12 +147,9 @@ class PrefixObjective:
         n_tokens = len(self.subject.texts[0].before) + len(prompts[0]) + 1
         step = max(1, logits_budget(self.subject.model, token_budget) // n_tokens)
         terms = []
-        with ExitStack() as stack:
-            for streams in self._readers():
-                stack.enter_context(streams.products())
-            for start in range(0, len(prompts), step):
-                parts = [streams.prompts(prompts[start : start + step]) for streams in self._readers()]
-                terms.append(self.terms(parts).weighed(self.shape.weights))
+        for start in range(0, len(prompts), step):
+            parts = [streams.prompts(prompts[start : start + step]) for streams in self._readers()]
+            terms.append(self.terms(parts).weighed(self.shape.weights))
         return torch.cat(terms)
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
@@ -171,8 +166,7 @@ class PrefixObjective:
         Where nothing stands before the prompt, nothing says its first token, and N is T and not T + 1.
         """
         self.meter.charge({"tokens_read": len(self.subject.texts[0].before) + len(prompt)})
-        with self.subject.products():
-            return self.subject.read(self.subject.prompts([prompt]))[0][0]
+        return self.subject.read(self.subject.prompts([prompt]))[0][0]
 
     def terms(self, inputs: Sequence[Prompts]) -> Terms:
         """The terms of prompts, as the subject reads them and, where there is a guide, as that does."""

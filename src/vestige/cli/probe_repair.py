@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.command import Given, command
-from vestige.cli.options import MODEL, SOURCE, Data, DryRun, Forget, Retain
+from vestige.cli.options import MODEL, SOURCE, Data, Forget, Retain
 from vestige.cli.output import progress_bar, say
 from vestige.cli.probe import ForgetN, ProbeCommand, ProbeOptions, harm_grader, options_of, placebo_names
-from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
+from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
-    from vestige.probes.mitigation import Again, MitigationForecast, MitigationSettings
+    from vestige.probes.mitigation import Again, MitigationSettings
 
 
 TargetName = Annotated[str, typer.Argument(help="The target model of the probe in the folder.")]
@@ -85,7 +85,6 @@ def mitigate_command(
     data: Data,
     forget: Forget,
     retain: Retain = None,
-    dry_run: DryRun = False,
     *,
     repair: RepairOptions,
     options: ProbeOptions,
@@ -101,7 +100,6 @@ def mitigate_command(
     from vestige.probes.mitigation import (
         MendingSettings,
         MitigationRequest,
-        forecast_mitigation,
         mitigation_folder,
         probed_settings,
         tested_in,
@@ -126,12 +124,9 @@ def mitigate_command(
         training=MendingSettings() if again else given.build(MendingSettings),
         searching=searching if searching.sources else None,
         again=again,
-        harm=harm_grader(run.judge, run.folder.judge, run.device, "--judge") if repair.harm and not dry_run else None,
+        harm=harm_grader(run.judge, run.folder.judge, run.device, "--judge") if repair.harm else None,
         on_stage=say,
     )
-    if dry_run:
-        forecast = forecast_mitigation(run.folder, request, run.judge.limits, harm=repair.harm)
-        return print_mitigation_forecast(forecast, as_json=options.as_json)
     with progress_bar("mending") as show:
         watched = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
         table = mitigate(run.folder, watched)
@@ -233,26 +228,6 @@ def _columns(table: "MitigationTable") -> list[list[str]]:
 
 def _interval(estimate: "Estimate | None") -> str:
     return "" if estimate is None else estimate.said()
-
-
-def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) -> None:
-    """What a mending would take at most."""
-    if as_json:
-        return print_json(forecast)
-    typer.echo("at most; nothing was asked and nothing trained:")
-    counts = {
-        "prompts of the probe trained on": forecast.used,
-        "prompts that every model answers": forecast.scored_prompts,
-        "trainings": forecast.trainings,
-        "steps of them together": forecast.steps,
-        "prompts to the target": forecast.target_calls,
-        "prompts to the unlearned model and what becomes of it": forecast.mended_calls,
-        **{f"judgements of {task}": n for task, n in forecast.judge_requests.items()},
-        "tokens to a judge that is a language model, estimated": forecast.judge_prompt_tokens,
-        "tokens from it": forecast.judge_most_completion_tokens,
-    }
-    print_counts(counts)
-    print_cost(forecast.most_cost)
 
 
 @command(*options_of("answers"), SOURCE, MODEL)

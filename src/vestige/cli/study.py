@@ -176,13 +176,5 @@ def _show(progress: "StudyProgress", *, as_json: bool) -> None:
         typer.echo(f"work left for one process, by what was measured: {progress.left / 3600:.2f} hours")
     elif progress.done < progress.cells:
         typer.echo("work left: unknown until a cell of each kind was made")
-    if progress.judged is not None:
-        judged = progress.judged
-        cost = "" if judged.cost is None else f", {judged.cost:.2f} by the given prices"
-        tokens = f"{judged.prompt_tokens:,} tokens to it and {judged.completion_tokens:,} from it{cost}"
-        grounded = "of the target itself: no tokens of another model"
-        typer.echo(
-            f"judge of holes, at most: {judged.requests:,} requests; {tokens if judged.prompt_tokens else grounded}"
-        )
     for name, why in progress.failed.items():
         say(f"failed: {one_line(name)}: {one_line(why, width=500)}")

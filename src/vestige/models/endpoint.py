@@ -30,7 +30,7 @@ from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, n
 from vestige.models.load import LoadedModel, ModelSettings, find, read_tokenizer
 from vestige.models.options import LetterPrompt, LetterScore
 from vestige.models.prompts import Encoded, Prompter
-from vestige.models.reading import PLAIN, Asking, Prompted, Reading, TextScore, Way
+from vestige.models.reading import Asking, Prompted, Reading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
 VERSION = 1
@@ -384,7 +384,7 @@ class EndpointModel(LoadedModel):
     @property
     def way(self) -> Way:
         """Each text is read in a request of its own."""
-        return PLAIN
+        return "plain"
 
     @property
     def advice(self) -> str:

@@ -12,7 +12,7 @@ vocabulary. Log-probabilities are in nats, in float32.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,7 +24,6 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded, within_memory
 from vestige.models.generation import STEP_TOKENS, Decoding, Reply, decode, generate
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded, turns_by_length
-from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
 
@@ -84,23 +83,8 @@ def following(encoded: Encoded) -> tuple[int, ...]:
     return encoded.ids[encoded.start : encoded.end + 1]
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a model is read: what follows a prompt on what the prompt left behind, or each text in a pass of its own.
-
-    `onednn` says whether its products are oneDNN's. A way follows from the model and the machine alone.
-    """
-
-    shared: bool
-    onednn: bool
-
-    @property
-    def name(self) -> str:
-        """As it stands in provenance.json."""
-        return ("shared" if self.shared else "plain") + (", oneDNN" if self.onednn else "")
-
-
-PLAIN = Way(shared=False, onednn=False)
+Way = Literal["shared", "plain"]
+"""How a model is read: what follows a prompt on what the prompt left behind, or each text in a pass of its own."""
 
 
 def way_of(model: PreTrainedModel) -> Way:
@@ -111,19 +95,18 @@ def way_of(model: PreTrainedModel) -> Way:
     """
     kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
     if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or turns_by_length(model) or not fills_cache(model):
-        return PLAIN
+        return "plain"
     size = model.config.get_text_config().vocab_size
     ids = [(7 * n + 3) % size for n in range(16)]
     probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
     asking = Asking((), 16)
-    layout = Way(shared=True, onednn=multiplies_by_onednn(model))
+    layouts: tuple[Way, Way] = ("shared", "plain")
     actual, expected = (
-        torch.tensor([v for text in read(model, probe, asking, layout=w)[0].texts for v in text.logp])
-        for w in (layout, PLAIN)
+        torch.tensor([v for text in read(model, probe, asking, layout=w)[0].texts for v in text.logp]) for w in layouts
     )
     # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
     tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
-    return layout if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True) else PLAIN
+    return "shared" if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True) else "plain"
 
 
 @within_memory
@@ -137,8 +120,7 @@ def read(
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reading]:
     """What is wanted, in the order given. `token_budget` bounds memory."""
-    with onednn_products(model, layout.onednn):
-        return (_read_shared if layout.shared else _read_plain)(model, prompted, asking, token_budget)
+    return (_read_shared if layout == "shared" else _read_plain)(model, prompted, asking, token_budget)
 
 
 def _read_plain(

@@ -9,7 +9,6 @@ the target), L layers, B rows, N positions, D hidden width, V vocabulary. Log-pr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import right_padded, smaller
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in
-from vestige.models.products import onednn_products
 from vestige.models.reading import Way
 from vestige.models.scoring import token_logp
 from vestige.models.variants import Around, Ids
@@ -83,10 +81,6 @@ class Streams:
                 f"layers {list(self.layers)} of a model of {n} blocks; give some of 0 to {n - 1}, each once, ascending"
             )
 
-    def products(self) -> AbstractContextManager[None]:
-        """Within it products are the fastest of those without gradients."""
-        return onednn_products(self.model, self.way.onednn)
-
     def prompts(self, prompts: Sequence[Ids]) -> Prompts:
         """Prompts of one length as a tensor."""
         if len({len(prompt) for prompt in prompts}) != 1:
@@ -106,9 +100,9 @@ class Streams:
         """
         n_before, n = len(self.texts[0].before), prompts.ids.shape[1]
         places = range(max(n_before - 1, 0), n_before + n) if self.logits else range(0)
-        if not self.way.shared and not self.logits:
+        if self.way == "plain" and not self.logits:
             return torch.empty(len(prompts.ids), 0, 0), Stem(prompts, ())
-        cache = empty_cache(self.model) if self.way.shared else None
+        cache = empty_cache(self.model) if self.way == "shared" else None
         logits, _ = self._pass(self._given(prompts, []), cache, places)
         return logits, Stem(prompts, () if cache is None else self._kept(cache))
 

@@ -21,7 +21,6 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from vestige.models.blocks import embedding_table
 from vestige.models.forward import logits_at, within_memory
 from vestige.models.keys_values import KeysValues, RoomyLayer, empty_cache, fills_cache, kept_in, turns_by_length
-from vestige.models.products import multiplies_by_onednn, onednn_products
 
 Ids = tuple[int, ...]
 
@@ -132,7 +131,6 @@ class RootPasses:
     def __init__(self, model: PreTrainedModel) -> None:
         """`model` is in evaluation mode."""
         self._model = model
-        self._onednn = multiplies_by_onednn(model)
 
     def read_on(self, past: Past, ids: Int[Tensor, "N T"]) -> list[KeysValues]:
         """The keys and values of the past and these tokens."""
@@ -152,8 +150,7 @@ class RootPasses:
         return cache
 
     def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
-        with onednn_products(self._model, self._onednn):
-            logits: Tensor = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
+        logits: Tensor = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
         return logits
 
 

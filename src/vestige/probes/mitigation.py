@@ -1,4 +1,4 @@
-"""Mending an unlearned model with the prompts that a probe found: what is asked for, which prompts are used, the cost.
+"""Mending an unlearned model with the prompts that a probe found: what is asked for, and which are used.
 
 D_AP are the adjacent prompts that passed the filters of the probe, D_LP those of its searches. Probing Knowledge Holes
 in Unlearned LLMs, 2511.00030, section 4.3, appendices C.4 and C.5. Part of D_AP is held out here, which the paper does
@@ -36,21 +36,14 @@ from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Grader
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import normalised
-from vestige.models.address import Limits
 from vestige.probes.answering import Participants
 from vestige.probes.filters import ADJACENT
-from vestige.probes.holes import (
-    ProbeForecast,
-    candidates_in,
-    forecast_probe,
-    forget_texts,
-    judged_tokens,
-)
+from vestige.probes.holes import candidates_in
 from vestige.probes.latent import SEARCH_VERSION, Searching
 from vestige.steps.trajectory import TrajectoryRequest
-from vestige.training.loop import Progress, total_steps
+from vestige.training.loop import Progress
 from vestige.training.settings import TrainingSettings, UnlearningSettings
-from vestige.training.trajectory import TrajectorySettings, parse_every
+from vestige.training.trajectory import TrajectorySettings
 
 T = TypeVar("T")
 
@@ -357,78 +350,3 @@ def forget_samples(items: Sequence[Item]) -> tuple[PolicySample, ...]:
     if not samples:
         raise InputError("the forget set has no questions, so what remains of it cannot be asked; give questions")
     return tuple(samples.values())
-
-
-@dataclass(frozen=True)
-class MitigationForecast:
-    """Bounds: what the filters drop early is asked less. `used` prompts of the probe are trained on.
-
-    Requests are by task; tokens are for a judge that is a language model, `most_cost` is None without prices.
-    """
-
-    used: int
-    scored_prompts: int
-    trainings: int
-    steps: int
-    target_calls: int
-    mended_calls: int
-    judge_requests: dict[str, int]
-    judge_prompt_tokens: int
-    judge_most_completion_tokens: int
-    most_cost: float | None
-
-
-def forecast_mitigation(
-    folder: ProbeFolder, request: MitigationRequest, limits: Limits, *, harm: bool
-) -> MitigationForecast:
-    """What the mending of the probe in the folder takes at most; nobody is loaded."""
-    forget, settings, iterative = request.forget_items, request.settings, request.again is not None
-    samples = picked_in(folder, forget, settings, tested_in(folder), seed=request.who.seed).samples
-    n, used = len(samples), sum(s.set in USED for s in samples)
-    trainings = settings.rounds if iterative else 1
-    steps, looks = _steps_and_looks(request, len(forget) if iterative else used)
-    # In a round the latent prompts are others, as many as are asked for at most; the last model answers them too.
-    latent = 2 * settings.n_latent if iterative else 0
-    same = n - sum(s.set == LATENT_USED for s in samples) if iterative else n
-    mended = n + trainings * looks * (same + latent)
-    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if harm else 0
-    requests = {"quality": n + mended - forgotten, "harm": forgotten}
-    prompt_tokens, completion_tokens = judged_tokens(requests, samples[0].prompt, request.who.answers.max_tokens)
-    # The target's own answers that are trained on, and those that are scored.
-    target = used + n + trainings * latent // 2
-    if request.searching is not None:
-        new_probe = _anew(folder, request.searching, request, limits)
-        target += trainings * new_probe.target_calls
-        mended += trainings * new_probe.unlearned_calls
-        for task, times in new_probe.judge_requests.items():
-            requests[task] = requests.get(task, 0) + trainings * times
-        prompt_tokens += trainings * new_probe.judge_prompt_tokens
-        completion_tokens += trainings * new_probe.judge_most_completion_tokens
-    return MitigationForecast(
-        used=used,
-        scored_prompts=n,
-        trainings=trainings,
-        steps=trainings * steps,
-        target_calls=target,
-        mended_calls=mended,
-        judge_requests={task: times for task, times in requests.items() if times},
-        judge_prompt_tokens=prompt_tokens,
-        judge_most_completion_tokens=completion_tokens,
-        most_cost=limits.cost(prompt_tokens, completion_tokens),
-    )
-
-
-def _steps_and_looks(request: MitigationRequest, n_rows: int) -> tuple[int, int]:
-    """Steps of one training, and how often the model is scored in it: in a round once, at its end."""
-    recipe = request.again
-    training = recipe.training if recipe else request.training.over(n_rows)
-    per_epoch = -(-n_rows // training.batch_size)
-    steps = total_steps(training, steps_per_epoch=per_epoch)
-    every = parse_every(rules(request.settings).every)
-    return steps, 1 if recipe else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
-
-
-def _anew(folder: ProbeFolder, searching: Searching, request: MitigationRequest, limits: Limits) -> ProbeForecast:
-    """One new probe: the adjacent questions again, and each search."""
-    candidates = [c for c in candidates_in(folder) if c.source == ADJACENT]
-    return forecast_probe(len(candidates), forget_texts(request.forget_items), searching, request.who.answers, limits)

@@ -418,7 +418,7 @@ def _write(
 ) -> None:
     folder = plan.place
     write_jsonl(folder.records, records)
-    layout = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
+    layout = {"reading": subject.way} if isinstance(plan.evaluation, Reads) else {}
     notes = {**layout, **_odd_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
     write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
     write_collected(folder, len(records))

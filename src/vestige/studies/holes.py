@@ -42,14 +42,13 @@ from vestige.probes.adjacent import (
     AdjacentRequest,
     By,
     NeighbourSettings,
-    adjacent_of,
     make_adjacent,
     read_adjacent,
 )
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
-from vestige.probes.holes import FilterRequest, ProbeForecast, filter_holes, forecast_probe, forget_texts
+from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.latent import LATENT, LatentSettings, Searching, listed_questions, search
 from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
@@ -497,16 +496,3 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
     return {"path": str(folder.path.relative_to(study.folder.path))}
-
-
-def forecast_of(study: Study, point: CellPoint) -> ProbeForecast:
-    """What one probe asks at most; nobody is loaded, and of questions that a model writes there are k each."""
-    whole = hole_settings(study)
-    settings, sources = dict(whole.variants()).get(point.part, whole), sources_of(study, point)
-    n = settings.k * len(sources.forget)
-    if settings.by in ("graph", "templates"):
-        n = len(adjacent_of(settings.adjacent(sources, Path(), point.seed, "cpu"))["forget"].questions)
-    searching = settings.searching((LATENT,), "cpu")
-    return forecast_probe(
-        n, forget_texts(sources.forget), searching, settings.answers, judge_spec(settings.judge).limits
-    )

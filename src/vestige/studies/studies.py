@@ -2,34 +2,18 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
-from vestige.steps.engine import Board, Status, StudyCell, run_cells, work
+from vestige.steps.engine import Board, Status, StudyCell, run_cells
 from vestige.studies.cells import Study, save_plan, saved_plan
 from vestige.studies.settings import read_study
-
-if TYPE_CHECKING:
-    from vestige.probes.holes import ProbeForecast
-
-
-class JudgeCost(NamedTuple):
-    """What the judge of all probes is asked at most: requests, and of a language model tokens and money.
-
-    `cost` is None where no prices are given. Mending and repeated measurements are not reckoned.
-    """
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
 
 
 @dataclass(frozen=True)
@@ -51,15 +35,11 @@ class KindLine:
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """How far a study is; `failed` are the reasons by the cell's name, `left` seconds of work of one process.
-
-    `judged` is what a judge of holes is still asked at most, where there is one and a plan was asked for.
-    """
+    """How far a study is; `failed` are the reasons by the cell's name, `left` seconds of work of one process."""
 
     kinds: tuple[KindLine, ...]
     failed: Mapping[str, str]
     left: float | None
-    judged: "JudgeCost | None" = None
 
     @property
     def done(self) -> int:
@@ -88,41 +68,7 @@ def open_study_file(file: Path, output_dir: Path | None = None) -> Study:
 
 def plan(study: Study) -> StudyProgress:
     """What there is to do and what it will take by what was measured; nothing is run, and nothing is written."""
-    progress = _progress(study, study.cells)
-    if study.settings.holes is None:
-        return progress
-    done = Board(study.folder.state).status().done if study.folder.state.path.is_dir() else set()
-    probes = [cell for cell in study.cells if cell.kind == "probe" and cell.key not in done]
-    return replace(progress, judged=_judge_cost(study, probes))
-
-
-def _judge_cost(study: Study, cells: Sequence[StudyCell]) -> JudgeCost:
-    """What the judge is asked for these probes at most; compiled data are drawn aside, and no model is loaded."""
-    from vestige.judges.spec import judge_spec
-    from vestige.studies.holes import forecast_of, hole_settings
-    from vestige.studies.making import make_cell
-
-    with tempfile.TemporaryDirectory() as folder:
-        aside = Study(study.settings, StudyFolder(Path(folder)))
-        data = [c for c in aside.cells if c.kind == "data"]
-        make = partial(make_cell, settings=aside.settings.model_dump_json(), folder=folder)
-        work(Board(aside.folder.state), data, make, "plan")
-        by_set: dict[tuple[str, ...], ProbeForecast] = {}
-        forecasts = []
-        for p in (cell.point for cell in cells):
-            # The models of a forget set are asked the same at most.
-            at = (p.data, p.forget, p.member, p.part)
-            forecasts.append(by_set.get(at) or by_set.setdefault(at, forecast_of(aside, p)))
-    requests = sum(sum(f.judge_requests.values()) for f in forecasts)
-    if not judge_spec(hole_settings(study).judge).by_model:
-        return JudgeCost(requests, 0, 0, None)
-    costs = [f.most_cost for f in forecasts if f.most_cost is not None]
-    return JudgeCost(
-        requests,
-        sum(f.judge_prompt_tokens for f in forecasts),
-        sum(f.judge_most_completion_tokens for f in forecasts),
-        sum(costs) if costs else None,
-    )
+    return _progress(study, study.cells)
 
 
 def status(study: Study) -> StudyProgress:

@@ -4,10 +4,8 @@ Log-probabilities take one number a token. Distributions are kept as what the ou
 numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits;
 where the model does more to its logits (soft caps, scales), they are kept whole.
 
-In float32 on a CPU its products are oneDNN's, since there are many rows and no gradients. With `bfloat16` the reference
-is computed as the policy is, so that the two agree where the weights do; against float32 its log-probabilities are off
-by some 1e-2.
-
+With `bfloat16` the reference is computed as the policy is, so that the two agree where the weights do; against float32
+its log-probabilities are off by some 1e-2.
 
 On disk they are found by what they depend on: the reference model, the rows, the number formats, the layer, the
 device's kind and the versions of this code and of torch. Tensors lie end to end in one safetensors file, row after row.
@@ -44,7 +42,7 @@ from vestige.models.head import (
     packs,
     reads_packed,
 )
-from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
+from vestige.models.products import Precision, attention
 from vestige.models.scoring import token_logp
 from vestige.training.backward import pass_over
 from vestige.training.batching import Plan, Row, RowSource, Split
@@ -235,8 +233,7 @@ def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, tok
 def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
     device = model.device.type
     narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
-    quick = precision == "float32" and multiplies_by_onednn(model)
-    with evaluating(model), torch.no_grad(), narrow, attention(device, precision), onednn_products(model, quick):
+    with evaluating(model), torch.no_grad(), narrow, attention(device, precision):
         yield
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from vestige.models.forward import batches_by_length, padded_width, right_padded, within_memory
 from vestige.models.head import LogitsRead, Pass
-from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
+from vestige.models.products import Precision, attention
 from vestige.models.scoring import CHUNK, token_logp
 from vestige.models.variants import Ids
 from vestige.training.policy.losses import entropy
@@ -119,12 +119,10 @@ class Actor:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within it products are in the precision asked for; without gradients, in float32 on a CPU, by oneDNN."""
+        """Within it products are in the precision asked for."""
         # A model whose weights are in bfloat16 multiplies in it by itself.
         narrow = self.precision == "bfloat16" and self.model.dtype != torch.bfloat16
-        plain = torch.is_grad_enabled() or self.precision == "bfloat16" or not multiplies_by_onednn(self.model)
-        fast = nullcontext() if plain else onednn_products(self.model)
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=narrow), fast:
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=narrow):
             yield
 
     @contextmanager
