@@ -50,7 +50,7 @@ from vestige.training.loop import total_steps
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Finish, KeptDistributions, Needs, ReferenceRow
 
-VERSION = 2
+VERSION = 3
 """Raised when the same key would come out as other numbers."""
 
 Parts = dict[str, list[Float[Tensor, "_ ..."]]]
