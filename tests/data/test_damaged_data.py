@@ -133,10 +133,6 @@ def test_graph_files(tmp_path):
     rows = [{"source": a, "target": b, "type": "sales"} for a, b in graph.edges()]
     whole = [written(tmp_path / f"graph{form}" / f"g{form}", rows) for form in (".csv", ".tsv")]
     whole.append(written(tmp_path / "graph.json" / "g.json", nx.node_link_data(graph, edges="edges")))
-    for form, write in ((".graphml", nx.write_graphml), (".txt", nx.write_edgelist)):
-        (tmp_path / form).mkdir()
-        write(nx.Graph(graph), tmp_path / form / f"g{form}")
-        whole.append(tmp_path / form)
 
     def used(folder: Path) -> None:
         graph = named(only(folder), read_graph)

@@ -2,14 +2,12 @@
 
 Nodes are entities, edges are the contracts that they sign. The ends of a contract whose roles are ordered say who
 plays which role, and contracts are numbered in the order of their source. So files are read here and not by networkx,
-which names the ends of an undirected edge in the order of the nodes and groups edges by node; the forms are
-networkx's own, and tests compare the two readings.
+which names the ends of an undirected edge in the order of the nodes and groups edges by node.
 
 The size of a family is its number of contracts: `star:50` is one company with 50 counterparties. All contracts of a
 family are sales; PISTOL's `sample1` has employment too.
 """
 
-import ast
 import hashlib
 import math
 import re
@@ -20,7 +18,6 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -411,33 +408,6 @@ def _read_table(source: str, content: bytes) -> Rows:
         yield f"line {number}", dict(zip(columns, cells, strict=False))
 
 
-def _read_lines(source: str, content: bytes) -> Rows:
-    """An edge list: two nodes a line, then optionally the type and the id, or networkx's `{'type': ...}`.
-
-    Fields are separated by blanks; what follows a '#' is a comment.
-    """
-    for number, line in enumerate(decoded(source, content).splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        ends, brace, attributes = text.partition("{")
-        fields = ends.split()
-        if text and not 2 <= len(fields) <= (2 if brace else 4):
-            raise InputError(f"{source}, line {number}: expected 'node node [type [id]]', found {shown(text)}")
-        if text:
-            more = _literal(brace + attributes, f"{source}, line {number}") if brace else {}
-            yield f"line {number}", {**more, **dict(zip(("first", "second", "type", "id"), fields, strict=False))}
-
-
-def _literal(text: str, where: str) -> dict[str, Any]:
-    """A Python dictionary of plain values, as networkx writes an edge's attributes."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: not a dictionary of plain values: {shown(text)}")
-    return value
-
-
 def _read_node_link(source: str, content: bytes) -> Rows:
     """Node-link form: a list `edges` (or `links`) of `{"source", "target", "type"?, "id"?}`."""
     value = parsed(source, decoded(source, content))
@@ -448,37 +418,8 @@ def _read_node_link(source: str, content: bytes) -> Rows:
         yield f"edge {number}", row
 
 
-def _read_graphml(source: str, content: bytes) -> Rows:
-    """GraphML's edges; the data keys named `type` and `id`, and the attribute `id` of an edge, are read.
-
-    A document type is refused: GraphML needs none, and entities are how a small file becomes a large one.
-    """
-    # Without the NULs of UTF-16 and UTF-32, in which the words would not be found.
-    plain = content.replace(b"\0", b"")
-    if b"<!DOCTYPE" in plain or b"<!ENTITY" in plain:
-        raise InputError(f"{source}: GraphML with a document type is not read; remove the <!DOCTYPE ...> part")
-    try:
-        root = ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise InputError(f"{source}: not XML ({error})") from error
-    if root.tag.rpartition("}")[2] != "graphml":
-        raise InputError(f"{source}: not GraphML; the document's element is {shown(root.tag)}")
-    space = root.tag[: -len("graphml")]
-    keys = {key.get("id"): str(key.get("attr.name")) for key in root.iter(f"{space}key")}
-    for number, element in enumerate(root.iter(f"{space}edge"), 1):
-        data = {keys.get(d.get("key"), ""): d.text for d in element.iter(f"{space}data")}
-        row = {"source": element.get("source"), "target": element.get("target"), "id": element.get("id")}
-        # A bare number is what networkx gives to parallel edges.
-        if (row["id"] or "").isdigit():
-            del row["id"]
-        yield f"edge {number}", {**row, **{name: data[name] for name in ("type", "id") if name in data}}
-
-
 _READERS: dict[str, Callable[[str, bytes], Rows]] = {
     ".csv": _read_table,
     ".tsv": _read_table,
-    ".txt": _read_lines,
-    ".edgelist": _read_lines,
-    ".graphml": _read_graphml,
     ".json": _read_node_link,
 }
