@@ -164,7 +164,7 @@ def compared(case: Case, rounds: int) -> list[dict[str, Any]]:
                 "peer_peak_mb": peaks["peer float32"],
                 "items_per_second": round(len(case.items) / statistics.median(ours), 2),
                 "share_of_matrix_rate": round(work / statistics.median(ours) / statistics.median(rates), 3),
-                "way": subjects[name].way.name,
+                "way": subjects[name].way,
             }
         )
     return lines

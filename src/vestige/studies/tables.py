@@ -295,12 +295,12 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
         ranked = [r for r in results.ranks if (r.model, r.data) == (model, data)]
         if ranked:
             kept: dict[str, list[tuple[Ends, Ends]]] = {}
-            for r in ranked:
-                group = ResultGroup(r.model, r.data, r.forget, r.method, r.rate)
+            for rank in ranked:
+                group = ResultGroup(*rank[:5])
                 leak, utility = (results.row(group, split, report.rank) for split in ("forget", report.utility))
                 if leak is not None and utility is not None:
                     point = ((leak.value, leak.low, leak.high), (utility.value, utility.low, utility.high))
-                    kept[f"{r.method} {r.rate}, {r.forget}"] = [point]
+                    kept[f"{rank.method} {rank.rate}, {rank.forget}"] = [point]
             paths.append(folder / f"tradeoff-{name}.svg")
             with saved(paths[-1], (4.6, 3.6)) as figure:
                 axis = figure.subplots()
