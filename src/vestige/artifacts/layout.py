@@ -9,8 +9,6 @@
         provenance.json  train/{metrics,trajectory}.jsonl  checkpoints/  model/
         done.json                       written last: its existence means that model/ is whole; its digests
         seen.json                       size, times and inode of the model's files as they were last seen here
-        slices/shard-<s>-slice-<r>/     of a model trained in shards: a subject's folder for each slice;
-        cost.json                       what of it was trained, and what it takes from the start
         evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
                                         summary-<forget>.json
         attacks/<attack>-<id>/          one attack on that subject: spec.json shown.jsonl train/ checkpoints/
@@ -29,9 +27,6 @@ The folder of a search for knowledge holes::
     report.html tables/                 rebuilt by `vestige report`
     mitigation/<way>-<id>/              one mending: asked.json used.jsonl answers/ judged/ scored/ subject/ anew/
                                         rounds/<n>/ of an iterative one, each with subject/ and anew/; table.json
-    variance/answers.jsonl              one line for each prompt, model and generation: the answer, and its scores
-    variance/judged/<id>.jsonl          what a judge said, a file for each judge
-    variance/summary.json               written last; beside it provenance.json
 """
 
 from collections.abc import Iterator
@@ -312,8 +307,6 @@ class RunFolder:
     """Of requests that were forgotten one after another, which audit is of which request after which."""
     soundness = Entry("soundness.json")
     """What the checks of the data set found."""
-    trained_checks = Entry("soundness")
-    """What the models of the trained checks said, so that a stopped check goes on."""
     lock = Entry(".lock")
     """Held by the command that works on the run."""
 

@@ -18,60 +18,38 @@ from vestige.core.files import read_json, write_json
 from vestige.core.ids import file_digest
 from vestige.core.text import one_line
 
-_TOP = {
-    *("spec.json", "provenance.json", "done.json", "train", "checkpoints", "model", "evals"),
-    *(
-        "attacks",
-        "under-way",
-        "run.toml",
-        "data",
-        "models",
-        "cells",
-        "audit",
-        "soundness",
-        "soundness.json",
-        "sequence.json",
-    ),
-    *(".soundness.lock", "verdicts.json", "tables", "report.html", "holes", "asked.json", "target"),
-    *(
-        "candidates",
-        "calibration.json",
-        "probes",
-        "study.json",
-        "ablation",
-        "mitigation",
-        "general",
-        "evidence",
-        "tables.md",
-    ),
-}
+_TOP = """
+    spec.json provenance.json done.json train checkpoints model evals attacks under-way run.toml data models cells audit
+    soundness soundness.json sequence.json .soundness.lock verdicts.json tables report.html holes asked.json target candidates
+    calibration.json probes study.json ablation mitigation general evidence tables.md
+"""
 """What Vestige puts at the top of a folder that takes --fresh."""
 
-_WITHIN = (
-    # of models, as transformers, tokenizers and peft write them
-    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja"),
-    *("additional_chat_templates/*.jinja", "tokenizer*.json", "tokenizer.model", "special_tokens_map.json"),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
-    *("adapter_config.json", "model/*.py", "README.md", "*/state.json"),
-    # of evaluations, attacks, trainings, audits and judges
-    *("spec.json", "provenance.json", "done.json", "identity.json", "collected.json", "asked.json"),
-    *("asked-*.json", "records.jsonl", "unfinished.jsonl", "scores.jsonl", "summary-*.json", "summary.json"),
-    *("shown.jsonl", "search.json", "prompt.json", "train/metrics.jsonl", "train/trajectory.jsonl", "score.json"),
-    *("asked/*.json", "plan.json", "outcome.json", "trained/*.json", "judge/??/*.json", "judge/under-way"),
-    *("judge/under-way/*", "judge/replies.jsonl", "lost.jsonl"),
-    # of probes and mitigation
-    *("adjacent.jsonl", "attempts.jsonl", "iterations.jsonl", "answers/*.jsonl", "judged/*.jsonl", "scored/*.jsonl"),
-    *("tested.jsonl", "holes.jsonl", "map.json", "used.jsonl", "table.json", "answers.jsonl"),
-    *("mitigation/*.json", "general/*.json"),
-    # of compiled data
-    *("manifest.json", "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl", "factual.jsonl", "contracts.jsonl"),
-    *("khop.jsonl", "nodes.json", "graph.json", "contract_types/*.toml", "contract_types/*.txt.j2"),
-    # of the report, which replaces these
-    *("report.html", "tables/table-*.csv"),
-    *(f"tables/{name}.csv" for name in ("results", "subjects", "items", "holes", "hole_sources", "mitigation")),
-    *(f"tables/{name}.csv" for name in ("verdicts", "leakage", "gains", "curves", "budget", "sequence")),
-    *(".lock", ".*.lock", "work/*.lock"),
-)
+# In this order: of models, as transformers, tokenizers and peft write them; of evaluations, attacks, trainings, audits
+# and judges; of probes and mitigation; of compiled data; of the report, which replaces its own; locks.
+_WITHIN = """
+    config.json generation_config.json *.safetensors *.safetensors.index.json chat_template.jinja
+    additional_chat_templates/*.jinja tokenizer*.json tokenizer.model special_tokens_map.json added_tokens.json
+    vocab.json vocab.txt merges.txt spiece.model sentencepiece.bpe.model adapter_config.json model/*.py README.md
+    */state.json
+
+    spec.json provenance.json done.json identity.json collected.json asked.json asked-*.json records.jsonl
+    unfinished.jsonl scores.jsonl summary-*.json summary.json shown.jsonl search.json prompt.json train/metrics.jsonl
+    train/trajectory.jsonl score.json asked/*.json plan.json outcome.json trained/*.json judge/??/*.json
+    judge/under-way judge/under-way/* judge/replies.jsonl lost.jsonl
+
+    adjacent.jsonl attempts.jsonl iterations.jsonl answers/*.jsonl judged/*.jsonl scored/*.jsonl tested.jsonl
+    holes.jsonl map.json used.jsonl table.json answers.jsonl mitigation/*.json general/*.json
+
+    manifest.json pistol.json edges.csv items.jsonl holdout.jsonl factual.jsonl contracts.jsonl khop.jsonl nodes.json
+    graph.json contract_types/*.toml contract_types/*.txt.j2
+
+    report.html tables/table-*.csv tables/results.csv tables/subjects.csv tables/items.csv tables/holes.csv
+    tables/hole_sources.csv tables/mitigation.csv tables/verdicts.csv tables/leakage.csv tables/gains.csv
+    tables/curves.csv tables/budget.csv tables/sequence.csv
+
+    .lock .*.lock work/*.lock
+"""
 """What Vestige puts into the folders there, as the end of a path."""
 
 
@@ -79,7 +57,7 @@ def own_entries(folder: Path) -> list[Path]:
     """What in a folder bears a name that Vestige writes there, in the order of the names."""
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if p.name in _TOP or _unfinished(p.name) in _TOP)
+    return sorted(p for p in folder.iterdir() if {p.name, _unfinished(p.name)} & {*_TOP.split()})
 
 
 def _unfinished(name: str) -> str:
@@ -92,7 +70,7 @@ def is_own(path: Path) -> bool:
     """Whether Vestige writes a file of this path, relative to the output folder."""
     if any(map(_unfinished, path.parts)):
         return True
-    return str(path) in _TOP or any(path.match(pattern) for pattern in _WITHIN)
+    return str(path) in _TOP.split() or any(map(path.match, _WITHIN.split()))
 
 
 def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
@@ -106,13 +84,11 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
         )
 
 
-_READ = (
-    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "*.py"),
-    # of SentencePiece: spiece.model, sentencepiece.bpe.model
-    "*.model",
-    "chat_template.json",
-)
+# Of SentencePiece: spiece.model, sentencepiece.bpe.model.
+_READ = """
+    *.safetensors *.safetensors.index.json config.json generation_config.json adapter_config.json tokenizer*
+    special_tokens_map.json added_tokens.json vocab.* merges.txt *.jinja *.py *.model chat_template.json
+"""
 
 Files = Mapping[str, Mapping[str, str]]
 """SHA-256 by file and place: a folder, with the files' paths in it, or a file that is a model by itself, under ''.
@@ -143,7 +119,7 @@ def _listed(root: Path) -> list[str]:
     templates = root / "additional_chat_templates"
     folders = [root, templates] if templates.is_dir() else [root]
     files = [p for folder in folders for p in folder.iterdir() if p.is_file()]
-    return sorted(str(p.relative_to(root)) for p in files if any(fnmatch(p.name, kind) for kind in _READ))
+    return sorted(str(p.relative_to(root)) for p in files if any(fnmatch(p.name, kind) for kind in _READ.split()))
 
 
 def note_seen(subject: SubjectFolder, files: Files) -> None:
