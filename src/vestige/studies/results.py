@@ -181,10 +181,22 @@ class ScoreMatrix:
     attributes: tuple[str, ...]
 
     @property
+    def labels(self) -> list[str] | None:
+        """The items' edges, where all have one."""
+        edges = [e for e in self.edges if e is not None]
+        return edges if len(edges) == len(self.items) else None
+
+    @property
     def clusters(self) -> list[str] | None:
         """The items' edges, where all have one and there are several."""
-        edges = [e for e in self.edges if e is not None]
-        return edges if len(edges) == len(self.items) and len(set(edges)) > 1 else None
+        return self.labels if len(set(self.edges)) > 1 else None
+
+    def at(self, seeds: Sequence[str], columns: Sequence[int] | None = None) -> "ScoreMatrix":
+        """The scores of these seeds, and of these columns."""
+        columns = range(len(self.items)) if columns is None else columns
+        values = self.values[np.ix_([self.seeds.index(s) for s in seeds], columns)]
+        about = (tuple(column[n] for n in columns) for column in (self.items, self.edges, self.attributes))
+        return ScoreMatrix(values, tuple(seeds), *about)
 
 
 @dataclass(frozen=True, eq=False)
@@ -541,22 +553,18 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
     seeds = [s for s in first[0].seeds if s in second[0].seeds]
     if len(seeds) < 2:
         return None
-    sides: list[list[Matrix]] = [[], []]
-    clusters = []
-    for parts in zip(first, second, strict=True):
-        items = [i for i in parts[0].items if i in set(parts[1].items)]
+    pairs = []
+    for one, other in zip(first, second, strict=True):
+        items = [i for i in one.items if i in set(other.items)]
         if not items:
             return None
-        for side, part in zip(sides, parts, strict=True):
-            rows, columns = [part.seeds.index(s) for s in seeds], [part.items.index(i) for i in items]
-            side.append(part.values[np.ix_(rows, columns)])
-        edges = [parts[0].edges[parts[0].items.index(i)] for i in items]
-        labels = [edge for edge in edges if edge is not None]
-        clusters.append(labels if len(labels) == len(edges) else None)
-    (first_utility, first_leak), (second_utility, second_leak) = sides
-    labels_of = clusters[0], clusters[1]
-    test = contrast_of_balance((first_utility, first_leak), (second_utility, second_leak), labels_of)
-    p: float | None = test.p
+        pairs.append(tuple(part.at(seeds, [*map(part.items.index, items)]) for part in (one, other)))
+    (first_utility, second_utility), (first_leak, second_leak) = pairs
+    p: float | None = contrast_of_balance(
+        (first_utility.values, first_leak.values),
+        (second_utility.values, second_leak.values),
+        (first_utility.labels, first_leak.labels),
+    ).p
     return p
 
 
@@ -569,23 +577,18 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
     seeds = [s for s in first.seeds if s in second.seeds]
     if not seeds:
         return None
-    first_values = first.values[[first.seeds.index(s) for s in seeds]]
-    second_values = second.values[[second.seeds.index(s) for s in seeds]]
+    most = max(len(first.items), len(second.items))
     both = [i for i in first.items if i in set(second.items)]
-    if both and len(both) >= common * max(len(first.items), len(second.items)):
-        first_at, right = ([s.items.index(i) for i in both] for s in (first, second))
-        edges = [first.edges[n] for n in first_at]
-        labels = [e for e in edges if e is not None]
-        clusters = labels if len(labels) == len(edges) else None
-        return contrast_over_seeds(
-            first_values[:, first_at], second_values[:, right], paired=True, clusters=(clusters, None)
-        )
+    if both and len(both) >= common * most:
+        first, second = (s.at(seeds, [*map(s.items.index, both)]) for s in (first, second))
+        return contrast_over_seeds(first.values, second.values, paired=True, clusters=(first.labels, None))
     shared = [a for a in first.attributes if a in set(second.attributes)]
     single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
-    if single and shared and len(shared) >= COMMON * max(len(first.items), len(second.items)):
-        first_at, right = ([s.attributes.index(a) for a in shared] for s in (first, second))
-        return contrast_over_seeds(first_values[:, first_at], second_values[:, right], paired=True)
-    return contrast_over_seeds(first_values, second_values, paired=False, clusters=(first.clusters, second.clusters))
+    if single and shared and len(shared) >= COMMON * most:
+        first, second = (s.at(seeds, [*map(s.attributes.index, shared)]) for s in (first, second))
+        return contrast_over_seeds(first.values, second.values, paired=True)
+    first, second = first.at(seeds), second.at(seeds)
+    return contrast_over_seeds(first.values, second.values, paired=False, clusters=(first.clusters, second.clusters))
 
 
 def _number(rate: str) -> float:
