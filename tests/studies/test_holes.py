@@ -30,7 +30,7 @@ from vestige.studies.hole_tables import change_tests
 from vestige.studies.holes import hole_settings, sources_of
 from vestige.studies.presets import study_preset
 from vestige.studies.settings import StudySettings
-from vestige.studies.studies import plan
+from vestige.studies.studies import status
 from vestige.studies.tables import write_report
 
 GIVEN = """
@@ -322,12 +322,14 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
 )
 def test_what_does_not_go_together_is_refused_by_its_key(holes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        plan(study(MADE, **holes))
+        status(study(MADE, **holes))
 
 
 def test_given_models_are_not_trained() -> None:
     with pytest.raises(InputError, match="holes trains 'x' anew"):
-        plan(study(MADE.replace('["ga", "gd"]', '["ga", "gd", { name = "x", model = "m" }]'), mitigation={"of": ["x"]}))
+        status(
+            study(MADE.replace('["ga", "gd"]', '["ga", "gd", { name = "x", model = "m" }]'), mitigation={"of": ["x"]})
+        )
 
 
 ITEMS = (

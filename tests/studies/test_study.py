@@ -20,12 +20,12 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.evals import EVALS
 from vestige.steps.engine import Board, work
-from vestige.studies.cells import KINDS, Study, save_plan, saved_plan
+from vestige.studies.cells import KINDS, Study
 from vestige.studies.holes import hole_settings
 from vestige.studies.presets import STUDIES, study_preset
 from vestige.studies.results import PooledResults
 from vestige.studies.settings import StudyMethod, StudyModel, StudySettings
-from vestige.studies.studies import open_study_file, plan, status
+from vestige.studies.studies import open_study_file, status
 from vestige.studies.tables import tables_of, write_report
 
 TEXT = """
@@ -348,15 +348,6 @@ def test_presets_of_published_files_are_made(name: str, tmp_path: Path, monkeypa
     assert {r.metric for r in found if r.split == "forget"} == set(ours.report.metrics)
     assert {r.split for r in found} >= {"forget", "retain"}
     assert any(r.attack for r in found) == bool(ours.attack)
-
-
-def test_status_reads_the_kept_plan_of_these_settings_only(tmp_path: Path) -> None:
-    ours = study(tmp_path)
-    assert saved_plan(ours) is None
-    save_plan(ours)
-    assert [c.key for c in saved_plan(ours) or ()] == [c.key for c in ours.cells]
-    assert saved_plan(study(tmp_path, seeds=[0])) is None
-    assert status(ours) == plan(ours)
 
 
 def check_attacks(results: PooledResults) -> None:

@@ -368,10 +368,6 @@ class StudyFolder(RunFolder):
         """One compiled data set."""
         return self.data / slug(name)
 
-    def plan(self, name: str) -> Path:
-        """The cells of the study of that name as last run, a line each; the first line says of which settings."""
-        return self.path / "plans" / f"{slug(name)}.jsonl"
-
     def tables_of(self, name: str) -> Path:
         """The tables of the study of that name."""
         return self.tables / slug(name)

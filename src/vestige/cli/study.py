@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 study_app = typer.Typer(
     name="study",
-    help="Experiments of many cells from one file: plan, run, status; resumes, on one machine or on many.",
+    help="Experiments of many cells from one file: plan, run, report; resumes, on one machine or on many.",
     no_args_is_help=True,
 )
 
@@ -28,16 +28,7 @@ Folder = Annotated[
 
 @study_app.command("plan")
 def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
-    """Say which cells FILE has, which exist, and what the others take: time, memory, tokens, judge. Runs nothing."""
-    from vestige.studies.studies import open_study_file, plan
-
-    study = open_study_file(file, output_dir)
-    _show(plan(study), as_json=as_json)
-
-
-@study_app.command("status")
-def status_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
-    """Say how many cells of FILE are done, being made and failed, and why."""
+    """Say which cells FILE has, which are done, being made or failed and why, and what is left. Runs nothing."""
     from vestige.studies.studies import open_study_file, status
 
     _show(status(open_study_file(file, output_dir)), as_json=as_json)
@@ -105,27 +96,6 @@ def report_command(file: File, output_dir: Folder = None, as_json: AsJson = Fals
         typer.echo("\n".join(paths))
     if warnings:
         raise GoalNotReached("; ".join(warnings))
-
-
-@study_app.command("export")
-def export_command(
-    file: File,
-    output_file: Annotated[Path, typer.Argument(help="Where the results go.")],
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="csv: pooled scores; parquet: scores of items; latex, markdown: tables. By suffix."
-        ),
-    ] = None,
-    output_dir: Folder = None,
-) -> None:
-    """Write the results of FILE as one file for other tools."""
-    from vestige.studies.studies import open_study_file
-    from vestige.studies.tables import export
-
-    suffixes = {".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown"}
-    form = format_ or suffixes.get(output_file.suffix.lower(), output_file.suffix)
-    typer.echo(str(export(open_study_file(file, output_dir), output_file, form)))
 
 
 @study_app.command("preset")

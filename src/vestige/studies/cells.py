@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import StudyFolder, own_folder
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, read_jsonl, write_jsonl
+from vestige.core.files import read_json
 from vestige.core.ids import content_id, file_digest, slug
 from vestige.core.items import Item
 from vestige.core.plugins import brought
@@ -475,23 +475,6 @@ def folder_of(room: str, point: CellPoint, key: str) -> str:
     """The folder of a model within the study's."""
     parts = (label_of(point), point.part, point.member, point.model.rpartition("/")[2], point.data, f"s{point.seed}")
     return f"{room}/{slug(' '.join(filter(None, parts)))}-{key}"
-
-
-def save_plan(study: Study) -> None:
-    """Keep the keys, for `status` to read."""
-    rows = [[c.key, c.kind, c.name] for c in study.cells]
-    write_jsonl(study.folder.plan(study.settings.name), [{"study": study.id}, *rows])
-
-
-def saved_plan(study: Study) -> list[StudyCell] | None:
-    """The cells as they were kept, without what they need; None where nothing was run with these settings."""
-    path = study.folder.plan(study.settings.name)
-    if not path.exists():
-        return None
-    rows = read_jsonl(path)
-    if next(rows, None) != {"study": study.id}:
-        return None
-    return [StudyCell(key, kind, name) for key, kind, name in rows]
 
 
 @lru_cache(maxsize=4)

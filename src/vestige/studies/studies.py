@@ -1,4 +1,4 @@
-"""Studies from one file: `plan` says what there is to do, `run` does it, `status` says how far it is."""
+"""Studies from one file: `status` says what there is to do and how far it is, `run` does it."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from typing import Any
 from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
-from vestige.steps.engine import Board, Status, StudyCell, run_cells
-from vestige.studies.cells import Study, save_plan, saved_plan
+from vestige.steps.engine import Board, Status, run_cells
+from vestige.studies.cells import Study
 from vestige.studies.settings import read_study
 
 
@@ -66,17 +66,6 @@ def open_study_file(file: Path, output_dir: Path | None = None) -> Study:
     return Study(read_study(file), StudyFolder(output_dir or file.with_suffix("")))
 
 
-def plan(study: Study) -> StudyProgress:
-    """What there is to do and what it will take by what was measured; nothing is run, and nothing is written."""
-    return _progress(study, study.cells)
-
-
-def status(study: Study) -> StudyProgress:
-    """How far the study is."""
-    stored = saved_plan(study)
-    return _progress(study, study.cells if stored is None else stored)
-
-
 _MEASURED = 20
 """Of so many finished cells of a kind the times are read."""
 
@@ -85,7 +74,9 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _progress(study: Study, cells: Sequence[StudyCell]) -> StudyProgress:
+def status(study: Study) -> StudyProgress:
+    """How far the study is, and what is left by what was measured; nothing is run, and nothing is written."""
+    cells = study.cells
     board = Board(study.folder.state) if study.folder.state.path.is_dir() else None
     now = board.status() if board else Status(set(), set(), {})
     lines = []
@@ -121,7 +112,6 @@ def run(
 
     check_study(study)
     cells = study.cells
-    save_plan(study)
     settings, folder = study.settings.model_dump_json(), str(study.folder.path.absolute())
     failed = run_cells(
         study.folder.state,
@@ -146,7 +136,7 @@ def jobs_for(study: Study, jobs: int | None) -> int:
     from vestige.steps.runner import workers_for
 
     most = workers_for(study.settings.device, jobs, on_cpu=_processors())
-    peaks = [line.peak_mb for line in _progress(study, study.cells).kinds if line.peak_mb]
+    peaks = [line.peak_mb for line in status(study).kinds if line.peak_mb]
     fits = _free_mb() // max(peaks, default=1024)
     if fits < 1:
         raise MachineError(f"one process takes {max(peaks, default=1024)} MB, and {_free_mb()} MB of memory are free")

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from vestige.artifacts.records import write_csv
 from vestige.core.errors import InputError
-from vestige.core.files import write_text
+from vestige.core.files import new_file, write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.studies.cells import Study
@@ -24,9 +25,6 @@ from vestige.studies.results import (
     scored,
 )
 
-FORMATS = ("csv", "parquet", "latex", "markdown")
-"""What a study is exported as."""
-
 _SHORT = {"rouge1_recall": "ROUGE-1", "mrr": "MRR", "top_hit": "top hit", "exact_match": "exact"}
 _MARK = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|~"})
 _TEX = str.maketrans(
@@ -41,11 +39,12 @@ def write_report(study: Study) -> list[Path]:
     if not results.rows:
         raise InputError(f"{study.folder.path} holds no finished result of {study.settings.name!r}; run it first")
     tables, figures = study.folder.tables_of(study.settings.name), study.folder.figures_of(study.settings.name)
-    paths = [
-        export(study, tables / "tables.md", "markdown", results),
-        export(study, tables / "tables.tex", "latex", results),
-    ]
-    paths += [export(study, tables / "results.csv", "csv", results)]
+    paths = [tables / name for name in ("tables.md", "tables.tex", "results.csv", "items.parquet")]
+    for path, render in zip(paths, (markdown, latex), strict=False):
+        write_text(path, "\n".join(map(render, tables_of(results))))
+    write_csv(paths[2], ScoreRow._fields, (r._asdict() for r in results.rows))
+    with new_file(paths[3]) as file:
+        pd.DataFrame(results.item_rows()).to_parquet(file, index=False)
     write_csv(tables / "contrasts.csv", ContrastRow._fields, (r._asdict() for r in results.contrasts))
     if slopes := doses(results):
         write_csv(tables / "dose.csv", DoseRow._fields, (row._asdict() for row in slopes))
@@ -66,35 +65,6 @@ def write_report(study: Study) -> list[Path]:
         write_csv(tables / "holes.csv", COLUMNS, (number._asdict() for number in holes.numbers))
         paths += [tables / "holes.csv", *holes.write_figures(figures)]
     return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
-
-
-def export(study: Study, path: Path, form: str, results: PooledResults | None = None) -> Path:
-    """The results as one file: pooled scores as CSV, every item's scores as Parquet, tables as LaTeX or Markdown."""
-    pooled = results or PooledResults(study)
-    if form == "csv":
-        write_csv(path, ScoreRow._fields, (r._asdict() for r in pooled.rows))
-    elif form == "parquet":
-        _write_parquet(path, list(pooled.item_rows()))
-    elif form in ("latex", "markdown"):
-        render = latex if form == "latex" else markdown
-        write_text(path, "\n".join(render(t) for t in tables_of(pooled)))
-    else:
-        raise InputError(f"no format {one_line(form)!r}; known: {', '.join(FORMATS)}")
-    return path
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from vestige.core.files import write_bytes
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), buffer)
-    write_bytes(path, buffer.getvalue())
 
 
 def tables_of(results: PooledResults) -> list[TextTable]:
