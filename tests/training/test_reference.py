@@ -9,7 +9,7 @@ from vestige.models import forward as passes
 from vestige.training import reference
 from vestige.training.backward import ForwardStep
 from vestige.training.batching import UnlearnPlan
-from vestige.training.reference import ReferenceCache, references
+from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
 from vestige.training.step import Needs, Slice
 
@@ -61,53 +61,6 @@ def test_policy_and_reference_agree_where_the_weights_do(fresh, rows, precision)
     torch.testing.assert_close(policy.logp[policy.mask], frozen.logp[frozen.mask], atol=tolerance, rtol=0)
 
 
-def same(first, second):
-    assert first.keys() == second.keys()
-    for key, row in first.items():
-        other = second[key]
-        assert torch.equal(row.logp, other.logp)
-        if row.distributions is not None:
-            states = row.distributions.states, other.distributions.states
-            assert torch.equal(*states)
-            assert torch.equal(row.distributions.finish(states[0]), other.distributions.finish(states[1]))
-            assert torch.equal(row.activations, other.activations)
-
-
-def test_what_is_kept_on_disk_is_read_back_exactly_and_not_computed_again(fresh, rows, tmp_path, monkeypatch):
-    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
-    cache = ReferenceCache(tmp_path, "digest")
-    first = references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache)
-    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1), first)
-    monkeypatch.setattr(reference, "_passes", lambda *_: pytest.fail("computed again"))
-    monkeypatch.setattr(reference, "block_output", lambda *_: pytest.fail("computed again"))
-    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["weights", "precision", "rows", "layer"])
-def test_what_belongs_to_something_else_is_never_read(change, fresh, rows, tmp_path):
-    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
-    references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=ReferenceCache(tmp_path, "digest"))
-    before = len(list(tmp_path.iterdir()))
-    other = settings.model_copy(update={"precision": "bfloat16"}) if change == "precision" else settings
-    cache = ReferenceCache(tmp_path, "another" if change == "weights" else "digest")
-    drawn = source(rows[10:20] if change == "rows" else rows)
-    references(model, NEEDS, PLAN, drawn, other, layer=0 if change == "layer" else 1, cache=cache)
-    # Values, distributions, activations: all anew, or the activations alone.
-    assert len(list(tmp_path.iterdir())) == before + (1 if change == "layer" else 3)
-
-
-def test_a_damaged_file_is_computed_anew(fresh, rows, tmp_path):
-    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
-    cache = ReferenceCache(tmp_path, "digest")
-    first = references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache)
-    for n, path in enumerate(sorted(tmp_path.glob("*/rows.safetensors"))):
-        whole = path.read_bytes()
-        # One cut short, and others with the last number's last bit flipped.
-        path.write_bytes(whole[:40] if n == 1 else whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:])
-    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
-
-
 def test_what_memory_does_not_hold_is_computed_in_smaller_passes(fresh, rows, monkeypatch):
     model, settings, tried = fresh().model, UnlearningSettings.build({"epochs": 3}), []
     monkeypatch.setattr(passes, "happened", Counter())
@@ -128,9 +81,3 @@ def test_what_memory_does_not_hold_is_computed_in_smaller_passes(fresh, rows, mo
         torch.testing.assert_close(found[key].logp, row.logp, atol=1e-5, rtol=0)
         if row.activations is not None:
             torch.testing.assert_close(found[key].activations, row.activations, atol=1e-4, rtol=1e-4)
-
-
-def test_only_one_of_several_processes_writes(fresh, rows, tmp_path):
-    cache = ReferenceCache(tmp_path, "digest", writes=False)
-    references(fresh().model, NEEDS, PLAN, source(rows), UnlearningSettings(), layer=1, cache=cache)
-    assert not list(tmp_path.iterdir())

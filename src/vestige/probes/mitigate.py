@@ -78,7 +78,7 @@ from vestige.training.batching import FinetunePlan, RowSource
 from vestige.training.batching import row_of as training_row
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import Hooks, Progress, TrainingEnd, train
-from vestige.training.reference import ReferenceCache, references
+from vestige.training.reference import references
 from vestige.training.step import Needs, Step
 from vestige.training.trajectory import POLICY, Trajectory
 
@@ -305,8 +305,7 @@ def _job(
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
                 "mend by gd"
             )
-        cache = ReferenceCache(subject.checkpoints, target.id)
-        cached = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
+        cached = references(target.loaded.model, objective.needs, plan, sources, training)
     if training.lora_rank:
         add_lora(student.model, training, request.who.seed)
     return TrainingJob(

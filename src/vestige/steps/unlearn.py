@@ -53,7 +53,7 @@ from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan
 from vestige.training.checkpoints import Checkpoints, TrainingJob
 from vestige.training.loop import PAUSED, Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
-from vestige.training.reference import ReferenceCache, references
+from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
 from vestige.training.step import Layers, Needs, ReadsLayer, ReferenceRow
 from vestige.training.trajectory import Trajectory
@@ -433,9 +433,7 @@ def unlearning_job(
     layer = layers.read if layers else None
     reference_rows: dict[str, ReferenceRow] = {}
     if not planned:
-        weights = request.reference_digest if request.reference else request.target_digest
-        cache = ReferenceCache(folder.checkpoints, weights, writes=world.leads)
-        reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer, cache)
+        reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer)
     if layers is not None:
         train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:

@@ -7,29 +7,19 @@ where the model does more to its logits (soft caps, scales), they are kept whole
 With `bfloat16` the reference is computed as the policy is, so that the two agree where the weights do; against float32
 its log-probabilities are off by some 1e-2.
 
-On disk they are found by what they depend on: the reference model, the rows, the number formats, the layer, the
-device's kind and the versions of this code and of torch. Tensors lie end to end in one safetensors file, row after row.
+They are in memory alone: a training that was stopped and goes on computes them again, which takes a pass a row.
 """
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.core.errors import InputError
-from vestige.core.files import new_folder
-from vestige.core.ids import content_id
-from vestige.core.store import read_sealed, write_sealed
 from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_length, right_padded, within_memory
 from vestige.models.head import (
@@ -50,58 +40,6 @@ from vestige.training.loop import total_steps
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Finish, KeptDistributions, Needs, ReferenceRow
 
-VERSION = 3
-"""Raised when the same key would come out as other numbers."""
-
-Parts = dict[str, list[Float[Tensor, "_ ..."]]]
-"""By name, a tensor for each row; the rows' lengths differ."""
-
-
-@dataclass(frozen=True)
-class ReferenceCache:
-    """Where the quantities of one reference, of digest `model`, are kept; only one process writes."""
-
-    folder: Path
-    model: str
-    writes: bool = True
-
-    def keep(self, rows: Sequence[Row], about: dict[str, Any], compute: Callable[[], Parts]) -> Parts:
-        """What is kept for these rows, or what `compute` gives, kept from now on.
-
-        `about` is everything besides the model and the rows that the numbers depend on.
-        """
-        identity = {**about, "model": self.model, "rows": [r.key for r in rows]}
-        id_ = content_id({**identity, "version": VERSION, "torch": torch.__version__})
-        folder = self.folder / f"references-{id_}"
-        if folder.exists():
-            # Nothing is lost with a damaged file: what is computed in its place is the same.
-            with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError, InputError):
-                read_sealed(folder / "state.json")
-                return _unpacked(load_file(folder / "rows.safetensors"))
-        values = compute()
-        if self.writes:
-            with new_folder(folder) as partial:
-                save_file(_packed(values), partial / "rows.safetensors")
-                write_sealed(partial / "state.json", {"about": id_}, [partial / "rows.safetensors"])
-        return values
-
-
-def _packed(parts: Parts) -> dict[str, Tensor]:
-    packed: dict[str, Tensor] = {}
-    for name, tensors in parts.items():
-        packed[name] = torch.cat(tensors).contiguous()
-        packed[f"{name} lengths"] = torch.tensor([len(t) for t in tensors])
-    return packed
-
-
-def _unpacked(packed: dict[str, Tensor]) -> Parts:
-    names = [name for name in packed if not name.endswith(" lengths")]
-    return {
-        name: [part.clone() for part in packed[name].split(packed[f"{name} lengths"].tolist())]
-        for name in sorted(names)
-    }
-
-
 TOKEN_BUDGET = 1024
 
 
@@ -112,11 +50,10 @@ def references(
     rows: RowSource,
     settings: TrainingSettings,
     layer: int | None = None,
-    cache: ReferenceCache | None = None,
 ) -> dict[str, ReferenceRow]:
     """All that an objective reads of the frozen reference, for the rows that the plan will draw, by the row's key.
 
-    `layer` is the block whose output it reads. What `cache` holds is not computed again.
+    `layer` is the block whose output it reads. `model` is only read, in evaluation mode.
     """
     n_steps = total_steps(settings, steps_per_epoch=plan.steps_per_epoch)
     batches = [batch for epoch in range(settings.epochs) for batch in plan.epoch(epoch)][:n_steps]
@@ -125,108 +62,63 @@ def references(
         numbers = {(s, i) for batch in batches for s in splits for i in batch[s]}
         return {row.key: row for row in (rows[s](i) for s, i in sorted(numbers))}
 
-    rows_by: dict[str, ReferenceRow] = {}
     whole, values, inner = map(drawn, (needs.distributions, needs.reference, needs.reference_activations))
-    for part, distributions in ((whole, True), ({k: r for k, r in values.items() if k not in whole}, False)):
-        if part:
-            unique = list(part.values())
-            rows_by |= reference_rows(
-                model, unique, distributions=distributions, precision=settings.precision, cache=cache
-            )
-    if inner:
-        assert layer is not None
-        unique = list(inner.values())
-        read = reference_activations(model, unique, layer=layer, precision=settings.precision, cache=cache)
-        for key, row in read.items():
-            rows_by[key] = replace(rows_by.get(key, ReferenceRow()), activations=row.activations)
+    values_alone = [row for key, row in values.items() if key not in whole]
+    rows_by: dict[str, ReferenceRow] = {}
+    with _frozen(model, settings.precision):
+        if whole:
+            rows_by |= _distributions(model, [*whole.values()], _head(model, next(iter(whole.values()))))
+        if values_alone:
+            rows_by |= _values(model, values_alone)
+        if inner:
+            assert layer is not None
+            for key, hidden in _activations(model, [*inner.values()], layer).items():
+                rows_by[key] = replace(rows_by.get(key, ReferenceRow()), activations=hidden)
     return rows_by
 
 
-def reference_rows(
-    model: PreTrainedModel,
-    rows: Sequence[Row],
-    *,
-    distributions: bool,
-    precision: Precision = "float32",
-    cache: ReferenceCache | None = None,
-) -> dict[str, ReferenceRow]:
-    """Reference quantities of each row, by the row's key. `model` is only read, in evaluation mode."""
-    unique = list({r.key: r for r in rows}.values())
-    about = {"read": "distributions" if distributions else "values", "precision": precision}
-    with _frozen(model, precision):
-        if not distributions:
-            cached = _kept(cache, model, unique, about, lambda: _values(model, unique))
-            return {row.key: ReferenceRow(logp) for row, logp in zip(unique, cached["logp"], strict=True)}
-        head = _head(model, unique[0])
-        cached = _kept(cache, model, unique, about, lambda: _distributions(model, unique, head))
-        each = zip(unique, cached["logp"], cached["states"], strict=True)
-        return {row.key: ReferenceRow(logp, KeptDistributions(states, head or _as_kept)) for row, logp, states in each}
-
-
-def reference_activations(
-    model: PreTrainedModel,
-    rows: Sequence[Row],
-    *,
-    layer: int,
-    precision: Precision = "float32",
-    cache: ReferenceCache | None = None,
-) -> dict[str, ReferenceRow]:
-    """The output of block `layer` at every token of each row, by the row's key."""
-    unique = list({r.key: r for r in rows}.values())
-    about = {"read": "activations", "layer": layer, "precision": precision}
-    with _frozen(model, precision):
-        cached = _kept(cache, model, unique, about, lambda: _activations(model, unique, layer))
-    return {row.key: ReferenceRow(activations=h) for row, h in zip(unique, cached["activations"], strict=True)}
-
-
-def _kept(
-    cache: ReferenceCache | None,
-    model: PreTrainedModel,
-    rows: Sequence[Row],
-    about: dict[str, Any],
-    compute: Callable[[], Parts],
-) -> Parts:
-    if cache is None:
-        return compute()
-    return cache.keep(rows, {**about, "dtype": str(model.dtype), "device": model.device.type}, compute)
-
-
 @within_memory
-def _values(model: PreTrainedModel, rows: Sequence[Row], *, token_budget: int = TOKEN_BUDGET) -> Parts:
+def _values(
+    model: PreTrainedModel, rows: Sequence[Row], *, token_budget: int = TOKEN_BUDGET
+) -> dict[str, ReferenceRow]:
     """Log-probabilities of the rows' loss tokens."""
     logp: dict[str, Tensor] = {}
     read = how_to_read(model, rows[0].ids)
     for batch, ids, tokens in _passes(model, rows, token_budget):
         logits = read(model, [ids], torch.arange(len(ids.read), device=ids.read.device))
         logp |= _by_row(batch, token_logp(logits, tokens))
-    return {"logp": [logp[r.key] for r in rows]}
+    return {key: ReferenceRow(values) for key, values in logp.items()}
 
 
 @within_memory
 def _distributions(
     model: PreTrainedModel, rows: Sequence[Row], head: Finish | None, *, token_budget: int = TOKEN_BUDGET
-) -> Parts:
+) -> dict[str, ReferenceRow]:
     """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
-    logp: dict[str, Tensor] = {}
-    states: dict[str, Tensor] = {}
+    rows_by: dict[str, ReferenceRow] = {}
+    finish = head or _as_kept
     for batch, ids, tokens in _passes(model, rows, token_budget):
         if head is not None:
             read = hidden_read(model, ids)
         else:
             order = torch.arange(len(ids.read), device=ids.read.device)
             read = logits_read(model, [ids], order).float().log_softmax(-1)
-        states |= _by_row(batch, read)
-        logp |= _by_row(batch, (head or _as_kept)(read).gather(-1, tokens[:, None]).squeeze(-1))
-    return {"logp": [logp[r.key] for r in rows], "states": [states[r.key] for r in rows]}
+        logp = _by_row(batch, finish(read).gather(-1, tokens[:, None]).squeeze(-1))
+        for key, states in _by_row(batch, read).items():
+            rows_by[key] = ReferenceRow(logp[key], KeptDistributions(states, finish))
+    return rows_by
 
 
 @within_memory
-def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, token_budget: int = TOKEN_BUDGET) -> Parts:
+def _activations(
+    model: PreTrainedModel, rows: Sequence[Row], layer: int, *, token_budget: int = TOKEN_BUDGET
+) -> dict[str, Float[Tensor, "T D"]]:
+    """The output of block `layer` at every token of each row."""
     by_row: dict[str, Tensor] = {}
     for width, chunk in batches_by_length([len(r.ids) for r in rows], model.device, token_budget=token_budget):
         hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
         by_row |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
-    return {"activations": [by_row[r.key] for r in rows]}
+    return by_row
 
 
 @contextmanager
