@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.small import TINY, contents, nano
+from tests.small import TINY, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
@@ -211,38 +211,6 @@ def test_an_attack_whose_items_are_asked_in_other_words_or_beside_other_wrong_an
 
 class Killed(Exception):
     """What ends an attack in these tests."""
-
-
-DROPPING = RELEARN.model_copy(update={"dropout": 0.3, "epochs": 2})
-TWO = {**QUICK, "freeform": FreeformSettings(forms=("plain",), max_new_tokens=4)}
-
-
-@pytest.fixture(scope="module")
-def unbroken(model, tmp_path_factory) -> dict[str, object]:
-    whole = dataclasses.replace(
-        finished_subject(model, device="cpu"), folder=SubjectFolder(tmp_path_factory.mktemp("whole"))
-    )
-    return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)).path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seconds", "share"),
-    # With a checkpoint after every step, and with those of the epochs alone: in the first epoch, between the first
-    # point's evaluations, after them, in the second epoch, at the end.
-    [(-1.0, 0.1), (-1.0, 0.35), (-1.0, 0.6), (-1.0, 1.0), (1e9, 0.1), (1e9, 0.35), (1e9, 0.5), (1e9, 0.6)],
-)
-def test_an_attack_that_was_stopped_ends_with_the_same_bytes(subject, unbroken, monkeypatch, seconds, share):
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", seconds)
-
-    def stop(done: float) -> None:
-        if done >= share:
-            raise Killed
-
-    request = relearning(n=4, settings=DROPPING, evals=TWO)
-    with pytest.raises(Killed):
-        run_attack(subject, request, stop)
-    assert contents(run_attack(subject, request).path) == unbroken
 
 
 @pytest.mark.slow

@@ -2,12 +2,10 @@
 
 import dataclasses
 import math
-import os
-import signal
 
 import pytest
 import torch
-from tests.small import contents, in_a_child, nano
+from tests.small import nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
@@ -24,7 +22,6 @@ from vestige.models.load import LoadedModel
 from vestige.steps import prompt_attack
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_identity, read_spent, run_attack
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject, view_of
-from vestige.steps.prompt_attack import KeptSearch
 
 QUICK = {"qa": QASettings(max_new_tokens=4)}
 SPLITS = audited.SPLITS.splits
@@ -196,42 +193,6 @@ def test_a_search_that_looks_into_the_target_is_not_bounded_by_the_texts_it_saw(
     texts = PREFIX.model_copy(update={"distance": 0.0, "representation": 0.0})
     read = read_spent(run_attack(subject, prefix(target, texts)))["bounds_bits"]
     assert [name for name in read if "the search saw" in name] != []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "saves"), [("suffix", 3), ("prefix", 2)])
-def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_path, monkeypatch, kind, saves):
-    request = suffix() if kind == "suffix" else prefix(target)
-    kept, steps = KeptSearch.save, []
-
-    def noted(self, state):
-        steps.append(state.step)
-        kept(self, state)
-
-    monkeypatch.setattr(KeptSearch, "save", noted)
-    whole = contents(run_attack(who(made, tmp_path / "whole"), request).path)
-    unbroken = steps.copy()
-    subject = who(made, tmp_path / "killed")
-
-    def killed():
-        steps.clear()
-
-        def save(self, state):
-            noted(self, state)
-            if len(steps) == saves:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        KeptSearch.save = save
-        run_attack(subject, request)
-
-    assert in_a_child(killed) == -signal.SIGKILL
-    (folder,) = (subject.folder.path / "attacks").iterdir()
-    assert AttackFolder(folder).search.exists()
-    assert not AttackFolder(folder).done.exists()
-    steps.clear()
-    assert contents(run_attack(subject, request).path) == whole
-    # It went on from the state that was kept last.
-    assert steps == unbroken[saves - 1 :]
 
 
 def test_everything_that_can_change_the_prompt_makes_another_attack(made, found, subject, target, tmp_path):

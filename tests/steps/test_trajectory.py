@@ -1,15 +1,12 @@
 """A trajectory of an unlearning: what is scored and when, what stops it, which checkpoint is kept, and restarts."""
 
 import json
-import os
-import random
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.small import TINY, contents, in_a_child, nano, squares, unlearning
+from tests.small import TINY, nano, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
@@ -304,34 +301,3 @@ def test_a_resumed_training_takes_the_scores_that_are_there(target, tmp_path, mo
     assert [p[1] for p in points(folder)] == [0, 2, 4, 6]
     assert len(list(read_jsonl(tmp_path / "calls.jsonl"))) == 4
     assert made.chosen.step == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", [{**FULL, "epochs": 16}, {**LORA, "lora_dropout": 0.2, "epochs": 16}])
-def test_twenty_kills_at_random_steps_end_in_the_same_bytes(target, tmp_path, monkeypatch, training):
-    rules = TrajectorySettings(every="3 steps", choose="retain_nll<=1.5*target")
-    scoring = answered_trajectory(rules, ValidationSettings(items=4, max_new_tokens=4), SPLITS, seed=0)
-    request = asked(target, scoring, training={**training, "learning_rate": 1e-3})
-    whole, killed = SubjectFolder(tmp_path / "whole"), SubjectFolder(tmp_path / "killed")
-    unlearn(whole, request)
-    rng = random.Random(0)
-    # 32 steps; every fourth kill comes while a point is scored, its weights on the disk and its scores not.
-    for kill, step in enumerate(sorted(rng.sample(range(1, 33), 20))):
-        monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", rng.choice([-1.0, 0.02]))
-
-        def die(progress, step=step):
-            if progress.step >= step:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def attempt(kill=kill, die=die):
-            if kill % 4 == 3:
-                qa.collect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-                unlearn(killed, request)
-            unlearn(killed, request, die)
-
-        assert in_a_child(attempt) == -signal.SIGKILL
-    assert not killed.done.exists()
-    unlearn(killed, request)
-    assert contents(killed.path) == contents(whole.path)
-    assert json.loads(killed.done.read_text())["chosen"]["step"] in range(3, 33)
-    assert not list(killed.path.rglob("*.partial"))

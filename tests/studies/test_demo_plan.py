@@ -8,21 +8,6 @@ from vestige.studies.demo import DemoSettings, compile_task, demo_request, demo_
 from vestige.studies.presets import TINY_AUDIT
 
 
-def test_everything_waits_for_what_it_needs(tmp_path):
-    tasks = {t.name: t for t in demo_tasks(RunFolder(tmp_path), DemoSettings())}
-    # compile, base, target, 5 retrained and one more that is judged, 4 unlearned, and an evaluation of each of the 12
-    # subjects; the audit is planned when they are there.
-    assert len(tasks) == 1 + 1 + 1 + 6 + 4 + 12
-    assert {name.partition(" ")[0] for name in tasks} >= {"ga", "gd", "kl", "dpo"}, "the four methods of the paper"
-    (forget,) = DemoSettings().forget
-    retrained = [f"retrained {forget}", *(f"retrained {forget} seed {seed}" for seed in range(1, 6))]
-    assert [tasks[name].arguments["seed"] for name in ("target", *retrained)] == [0, 0, 1, 2, 3, 4, 5]
-    assert {tasks[name].arguments["forget"] for name in retrained} == {forget}
-    assert tasks[f"kl {forget}"].after == ("target",)
-    assert tasks[f"evaluate kl {forget}"].after == (f"kl {forget}",)
-    assert all(a in tasks for t in tasks.values() for a in t.after)
-
-
 def test_seeds_go_on_from_the_demos_own(tmp_path):
     asked = DemoSettings(seed=7, controls=2, forget=("edge:A_B", "edge:A_C"))
     tasks = {t.name: t for t in demo_tasks(RunFolder(tmp_path), asked)}
