@@ -44,20 +44,28 @@ def stop_after(step):
 
 @pytest.mark.slow
 @pytest.mark.portable
-def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeypatch):
+@pytest.mark.parametrize("lora", [{}, {"lora_rank": 4, "lora_dropout": 0.2}])
+def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeypatch, lora):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
-    whole = fresh().model
-    train(whole, make_job("whole"))
+
+    def begun():
+        model = fresh().model
+        if lora:
+            add_lora(model, make_job("whole", **lora).settings, seed=5)
+        return model
+
+    whole = begun()
+    train(whole, make_job("whole", **lora))
     # Before any checkpoint, after the one that ends an epoch, and after one within.
     for step in (1, 4, 9):
-        job, first, second = make_job(f"cut-{step}"), fresh().model, fresh().model
+        job, first, second = make_job(f"cut-{step}", **lora), begun(), begun()
         with pytest.raises(Killed):
             train(first, job, stop_after(step))
         # The kill came before the checkpoint of its own step.
         assert job.checkpoints.newest() == (step - 1 or None)
         outcome = train(second, job)
         assert weights_digest(second) == weights_digest(whole)
-        assert logged(job) == logged(make_job("whole"))
+        assert logged(job) == logged(make_job("whole", **lora))
         assert (outcome.steps, outcome.stopped) == (9, "all epochs done")
 
 
