@@ -95,7 +95,7 @@ def test_a_relearning_of_a_model_that_gives_no_numbers_says_so_and_not_that_its_
 
     finished = subject
     made = dataclasses.replace(subject.made, digest=broken().digest())
-    with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite .*model\.norm on; .*make it again"):
+    with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite .*make it again"):
         run_attack(dataclasses.replace(subject, made=made, load=broken), relearning())
 
 

@@ -28,7 +28,7 @@ ITEMS = tuple(
 )
 VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
 SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1, ())
-SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name.*down_proj on"
+SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name"
 
 
 @pytest.fixture
@@ -43,21 +43,12 @@ def diverged():
     return LoadedModel(model, tiny_tokenizer(ITEMS), "diverged", "")
 
 
-@pytest.fixture
-def diverged_together():
-    """What is read together with another row overflows, and what is read alone does not."""
-    model = tiny_model(0).eval()
-    overflow = torch.tensor(torch.inf)
-    model.model.norm.register_forward_hook(lambda _, __, out: out * overflow if len(out) > 1 else out)
-    return LoadedModel(model, tiny_tokenizer(ITEMS), "diverged", "")
-
-
 @pytest.mark.parametrize("name", [name for name in EVALS if name != "freeform"])
 def test_every_evaluation_says_where_logits_are_no_numbers(diverged, tmp_path, name):
     made = Made(diverged.digest(), diverged.prompter.digest, 0, "made elsewhere")
     subject = Subject(SubjectFolder(tmp_path), SPEC, made, lambda: diverged)
     asked = EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS(), seed=0, eval=name)
-    with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite at .*layers\.1\.mlp\.down_proj"):
+    with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite at "):
         evaluate(subject, asked)
 
 
@@ -65,21 +56,6 @@ def test_a_reply_that_is_only_decoded_is_refused_with_its_question(diverged):
     prompt = diverged.prompter.prompt(ITEMS[0].question)
     with pytest.raises(NotFinite, match=SAID), finite_logits(diverged):
         generate(diverged.model, [prompt], end_ids=(1,), max_new_tokens=4)
-
-
-def test_the_layer_is_looked_for_in_the_pass_that_failed(diverged_together):
-    rows = torch.tensor([diverged_together.prompter.prompt(ITEMS[0].question)] * 2)
-    said = r"does 0 name.*, first from its layer model\.norm on; "
-    with pytest.raises(NotFinite, match=said), finite_logits(diverged_together):
-        diverged_together.model(rows, use_cache=False)
-    assert diverged_together.model(rows[:1]).logits.isfinite().all()
-
-
-def test_a_text_that_is_no_problem_alone_is_not_said_to_be_one(diverged_together):
-    prompts = [diverged_together.prompter.prompt(i.question) for i in ITEMS[:2]]
-    said = r"does 0 name.*', though not when that is read alone; a training that"
-    with pytest.raises(NotFinite, match=said), finite_logits(diverged_together):
-        generate(diverged_together.model, prompts, end_ids=(1,), max_new_tokens=4)
 
 
 def test_minus_infinity_is_a_token_that_cannot_come(diverged):

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -476,15 +476,7 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
         ids = options.get("input_ids", inputs[0] if inputs else None)
         bad = ~logits.detach().flatten(1).amax(-1).isfinite()
         handle.remove()
-        row = None if ids is None else ids[int(bad.nonzero()[0])]
-        if options.get("past_key_values") is None:
-            layer = _first_not_finite(subject.model, lambda: subject.model(*inputs, **options))
-        elif row is not None:
-            # A pass that adds to a cache cannot be made again: what it added is there already.
-            layer = _first_not_finite(subject.model, lambda: subject.model(input_ids=row[None], use_cache=False))
-        else:
-            layer = ""
-        raise _refusal(subject, row, layer, way_out())
+        raise _refusal(subject, None if ids is None else ids[int(bad.nonzero()[0])], way_out())
 
     handle = subject.model.register_forward_hook(check, with_kwargs=True)
     try:
@@ -493,35 +485,15 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
         handle.remove()
 
 
-def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, layer: str, way_out: str) -> NotFinite:
+def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) -> NotFinite:
     decode = partial(subject.tokenizer.decode, [] if ids is None else ids.tolist())
     # A search reads what stands before every question by itself, which may be special tokens alone.
     text = decode(skip_special_tokens=True) or decode()
     at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
-    where = f", first from its layer {layer} on" if layer else ", though not when that is read alone" if at else ""
     narrow = subject.model.dtype != torch.float32
     way_out = way_out or (
         "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
     )
     return NotFinite(
-        f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}{where}; {way_out}"
+        f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}; {way_out}"
     )
-
-
-@torch.no_grad()
-def _first_not_finite(model: PreTrainedModel, read: Callable[[], Any]) -> str:
-    """The first module whose output holds NaN or infinity in a pass of the model; "" if the logits are numbers."""
-    names: list[str] = []
-
-    def look(name: str, out: Any) -> None:
-        first = out[0] if isinstance(out, tuple) and out else out
-        if not names and isinstance(first, Tensor) and first.is_floating_point() and not first.isfinite().all():
-            names.append(name)
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if name:
-                handle = module.register_forward_hook(lambda _, __, out, name=name: look(name, out))
-                hooks.callback(handle.remove)
-        logits = read().logits
-    return names[0] if names and not logits.amax().isfinite() else ""
