@@ -175,8 +175,6 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
         (["--set", "filters.alike=0.5"], "did you mean 'filter.alike'"),
         (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'; did you mean 'filter.alike'"),
         (["--set", "judge.seed=5"], "judge = http://localhost:8000/v1?seed=...#name"),
-        (["--set", "limits.most_calls=5"], "judge = http://localhost:8000/v1?most_requests=...#name"),
-        (["--set", "grounded.own_samples=4"], "judge = grounded?own_samples=..."),
         (["--by", "graph"], "the data has no graph"),
         (["--by", "grph"], "--by grph: did you mean 'graph'"),
         (["--by", "server"], "or give local:MODEL"),

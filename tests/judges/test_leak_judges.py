@@ -152,11 +152,8 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
     ("values", "said"),
     [
         ({"judge": "local"}, "give local:MODEL, as in local:builtin:smollm2"),
-        ({"judge": "server", "judge_model": "m"}, "judge_model: a judge is one string .*: judge = http://"),
-        (
-            {"judge": "http://h/v1#m", "judge_most_calls": 9},
-            r"judge = http://localhost:8000/v1\?most_requests=...#name",
-        ),
+        ({"judge": "server"}, "judge 'server': give"),
+        ({"judge_most_calls": 9}, "judge_most_calls"),
         ({"judge_examples": "m"}, "set judge"),
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"judge": "grounded"}, "grounded tells no leaks; give likeness, local:MODEL"),

@@ -314,7 +314,6 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
         ({"ablation": {"of": ["ga"], "variants": {"filter.alike": [1.0]}}}, "name policy.KEY or latent.KEY"),
         ({"ablation": {"of": ["ga"], "variants": {"policy.n_rollouts": [-1.0]}}}, "n_rollouts"),
         ({"judge": "local"}, "give local:MODEL"),
-        ({"judge": {"kind": "server", "model": "m"}}, "holes.judge is a table; give local:MODEL"),
         ({"harm": "grounded"}, "holes.harm = 'grounded': takes a language model; give local:MODEL"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
         ({"serach": {}}, "serach"),

@@ -99,12 +99,10 @@ class ProbeCommand:
     @classmethod
     def begin(cls, options: ProbeOptions, given: Given, *open_parts: str) -> "ProbeCommand":
         """The command, unless something that was given is unknown or does not go together."""
-        from vestige.judges.spec import judge_spec, refuse_old_judge
+        from vestige.judges.spec import judge_spec
         from vestige.probes.hole_table import NO_WRITER
 
         refuse_torchrun("probe")
-        for key in given.values:
-            refuse_old_judge(key)
         given.refuse_others(*open_parts)
         # Groups are named last, after hours perhaps.
         if not judge_spec(options.judge).by_model and given.part("filter").get("name_groups") == "writer":

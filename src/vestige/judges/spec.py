@@ -23,7 +23,6 @@ from pydantic import (
     PositiveInt,
     field_serializer,
     field_validator,
-    model_validator,
 )
 
 from vestige.core.errors import InputError
@@ -150,19 +149,6 @@ def judge_spec(text: str) -> JudgeSpec:
     raise InputError(f"no judge {one_line(head)!r}; {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 
 
-def refuse_old_judge(key: str) -> None:
-    """Say how a setting of a judge is written now that was one of its own before, such as `judge_model`."""
-    part, _, name = key.replace("judge_", "judge.", 1).partition(".")
-    if part not in ("judge", "limits", "grounded") or not name:
-        return
-    name = name.replace("most_calls", "most_requests")
-    form = FORM if name in ("url", "model", "kind") else FORM.replace("#", f"?{name}=...#")
-    raise InputError(
-        f"{key}: a judge is one string with its settings: judge = "
-        f"{f'grounded?{name}=...' if part == 'grounded' else f'{form} or local:MODEL'}"
-    )
-
-
 class LeakJudgeSettings(Settings):
     """Who tells leaks, beside comparing words. The judge's error is measured on labelled replies."""
 
@@ -170,15 +156,6 @@ class LeakJudgeSettings(Settings):
     """Who decides whether a reply leaks the answer, beside words: likeness, local:MODEL or http://host/v1#name."""
     judge_examples: str = ""
     """JSONL file of labelled replies on which the judge's error is measured; by default Vestige's own."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_old(cls, values: Any) -> Any:
-        fields = [key for key in values if key.startswith("judge_") and key not in cls.model_fields]
-        for key in (key for key in fields if values[key]):
-            refuse_old_judge(key)
-        # What was asked before judges were one string, and without one, has them empty.
-        return {key: value for key, value in values.items() if key not in fields}
 
     @field_validator("judge")
     @classmethod

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from vestige import probes
 from vestige.artifacts.holes import WAYS, Way, read_tested
@@ -130,15 +130,6 @@ class HolesSettings(Settings):
     mitigation: Mitigation | None = None
     lm_eval: str | None = None
     harm: str = ""
-
-    @field_validator("judge", mode="before")
-    @classmethod
-    def _one_string(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            raise InputError(
-                f"holes.judge is a table; {BY_MODEL}, or grounded, and truth and embedder beside it in [holes]"
-            )
-        return value
 
     def check(self) -> None:
         """Refuse what one probe cannot be made by, before anything is searched."""
