@@ -249,16 +249,20 @@ class Scorer:
     def of(self, name: str, loaded: LoadedModel, *, gone: bool = False) -> tuple[ScoredAnswer, ...]:
         """The scored answers of the model called `name`; as they were put down, if they are there.
 
-        A checkpoint that is `gone` is not asked any more; `loaded` is then another model that is asked like it.
+        A checkpoint that is `gone`, whose weights were not kept, is not asked any more.
         """
         path = self.folder.scored(name)
         if path.exists():
             return tuple(read_rows(path, ScoredAnswer))
+        if gone:
+            raise InputError(
+                f"{path}, the scores of {name}, is gone, and so is that checkpoint; delete {self.folder.path} and "
+                "start again"
+            )
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.who.answers
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
-        answerer_ = _Gone(name, self.folder.path) if gone else asking(loaded, answers)
-        stored = KeptAnswers(answerer_, self.folder.answers, identity)
+        stored = KeptAnswers(asking(loaded, answers), self.folder.answers, identity)
         grader = self.request.who.grader
         judge = KeptJudge(grader.judge, self.folder.judged, grader.identity)
         by = self.request.harm
@@ -272,20 +276,6 @@ class Scorer:
             )
         write_jsonl(path, map(asdict, rows))
         return rows
-
-
-@dataclass
-class _Gone:
-    """A checkpoint whose weights were not kept, and which can be asked nothing more."""
-
-    name: str
-    folder: Path
-
-    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """No answer, ever."""
-        raise InputError(
-            f"answers of {self.name} are gone, and so is that checkpoint; delete {self.folder} and start again"
-        )
 
 
 def probe_anew(
