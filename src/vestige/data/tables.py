@@ -1,4 +1,4 @@
-"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet, Excel; the text forms also behind gzip.
+"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet, Excel.
 
 Bytes in, rows out, and nothing else: no pickle, no code, no guess about a damaged file. Whatever is wrong is
 an InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
@@ -6,12 +6,10 @@ an InputError that names the file and the line or row. Lines count from 1 with t
 
 import csv
 import datetime
-import gzip
 import io
 import json
 import math
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +214,8 @@ def _excel(source: str, content: bytes) -> SourceTable:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise InputError(f"{source}: not an Excel workbook that can be read ({one_line(str(error))})") from error
-    _refuse_large(source, size)
+    if size > _LONGEST:
+        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
     lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(rows, 1) if any(c != "" for c in cells)]
     if not lines:
         raise InputError(f"{source}: the first sheet is empty")
@@ -230,28 +229,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
-
-
-def _refuse_large(source: str, size: int) -> None:
-    if size > _LONGEST:
-        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
-
-
-def _gzipped(source: str, content: bytes) -> SourceTable:
-    """A table behind gzip; what is inside is told by the extension before `.gz`."""
-    inner = Path(source.lower()).suffixes[-2:-1]
-    reader = FORMS.get("".join(inner))
-    if reader is None or reader is _gzipped:
-        raise InputError(f"{source}: unknown extension before .gz; known: {', '.join(f for f in FORMS if f != '.gz')}")
-    try:
-        with gzip.open(io.BytesIO(content)) as packed:
-            plain = packed.read(_LONGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{source}: not a gzip file that can be read ({one_line(str(error))})") from error
-    _refuse_large(source, len(plain))
-    if not plain.removeprefix(_BOM).strip():
-        raise InputError(f"{source}: the file is empty")
-    return reader(source, plain)
 
 
 def _parquet(source: str, content: bytes) -> SourceTable:
@@ -316,6 +293,5 @@ FORMS: Mapping[str, Callable[[str, bytes], SourceTable]] = {
     ".tsv": lambda source, content: _with_header(source, separated(source, content, "\t")),
     ".parquet": _parquet,
     ".xlsx": _excel,
-    ".gz": _gzipped,
 }
 """The forms of file that can be read, by extension."""
