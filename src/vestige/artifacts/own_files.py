@@ -20,8 +20,8 @@ from vestige.core.text import one_line
 
 _TOP = """
     spec.json provenance.json done.json train checkpoints model evals attacks under-way run.toml data models cells audit
-    soundness soundness.json sequence.json .soundness.lock verdicts.json tables report.html holes asked.json target candidates
-    calibration.json probes study.json ablation mitigation general evidence tables.md
+    soundness soundness.json sequence.json .soundness.lock verdicts.json tables report.html holes asked.json target
+    candidates calibration.json probes study.json ablation mitigation general evidence tables.md
 """
 """What Vestige puts at the top of a folder that takes --fresh."""
 
