@@ -92,6 +92,7 @@ def drawn_name(seed: int, kind: str, number: int) -> str:
     if kind == "person":
         return f"{_letters(first, 4).capitalize()} {_letters(second, 4).capitalize()}"
     letters = _letters(first, 3).capitalize() + _letters(second, 3)
+    # From both halves: two names that share one would else end alike.
     word = tables[4][first] ^ tables[5][second]
     if kind == "company":
         return f"{letters} {SUFFIXES[_below(word, len(SUFFIXES))]}"
@@ -153,6 +154,7 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
     words = random_words(generator(seed, "as of"), len(edges))
     chains: dict[tuple[frozenset[str], str], list[int]] = {}
     signed = {}
+    # A contract supersedes the one before it of the same parties and type, so that a chain is of one type.
     for number, (id_, edge) in enumerate(graph.edges.items()):
         chain = chains.setdefault((edge.pair, edge.type), [])
         earlier = edges[chain[-1]].id if chain else None

@@ -264,6 +264,7 @@ def _scale_free(size: int, seed: int) -> Ends:
     """
     words = iter(random_words(generator(seed, "topology", "scale-free"), 2 * size + 64).tolist())
     rng = generator(seed, "topology", "scale-free, further")
+    # Every end stands here once for each of its contracts, so that a uniform draw is in proportion to the degree.
     ends = [0, 1]
     node = 2
     while len(ends) < 2 * size:

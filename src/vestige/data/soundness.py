@@ -205,10 +205,12 @@ def _conditional_logit(
     rows: Float[np.ndarray, "M D"], sizes: Sequence[int], right: Sequence[int]
 ) -> Float[np.ndarray, " D"]:
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    # Rows of all questions lie end to end, since they have different numbers of options.
     gold = starts + np.asarray(right)
 
     def loss(weights: Float[np.ndarray, " D"]) -> tuple[float, Float[np.ndarray, " D"]]:
         scores = rows @ weights
+        # Without its maximum a question's exponentials cannot overflow, and the loss is the same.
         scores = scores - np.repeat(np.maximum.reduceat(scores, starts), sizes)
         total = np.add.reduceat(np.exp(scores), starts)
         p = np.exp(scores) / np.repeat(total, sizes)

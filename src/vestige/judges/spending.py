@@ -131,6 +131,7 @@ class Register:
         with self._list.open("rb") as file:
             file.seek(self._n_read)
             added = file.read()
+        # A line that another process is writing just now is read the next time.
         added = added[: added.rfind(b"\n") + 1]
         self._n_read += len(added)
         try:

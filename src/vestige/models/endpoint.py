@@ -184,6 +184,7 @@ class Endpoint:
         body |= {self.ability.tokens_field: room, **self.ability.more, **how}
         if "return_token_ids" in body:
             body["stop_token_ids"] = list(end_ids)
+        # The margin of a reply tells near-ties of greedy decoding; a sample has none.
         if how["temperature"]:
             for name in ("logprobs", "top_logprobs"):
                 body.pop(name, None)
@@ -525,6 +526,7 @@ def _scoring(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Se
 
     What a model replies greedily is likelier, token by token, than anything else: other scores are refused.
     """
+    # vLLM's way needs token ids; as text a prompt may be other tokens than those that are scored.
     kinds: tuple[Scores, ...] = ("prompt_logprobs", "echo") if endpoint.ability.form == "tokens" else ("echo",)
     for kind in kinds:
         scoring = replace(endpoint, ability=replace(endpoint.ability, scores=kind))

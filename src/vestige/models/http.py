@@ -174,6 +174,7 @@ class Client:
                 if self._stop.is_set():
                     return
 
+        # All workers take from one iterator, so that requests are made when they are sent and memory holds few of them.
         workers = [asyncio.create_task(work(n // _POOLED)) for n in range(self.to.concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)

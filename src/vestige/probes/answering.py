@@ -131,6 +131,7 @@ class PaidAnswerer(LocalAnswerer):
                 keep(sent[n], self.loaded.prompter.decode(reply.ids))
 
         engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
+        # One refused prompt is its own fault; if a plain question is refused too, the settings or the account are.
         if refused:
             plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
             self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))

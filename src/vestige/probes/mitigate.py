@@ -205,6 +205,7 @@ def mended(
 ) -> Made:
     """The mended subject; resumes, and does nothing when it is there."""
     subject, rows = SubjectFolder(mending_folder.subject), taught_rows(scorer.samples, mending_folder.used)
+    # The folder's name is the content id of the whole request, judge and search among it.
     spec = mended_spec(request, rows, scorer.folder.path.name)
     facts = {
         "mended": shown_model(request.who.unlearned.settings.model),

@@ -128,6 +128,7 @@ class Lease:
 
     def release(self) -> None:
         """Delete the lease, and those before it, from the lowest number."""
+        # From the lowest, so that a kill in between leaves the highest, which is the one that counts.
         for number in range(self.number + 1):
             (self.folder / f"{self.key}.{number}").unlink(missing_ok=True)
 
@@ -178,6 +179,7 @@ class Board:
     def free(self, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
         """Of these cells those that nobody works on, with the number that their next lease has."""
         leases = self._leases()
+        # Leases that are gone would stay here for as long as this process runs.
         self._renewals = {name: at for name, at in self._renewals.items() if name.rpartition(".")[0] in leases}
         for key in keys:
             if key not in leases:
@@ -215,6 +217,7 @@ class Board:
                 return None
             with os.fdopen(file, "wb") as handle:
                 handle.write(text)
+        # Another may have finished it between the look at what is done and this lease.
         if (self._state.done / key).exists():
             lease.release()
             return None
@@ -228,6 +231,7 @@ class Board:
         partial = self._state.path / f".{lease.key}.{lease.token}"
         write_bytes(partial, (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
         try:
+            # A link fails where the name is taken, as a rename does not: of two holders one alone records.
             os.link(partial, record)
         except FileExistsError:
             os._exit(LOST)
@@ -405,6 +409,7 @@ def worker(
         os.environ.update(environment)
     _settle_in(started=parent != 0, card=card)
     # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
+    # ValueError: a worker in a thread, as Ray may have it, can set no signal.
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

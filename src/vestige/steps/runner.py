@@ -75,6 +75,7 @@ def run_tasks(
     state = State({t.name: 0.0 for t in tasks}, {t.name: t.weight for t in tasks})
     plan = tuple(_ordered(tasks))
     if not workers:
+        # In this process, as a worker of another engine runs it: an error is the caller's to handle.
         for task in plan:
             task.run(**task.arguments, report=lambda _: None)
             state.shares[task.name] = 1.0

@@ -239,6 +239,7 @@ def check_request(request: CalibrateRequest) -> None:
     names = [CalibrationFolder(Path()).candidate(*point).path.name for point in request.candidates]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"the candidate {twice[0]} is in the grid more than once; give each rate and strength once")
+    # Refuses splits that are too small to be parted, before anything is trained.
     _ = request.apart
 
 

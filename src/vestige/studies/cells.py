@@ -356,6 +356,7 @@ class Planner:
             return
         label = f"{model.label}\n{method.label}\n{point.rate!r}"
         training = self._id("unlearn", label, lambda: self._training(model, method, point.rate))
+        # Each step forgets from the model of the step before, so that its key holds the keys of all before it.
         key, needs = ground.target, tuple[str, ...]()
         if point.goal:
             calibration = self._calibrate(ground, point, member, training, rate.grid)

@@ -303,6 +303,7 @@ class HoleTables:
     def _pivot(self, number: int) -> TextTable:
         """A row for each model and set of prompts, a column for each measure; of several placebos the first."""
         numbers = [n for n in self.numbers if n.table == number]
+        # Reversed, so that of several placebos, whose numbers share a place, the first is shown.
         cells = {(n.row, n.set, n.measure): n.text() for n in reversed(numbers)}
         measures = list(dict.fromkeys(n.measure for n in numbers))
         rows = dict.fromkeys((n.row, n.set) for n in numbers)

@@ -377,6 +377,7 @@ class PooledResults:
         best: dict[ResultGroup, ResultGroup] = {}
         for group in self.groups if report.matched is not None else ():
             utility = self.scores(group, report.utility, report.metrics[0])
+            # What was there before the study has no rate, and what was sought for a goal is at no common one.
             if (
                 _number(group.rate)
                 and not group.attack

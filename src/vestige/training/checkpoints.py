@@ -54,6 +54,7 @@ class Checkpoints:
 
         All processes of `world` call it and one writes whole tensors, so that any number of processes can go on.
         """
+        # Gathering a sharded tensor takes every process, so that all do it before all but one return.
         weights, (moments, counts) = trained_weights(model, world), _moments(model, optimizer, world)
         if not world.leads:
             return
