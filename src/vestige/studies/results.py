@@ -195,8 +195,13 @@ class ScoreMatrix:
         """The scores of these seeds, and of these columns."""
         columns = range(len(self.items)) if columns is None else columns
         values = self.values[np.ix_([self.seeds.index(s) for s in seeds], columns)]
-        about = (tuple(column[n] for n in columns) for column in (self.items, self.edges, self.attributes))
-        return ScoreMatrix(values, tuple(seeds), *about)
+        return ScoreMatrix(
+            values,
+            tuple(seeds),
+            tuple(self.items[n] for n in columns),
+            tuple(self.edges[n] for n in columns),
+            tuple(self.attributes[n] for n in columns),
+        )
 
 
 @dataclass(frozen=True, eq=False)
