@@ -109,7 +109,8 @@ def check_study(study: Study) -> None:
 def hold_versions(study: Study) -> None:
     """Write down of which versions the cells are; refuse a folder whose cells are of others, naming the code."""
     current, path = versions(study), study.folder.state.path / "versions.json"
-    stored = read_json(path) if path.exists() else {}
+    # Audits that lie where no judge is named were judged before it had a version.
+    stored = ({"judge": 1} if study.folder.audits() else {}) | (read_json(path) if path.exists() else {})
     changed = [name for name in changed_keys(current, {**current, **stored}) if name in current]
     if changed:
         raise InputError(
