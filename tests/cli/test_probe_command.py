@@ -174,7 +174,6 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
         (["--searches", "latnt"], "no search 'latnt'; did you mean 'latent'"),
         (["--set", "filters.alike=0.5"], "did you mean 'filter.alike'"),
         (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'; did you mean 'filter.alike'"),
-        (["--set", "judge.seed=5"], "judge = http://localhost:8000/v1?seed=...#name"),
         (["--by", "graph"], "the data has no graph"),
         (["--by", "grph"], "--by grph: did you mean 'graph'"),
         (["--by", "server"], "or give local:MODEL"),
