@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.small import TINY, nano
+from tests.small import TINY, contents, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
