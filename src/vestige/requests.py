@@ -315,6 +315,7 @@ def audit_questions(
     `holdout` is a file of items that no model was taught, `alternatives` one of other answers to the forget questions.
     """
     splits = questions(corpus, forget, retain, models=models)
+    refuse_nothing_found(corpus, splits, retain)
     splits = with_alternatives(corpus, splits, alternatives, n=settings.alternatives)
     refuse_nothing_kept(corpus, splits)
     if holdout is None:

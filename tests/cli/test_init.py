@@ -65,6 +65,9 @@ def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
     assert "--forget is missing" in str(vestige("init", "x", "--data", "qa.json", code=None).exception)
     wrong = vestige("init", "x", *words[2:], "--method", "npo_dg", code=None)
     assert "did you mean 'npo_gd'" in str(wrong.exception)
+    (tmp_path / "none.json").write_text(json.dumps([{"question": "Who?", "answer": "Nobody."}]))
+    none = vestige("init", "x", "--data", "qa.json", "--forget", "none.json", "--model", "./m", code=None)
+    assert "none of the 1 questions of the forget set" in str(none.exception)
     assert not (tmp_path / "x").exists()
 
 

@@ -510,7 +510,10 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
         text += f" ({letter} by the letter, {len(pairs) - letter} after normalising)"
     if otherwise:
         text += f", {otherwise} of them with another answer than the data's"
-    return text if len(pairs) == len(items) else f"{text}, {len(items) - len(pairs)} not in it"
+    missing = next((i for i in items if not corpus.asking_alike(i)), None)
+    if missing is None:
+        return text
+    return f"{text}, {len(items) - len(pairs)} not in it, such as {one_line(missing.question, width=60)!r}"
 
 
 def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
