@@ -246,8 +246,8 @@ def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path
     asked = [*rows(2), {"question": "Question 2?", "answer": "Else."}, {"question": "Never?", "answer": "No."}]
     told = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked))).told
     assert told == (
-        "forget: 4 questions, 3 found in all.jsonl, 1 of them with another answer than the data's, 1 not in it, such as "
-        "'Never?'; 3 kept",
+        "forget: 4 questions, 3 found in all.jsonl, 1 of them with another answer than the data's, 1 not in it, such "
+        "as 'Never?'; 3 kept",
     )
     kept = named_splits(corpus, "random:2", retain=str(write(tmp_path / "k.jsonl", [asked[-1]]))).told
     assert kept[0].startswith("forget: random:2 (e")

@@ -232,12 +232,14 @@ def print_verdicts(
 
 def _groups_in_words(outcome: "AuditOutcome") -> list[str]:
     """Contracts and persons, those first against which most is shown; all of them stand in the report."""
+    from vestige.artifacts.verdicts import sized
+
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
-    lines = [
-        f"{g.group} ({g.n_facts} facts), {g.subject}: {g.size.metric.replace('_', ' ')} in {g.by} {g.size.said()}"
-        f"{', above the margin' if g.exceeds else ''}"
-        for g in rows[:_MOST_FACTS]
-    ]
+    lines = []
+    for g in rows[:_MOST_FACTS]:
+        value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
+        left = f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {g.by}"
+        lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {left}{', above the margin' if g.exceeds else ''}")
     return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"] if len(rows) > _MOST_FACTS else lines
 
 
