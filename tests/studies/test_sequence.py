@@ -60,7 +60,7 @@ def test_a_step_forgets_its_request_from_the_model_before_and_controls_never_saw
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"requests": ["edge:a"]}, "requests"),
+        ({"requests": ["edge:a"]}, "takes two requests or more"),
         ({"requests": ["edge:a", "edge:z"]}, "edge:z|'z'"),
         ({"requests": ["edge:a", "edge:b,edge:a"]}, "both hold the question 'What is the code of a0"),
         ({"requests": ["edge:a", "edge:b,edge:c,edge:d"]}, "leaves nothing to keep"),

@@ -64,7 +64,7 @@ def _picture(of: str, steps: Sequence[int], curves: Mapping[str, list[Mapping[st
         "up": [(frame.up(x), number(x)) for x in _TICKS if frame.low <= x <= frame.high],
         "across": [(frame.across(step), step) for step in steps],
         "curves": [
-            {"css": "method-0" if model == IN_TURN else "method-1", "marks": [frame.mark(row) for row in curve]}
+            {"css": "method-1" if model == IN_TURN else "method-0", "marks": [frame.mark(row) for row in curve]}
             for model, curve in curves.items()
         ],
     }

@@ -47,7 +47,7 @@ from vestige.training.settings import UnlearningSettings
 class SequenceSettings(SourceSettings):
     """The requests, how the model is made, and how each is forgotten and audited."""
 
-    requests: tuple[str, ...] = Field(min_length=2)
+    requests: tuple[str, ...]
     """What is forgotten, one after another: selectors or a file each."""
     method: str
     """How, by a name of `vestige list methods`."""
@@ -108,7 +108,6 @@ class RequestSequence:
                         f"both hold the question {question!r}; leave it in the first"
                     )
             resolved.append(splits)
-        refuse_nothing_kept(self.corpus, resolved[-1])
         return tuple(resolved)
 
     def at_once(self, step: int) -> NamedSplits:
@@ -159,7 +158,10 @@ class RequestSequence:
 
     def check(self) -> None:
         """Refuse what would fail only after something has been trained, and a folder of another sequence."""
-        settings, steps = self.settings, len(self.splits)
+        settings, steps = self.settings, len(self.settings.requests)
+        if steps < 2:
+            raise InputError("a sequence takes two requests or more; for one, run vestige unlearn and vestige audit")
+        refuse_nothing_kept(self.corpus, self.splits[-1])
         find_method(settings.method)
         requests.training_settings(settings.model, settings.finetune)
         UnlearningSettings.build(settings.unlearn, where="unlearn")
@@ -240,6 +242,8 @@ def run_sequence(
         errors = run_tasks(list(sequence.trainings(step)), workers=workers_for(device, workers, on_cpu=2), show=tell)
         if errors:
             name, error = next(iter(errors.items()))
+            if isinstance(error, InputError):
+                raise error
             raise PartialFailure(f"request {step}: {name} could not be made, so nothing after it was: {error}")
         for number in range(1, step + 1):
             request = sequence.audit(step, number)
