@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from small import SPEC
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import write_spec
 from vestige.core.errors import InputError
+from vestige.core.files import write_json
 from vestige.core.items import Item
+from vestige.core.store import SCHEMA
 from vestige.data.mcq import Unasked
 from vestige.evals import inside
 from vestige.evals.base import View
@@ -232,11 +237,15 @@ def test_models_of_other_initial_weights_are_not_patched(model, monkeypatch, of_
         assert all("patched/probability" not in s and abs(s["patched/cosine"]) < 0.05 for s in scores)
 
 
-def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(model, monkeypatch):
+def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(model, monkeypatch, tmp_path):
     settings = InsideSettings(patch="target", patch_weights="0" * 64)
     assert settings.identity() == {**SETTINGS.identity(), "patch_weights": "0" * 64}
     monkeypatch.setattr(inside, "load", lambda settings: model)
     with pytest.raises(InputError, match="target is not the target that blocks were to be patched into"):
         inside.collect(model, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
+    folder = SubjectFolder(tmp_path)
+    write_json(folder.done, {"schema": SCHEMA, "model": {"weights": "1" * 64}})
+    write_spec(folder.spec, SPEC)
+    assert InsideSettings.build({"patch": str(tmp_path)}, where="settings").patch_weights == "1" * 64
     with pytest.raises(InputError, match="'elsewhere' is no finished model that Vestige made"):
         InsideSettings.build({"patch": "elsewhere"}, where="settings")

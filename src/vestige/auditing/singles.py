@@ -259,8 +259,8 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
     plan = ground.plan
     parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
     attack = max((a for a in parts if not ground.case.search_of(a.name)), key=lambda a: a.n_shown, default=None)
-    why = "relearning on a part of the forget set was not asked of it and of controls in the model's own words"
-    not_counted = f"How many facts are stored was not estimated: {why}."
+    takes = "an admitted format in the model's own words, asked of models and controls after relearning a part"
+    not_counted = f"How many facts are stored was not estimated, which takes {takes}."
     if not plan.attacks or not plan.retrained or ground.doubts:
         return (), ""
     if attack is None:

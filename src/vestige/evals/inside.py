@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import not_
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -74,14 +74,15 @@ class InsideSettings(Settings):
     patch_weights: str = Field(default="", exclude_if=not_)
     """Digest of the target's weights; that of its folder."""
 
-    @model_validator(mode="after")
-    def _of_own_folder(self) -> Self:
-        if self.patch and not self.patch_weights:
-            folder = own_folder(self.patch)
-            if folder is None or not folder.done.is_file():
-                raise ValueError(f"patch = {one_line(self.patch, width=120)!r} is no finished model that Vestige made")
-            return self.model_copy(update={"patch_weights": read_versioned(folder.done, "model")["model"]["weights"]})
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _of_own_folder(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if not values.get("patch") or values.get("patch_weights"):
+            return values
+        folder = own_folder(values["patch"])
+        if folder is None or not folder.done.is_file():
+            raise ValueError(f"patch = {one_line(values['patch'], width=120)!r} is no finished model that Vestige made")
+        return {**values, "patch_weights": read_versioned(folder.done, "model")["model"]["weights"]}
 
 
 SETTINGS = InsideSettings
