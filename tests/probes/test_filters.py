@@ -153,6 +153,9 @@ def test_a_search_keeps_the_first_that_are_as_diverse_as_the_adjacent_prompts():
     assert [t.dropped for t in found.tested] == ["", "", "", "", "beyond the diversity of the adjacent prompts"]
     _, table = holes_and_table(found, settings, actors.embed, seed=0)
     assert table.selection["latent"].startswith("the first 2 kept: Vendi / n is 1.000 of 1, 1.000 of 2, 0.")
+    curve = table.curves["latent"]
+    assert (curve.sizes, curve.shares[:2], curve.adjacent, curve.kept) == ((1, 2, 3), pytest.approx((1, 1)), 1.0, 2)
+    assert curve.shares[2] < 1
     assert table.dropped == {"adjacent": {}, "latent": {"beyond the diversity of the adjacent prompts": 1}}
     assert (table.diversity["latent"].n, round(table.diversity["latent"].vendi_share, 6)) == (2, 1.0)
     _, found = run(candidates, target, target, Marks(), settings.model_copy(update={"diverse": False}))

@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -403,3 +404,18 @@ def test_a_test_of_nothing_says_why_and_is_no_number() -> None:
     before = np.array([0.1, 0.2, 0.3])
     assert "no spread" in change_tests(before, before + 0.7, list("abc"))["p, paired t"]
     assert "two values" in change_tests(before[:1], before[:1], ["a"])["p, Welch t"]
+
+
+def test_figure_2_draws_the_diversity_of_what_each_search_found_beside_the_adjacent_prompts(tmp_path: Path) -> None:
+    from vestige.artifacts.holes import VendiCurve
+    from vestige.studies.hole_tables import HoleTables
+
+    curves = {"latent": VendiCurve((25, 50, 60), (0.6, 0.5, 0.4), 0.45, 50), "random": VendiCurve((), (), 0.45, 0)}
+    probe = SimpleNamespace(whole=True, name="ga", table=SimpleNamespace(curves=curves))
+    tables = HoleTables.__new__(HoleTables)
+    vars(tables).update(probes=[probe], numbers=[], checkpoints={})
+    (path,) = tables.write_figures(tmp_path)
+    assert path.name.startswith("holes-diversity-ga")
+    drawn = path.read_text()
+    assert all(f"<!-- {words} -->" in drawn for words in ("latent, 50 kept", "adjacent, beside latent"))
+    assert "random" not in drawn

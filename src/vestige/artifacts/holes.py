@@ -154,6 +154,16 @@ class Diversity:
 
 
 @dataclass(frozen=True)
+class VendiCurve:
+    """Vendi / n of a source's first texts, for growing `sizes`, beside the adjacent prompts'; `kept` are tested."""
+
+    sizes: tuple[int, ...]
+    shares: tuple[float, ...]
+    adjacent: float
+    kept: int
+
+
+@dataclass(frozen=True)
 class HoleGroup:
     """Holes about one thing, named by the terms that tell it from the others; how many of them each source has."""
 
@@ -169,7 +179,8 @@ class HoleTable:
     `failures` counts what the judge could not judge, by stage and name of the failure. `selection` says in words what
     was kept of each source for being as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources
     that are no near-duplicates of each other. Calls are prompts asked while testing, those of a search not among them.
-    `naming` says in words how the groups came by their names; "" in a table of before there were two ways.
+    `naming` says in words how the groups came by their names; "" in a table of before there were two ways. `curves` are
+    the numbers of `selection`; none in a table of before they were kept.
     """
 
     rows: tuple[HoleRow, ...]
@@ -183,6 +194,7 @@ class HoleTable:
     target_calls: int
     unlearned_calls: int
     naming: str = ""
+    curves: Mapping[str, VendiCurve] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

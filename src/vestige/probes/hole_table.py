@@ -37,6 +37,7 @@ from vestige.artifacts.holes import (
     MapPoint,
     Placebo,
     Tested,
+    VendiCurve,
 )
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -228,6 +229,15 @@ def holes_and_table(
         target_calls=filtered.target_calls,
         unlearned_calls=filtered.unlearned_calls,
         naming=naming.how,
+        curves={
+            source: VendiCurve(
+                tuple(s.n for s in chosen.subsets),
+                tuple(s.share for s in chosen.subsets),
+                chosen.reference.share,
+                chosen.n,
+            )
+            for source, chosen in filtered.selections.items()
+        },
     )
     return tuple(_hole(t, group_of[n]) for n, t in enumerate(confirmed)), table
 

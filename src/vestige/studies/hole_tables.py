@@ -48,7 +48,7 @@ from vestige.steps.engine import Board, StudyCell
 from vestige.studies.cells import CellPoint, label_of, place_of, rate_name
 from vestige.studies.holes import hole_settings
 from vestige.studies.lm_eval import read_benchmarks, scores_of
-from vestige.studies.results import PooledResults, ResultGroup, TextTable
+from vestige.studies.results import Ends, PooledResults, ResultGroup, TextTable
 
 
 class HoleNumber(NamedTuple):
@@ -354,10 +354,26 @@ class HoleTables:
         yield TextTable("Tables 16 to 20: holes with both answers", head, tuple(holes))
 
     def write_figures(self, folder: Path) -> list[Path]:
-        """Figure 3 of each training that has checkpoints: what is kept, and what is left of the forget set, by step."""
+        """Figure 2 of each model, the diversity of what searches found by size, and Figure 3 of each training.
+
+        Figure 3 needs checkpoints: what is kept, and what is left of the forget set, by step.
+        """
         from vestige.studies.plots import draw_lines, saved
 
         paths = []
+        for probe in self.probes:
+            curves = {s: c for s, c in probe.table.curves.items() if c.sizes} if probe.whole and probe.table else {}
+            if not curves:
+                continue
+            lines: dict[str, list[tuple[Ends, Ends]]] = {}
+            for source, curve in curves.items():
+                by_size = zip(curve.sizes, curve.shares, strict=True)
+                lines[f"{source}, {curve.kept} kept"] = [((n, n, n), (v, v, v)) for n, v in by_size]
+                level = (curve.adjacent, curve.adjacent, curve.adjacent)
+                lines[f"adjacent, beside {source}"] = [((n, n, n), level) for n in (curve.sizes[0], curve.sizes[-1])]
+            paths.append(folder / f"holes-diversity-{slug(probe.name)}.svg")
+            with saved(paths[-1], (3.6, 3.0)) as figure:
+                draw_lines(figure.subplots(), lines, f"{one_line(probe.name)}: Vendi / n", "the first n prompts")
         numbers = {n[:4]: n for n in self.numbers}
         trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
         for training in trainings:
