@@ -36,7 +36,7 @@ from vestige.models.load import ModelSettings, load
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.training.settings import TrainingSettings
 
-NOISE, SHARES, EACH, HONEST = (0.01, 0.05, 0.2), (0.1, 0.3, 0.6), 3, 5
+NOISE, SHARES, EACH, HONEST = (0.01, 0.05, 0.2), (0.1, 0.2, 0.3, 0.4, 0.6), 3, 5
 ASKED = AUDIT.model_copy(update={"evals": ("qa", "memory"), "relearn": (), "quantize": ()})
 """Without attacks, of which each costs as much as all questions: what controls are is said before any."""
 LORA = TRAINING.model_copy(update={"lora_rank": 8, "lora_alpha": 16})
@@ -102,18 +102,27 @@ class Workshop:
         print(f"# seed {self.seed}: S is {share} of the target and states {sum(stated)} of {len(stated)}", flush=True)
         return folder
 
-    def fakes(self, subject: Path) -> Iterator[tuple[str, list[Path]]]:
-        """Three controls of each kind that are none."""
+    def fakes(self, subject: Path) -> Iterator[tuple[str, Callable[[], list[Path]]]]:
+        """By kind, how three controls are made that are none."""
         for share in NOISE:
-            noise = [self._noisy(f"noise {share} {n}", subject, share) for n in range(EACH)]
-            yield f"noise {share:g}", noise
-        told = [Item(i.question, said) for i, said in zip(self.forget, self.replies(subject), strict=True)]
-        yield "distilled", [self.trained(f"distilled {n}", (*self.retain, *told)).model for n in range(EACH)]
+            yield (
+                f"noise {share:g}",
+                lambda share=share: self._each(f"noise {share}", lambda name: self._noisy(name, subject, share)),
+            )
+        yield "distilled", lambda: self._taught("distilled", self._distilled(subject))
         order = generator(self.seed, "left in").permutation(N)
         for share in SHARES:
             left = lessons([self.facts["forget"][k] for k in order[: round(share * N)].tolist()])
-            names = [f"contaminated {share} {n}" for n in range(EACH)]
-            yield f"contaminated {share:g}", [self.trained(name, (*self.retain, *left)).model for name in names]
+            yield f"contaminated {share:g}", lambda share=share, left=left: self._taught(f"contaminated {share}", left)
+
+    def _each(self, name: str, made: Callable[[str], Path]) -> list[Path]:
+        return [made(f"{name} {n}") for n in range(EACH)]
+
+    def _taught(self, name: str, also: Sequence[Item]) -> list[Path]:
+        return self._each(name, lambda one: self.trained(one, (*self.retain, *also)).model)
+
+    def _distilled(self, subject: Path) -> list[Item]:
+        return [Item(i.question, said) for i, said in zip(self.forget, self.replies(subject), strict=True)]
 
     def _noisy(self, name: str, source: Path, share: float) -> Path:
         rng = torch.Generator().manual_seed(derive_seed(self.seed, name))
@@ -134,14 +143,19 @@ class Workshop:
         return run_audit(self.run.path / f"audit {kind}", request, workers=1).outcome
 
 
-def sat(seed: int, work: Path, *, base: bool) -> Iterator[dict[str, object]]:
+def sat(seed: int, work: Path, *, base: bool, only: Sequence[str] = ("",)) -> Iterator[dict[str, object]]:
     """A row for each kind of controls: by claim what is said of S, why, and what is said against the controls."""
     shop = Workshop(seed, work, base=base)
     target = shop.trained("target", (*shop.retain, *shop.forget)).model
     subject, never = shop.subject(target), shop.trained("never knew", shop.retain).model
-    honest = [shop.trained(f"retrained {n}", shop.retain).model for n in range(HONEST)]
+
+    def honest() -> list[Path]:
+        return [shop.trained(f"retrained {n}", shop.retain).model for n in range(HONEST)]
+
     for kind, controls in [("honest", honest), *shop.fakes(subject)]:
-        outcome = shop.audited(kind, {"target": target, "S": subject, "never knew": never}, controls)
+        if not kind.startswith(tuple(only)):
+            continue
+        outcome = shop.audited(kind, {"target": target, "S": subject, "never knew": never}, controls())
         for name in ("S", "never knew"):
             own = {v.claim: v for v in outcome.verdicts if v.subject == name}
             yield {
@@ -162,11 +176,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--base", action="store_true", help="tuned by LoRA from one base")
+    parser.add_argument("--only", nargs="+", default=[""], help="kinds of controls whose name begins so")
     parser.add_argument("--file", type=Path, help="where rows are added, one JSON object a line")
     words = parser.parse_args()
     for seed in range(words.first, words.first + words.seeds):
         with TemporaryDirectory() as work:
-            for row in sat(seed, Path(work) / "run", base=words.base):
+            for row in sat(seed, Path(work) / "run", base=words.base, only=words.only):
                 print(
                     row["controls"], "|", row["subject"], "| holds", row["holds"], "| fails", row["fails"], flush=True
                 )
