@@ -36,10 +36,9 @@ from vestige.auditing.recovery import AttackResult, Recovery
 from vestige.auditing.singles import Singles
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line, sentence
+from vestige.metrics.planning import LEAST_CONTROLS
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins, Outcome, not_recovered, stays_below, stays_within
 
-FEW_CONTROLS = 3
-"""With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
 NO_CONTROL = "no retrained control was given"
 ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
@@ -297,7 +296,7 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
     parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
     undecided = [line for line in ground.case.soundness if line.sound is None]
     # What a guess could be worth is measured where several models that never knew have answered the same options.
-    measured = len(ground.plan.retrained) >= FEW_CONTROLS and not ground.doubts
+    measured = len(ground.plan.retrained) >= LEAST_CONTROLS and not ground.doubts
     gaps += [_said(line) for line in undecided if line.p is None or not measured]
     notes = [_said(line) for line in undecided if line.p is not None and measured]
     return ClaimEvidence(tuple(parts), (*tested.not_admitted, *notes), tuple(gaps))

@@ -19,6 +19,7 @@ from vestige.core.store import read_versioned
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
 from vestige.metrics.planning import (
+    ADVISED_CONTROLS,
     POWER,
     Design,
     Requirement,
@@ -164,7 +165,6 @@ _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
 NO_HOLDOUT = "Indistinguishable cannot hold without items that no model was taught: give --holdout."
 _GAP_BITS = 20.0
 """By how many bits an answer the target exceeds its controls: of the same."""
-_ADVISED = 3
 _CONTROLS = (2, 3, 5, 10)
 
 
@@ -234,7 +234,7 @@ class AuditPower:
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
-    """What the audit could decide of these data. Of models only the number of controls counts; without any it is 3."""
+    """What the audit could decide of these data. Of models only the number of controls counts (5 without any)."""
     planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "such":
         raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
@@ -243,7 +243,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     ids = {i.id for i in judged or request.splits.splits["forget"]}
     first = {i: planned.facts.get(i, i) for i in ids}
     facts = len(set(first.values()))
-    design = Design(facts, len(request.names("retrained")) or _ADVISED, len(ids) / facts)
+    design = Design(facts, len(request.names("retrained")) or ADVISED_CONTROLS, len(ids) / facts)
     steady = _typical(planned.questions, len(request.splits.splits.get("holdout", ())), len(ids))
     attacks = [a.plan for a in planned.attacks if not a.plan.shows_answers]
     tries = [

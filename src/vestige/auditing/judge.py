@@ -9,7 +9,7 @@ import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
 from vestige.auditing.ability import AttackAbility, read_ability
-from vestige.auditing.claims import FEW_CONTROLS, SubjectEvidence, verdicts
+from vestige.auditing.claims import SubjectEvidence, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
 from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
@@ -22,6 +22,7 @@ from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
 from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
+from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
 VERSION = 9
@@ -274,10 +275,10 @@ def _untested(
             f"{none}: leakage is against chance (0 for answers in the model's own words), and what a model that never "
             "knew would answer is not known."
         )
-    elif n < FEW_CONTROLS:
+    elif n < LEAST_CONTROLS:
         sentences.append(
-            f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {FEW_CONTROLS} are "
-            "advised: how much one training differs from another is mostly assumed here, and not measured."
+            f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {ADVISED_CONTROLS} "
+            "are advised: how much one training differs from another is mostly assumed here, and not measured."
         )
     if not ground.case.soundness:
         sentences.append(

@@ -275,6 +275,8 @@ def _items_without_leak(margin: float) -> int:
 
 LEAST_CONTROLS = 3
 """With fewer, no control can be held against others."""
+ADVISED_CONTROLS = 5
+"""With fewer, half of the audits of a perfect unlearning stay open, and single facts are missed (docs/verdicts.md)."""
 ALONE_CONTROLS = 7
 """With fewer, one event alone fails no claim: that it befalls the subject and no control has a chance of up to
 (M / (M + 1))^M / (M + 1), which is 10.5 % with three controls, 6.7 % with five, 4.9 % with seven and 3.5 % with ten."""
