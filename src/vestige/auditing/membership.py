@@ -24,7 +24,7 @@ from vestige.auditing.ground import SHARE, Ground
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.intervals import Bounds, SeedPrior, wilson
+from vestige.metrics.intervals import SeedPrior, wilson
 from vestige.metrics.membership import placements, privleak
 from vestige.metrics.verdicts import Evidence
 
@@ -199,7 +199,7 @@ def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> M
     draws = _joined(ground, score, forget, holdout, None)
     low, high = draws.ends
     # An AUC is a share; the sum of two errors may reach beyond.
-    auc = Estimate("auc", "share", draws.value, _bounded(low, SHARE), _bounded(high, SHARE), draws.n, draws.method)
+    auc = Estimate("auc", "share", draws.value, max(low, 0.0), min(high, 1.0), draws.n, draws.method)
     relative = None
     if score.controls:
         mean = float(np.mean([score.placed[control].forget.mean() for control in score.controls]))
@@ -218,7 +218,3 @@ def _members_found(score: _Score, placed: _Placed) -> Estimate | None:
     hits = (placed.forget >= 1 - math.floor(n * FALSE) / n - 1e-9).astype(float)
     low, high, method = wilson(int(hits.sum()), len(hits))
     return Estimate("tpr_at_1_percent_fpr", "share", float(hits.mean()), low, high, len(hits), method)
-
-
-def _bounded(value: float, bounds: Bounds) -> float:
-    return min(max(value, bounds[0]), bounds[1])

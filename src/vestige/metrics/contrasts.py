@@ -1,9 +1,9 @@
 """By how much a model's item scores exceed those of its controls, and several such quantities at once.
 
-By how much one model's item scores exceed those of its controls, with all that chance may have to do with it. Axes: N
-items, M control seeds, R resamples. A quantity is a mean over items of `subject - mean over seeds of control`, or the
-ratio of two. Where a `Sample` is `fixed`, the statement is about its items and only the trainings could have come out
-otherwise (`intervals.spread`). Else three things could, and each is counted:
+Axes: N items, M control seeds, Q quantities, R resamples, which the quantities share. A quantity is a mean over items
+of `subject - mean over seeds of control`, or the ratio of two. Where a `Sample` is `fixed`, the statement is about its
+items and only the trainings could have come out otherwise (`intervals.spread`). Else three things could, and each is
+counted:
 
 - Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
   Scores without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share
@@ -18,10 +18,6 @@ otherwise (`intervals.spread`). Else three things could, and each is counted:
   or three controls would carry no verdict and one no statement.
 
 So an interval is for what the subject knows beyond models that never knew, not for how it compares with these few.
-
-The worst of several quantities, and several tests at once: what multiplicity asks for.
-
-Axes: Q quantities (formats, attacks), R resamples, which the quantities share.
 """
 
 import math
@@ -53,7 +49,6 @@ from vestige.metrics.intervals import (
     joint_noise,
     likely,
     spread,
-    studentised,
 )
 
 EDGE_CORRELATION = 0.05
@@ -295,11 +290,12 @@ def _drawn(
     value = float(differences.mean()) / length
     if sample.fixed:
         return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
-    ends, bounds = _item_draws(differences, quantity.bounds, sample), quantity.bounds
+    bounds = quantity.bounds
+    (ends,) = _item_draws(differences[None], bounds, sample)
     if ruler is None:
         read = _read_in(differences, ends, bounds, None, None)
     else:
-        bottoms = _item_draws(unit, None if bounds is None else (0.0, 0.0), sample)[0]
+        ((bottoms, _),) = _item_draws(unit[None], None if bounds is None else (0.0, 0.0), sample)
         read = _read_in(differences, ends, bounds, unit, bottoms)
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
 
@@ -482,16 +478,9 @@ def _rows_drawn(
         raise ValueError("items that are given are not drawn again")
     nothing = np.zeros((1, sample.n))
     scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
-    if bounds is None and sample.n < LEAST_RESAMPLED:
-        ends_by_row = [_item_draws(row_scores.subject, bounds, sample) for row_scores in scores]
-    elif bounds is None:
-        rows = np.stack([row_scores.subject for row_scores in scores])
-        ends_by_row = [(draws, draws) for draws in _all_studentised(rows, sample)]
-    else:
-        middles, extra = _shared(np.stack([row_scores.subject for row_scores in scores]), sample)
-        ends_by_row = [(middle + extra * bounds[0], middle + extra * bounds[1]) for middle in middles]
+    ends_by_row = _item_draws(np.stack([row_scores.subject for row_scores in scores]), bounds, sample)
     unit = None if ruler is None else _checked(ruler, sample).differences()
-    bottoms = None if unit is None else _item_draws(unit, (0.0, 0.0), sample)[0]
+    bottoms = None if unit is None else _item_draws(unit[None], (0.0, 0.0), sample)[0][0]
     return [
         _with_seeds(
             _read_in(row_scores.subject, ends, bounds, unit, bottoms), row_scores, sample, None, name="", trained=False
@@ -501,17 +490,18 @@ def _rows_drawn(
 
 
 def _item_draws(
-    values: Float[np.ndarray, " N"], bounds: Bounds | None, sample: Sample
-) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
-    """Low and high draws of the mean of `values`, which are in the order of names."""
-    if bounds is None:
-        if sample.n < LEAST_RESAMPLED and np.ptp(values) == 0:
-            # One score, or a few equal ones, tell nothing of their spread: the mean may lie anywhere.
-            return np.full(sample.resamples, -math.inf), np.full(sample.resamples, math.inf)
-        draws = _studentised(values, sample)
-        return draws, draws
-    middle, extra = _shared(values, sample)
-    return middle + extra * bounds[0], middle + extra * bounds[1]
+    rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, sample: Sample
+) -> list[tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]]:
+    """Low and high draws of the mean of each row, whose items are in the order of names."""
+    if bounds is not None:
+        middles, extra = _shared(rows, sample)
+        return [(middle + extra * bounds[0], middle + extra * bounds[1]) for middle in middles]
+    ends = [(draws, draws) for draws in _studentised(rows, sample)]
+    if sample.n >= LEAST_RESAMPLED:
+        return ends
+    # One score, or a few equal ones, tell nothing of their spread: the mean may lie anywhere.
+    far = np.full(sample.resamples, math.inf)
+    return [(-far, far) if np.ptp(row) == 0 else end for row, end in zip(rows, ends, strict=True)]
 
 
 def _shared(
@@ -525,11 +515,16 @@ def _shared(
     return np.ascontiguousarray(np.concatenate(shared).T), np.concatenate(extra)
 
 
-def _all_studentised(values: Float[np.ndarray, "Q N"], sample: Sample) -> Float[np.ndarray, "Q R"]:
-    """`_studentised` of several rows of at least `LEAST_RESAMPLED` scores: by how often each resample has each item."""
-    n, means = sample.n, values.mean(axis=1, keepdims=True)
-    apart = values - means
-    errors = values.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
+def _studentised(rows: Float[np.ndarray, "Q N"], sample: Sample) -> Float[np.ndarray, "Q R"]:
+    """Draws of the mean of each row by the studentised bootstrap, or Student's t below `LEAST_RESAMPLED` items."""
+    n, means = sample.n, rows.mean(axis=1, keepdims=True)
+    apart = rows - means
+    # The mean of equal scores may be a digit off them.
+    errors = np.where(np.ptp(rows, axis=1, keepdims=True) > 0, np.sqrt((apart**2).sum(axis=1, keepdims=True)), 0.0)
+    errors /= math.sqrt(n * max(1, n - 1))
+    if n < LEAST_RESAMPLED:
+        few: Float[np.ndarray, "Q R"] = means - sample.noise("few items", float(max(1, n - 1))) * errors
+        return few
     rng, ratios = generator(sample.seed, "shared studentised"), []
     for counts in _counts(rng, n, sample.resamples):
         shift, squares = (apart @ counts.T) / n, (apart**2 @ counts.T) / n
@@ -546,23 +541,6 @@ def _counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[
         rows = min(at_once, resamples - start)
         places = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
         yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
-
-
-def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.ndarray, " R"]:
-    n, mean = sample.n, values.mean()
-    error = float(values.std(ddof=1)) / math.sqrt(n) if np.ptp(values) else 0.0
-    if error == 0:
-        return np.full(sample.resamples, mean)
-    if n < LEAST_RESAMPLED:
-        few: Float[np.ndarray, " R"] = mean - sample.noise("few items", float(n - 1)) * error
-        return few
-    rng, ratios = generator(sample.seed, "shared studentised"), []
-    at_once = max(1, min(sample.resamples, 1_000_000 // n))
-    for start in range(0, sample.resamples, at_once):
-        picked = values[rng.integers(0, n, (min(at_once, sample.resamples - start), n))]
-        ratios.append(studentised(picked, float(mean), error))
-    draws: Float[np.ndarray, " R"] = mean - np.concatenate(ratios) * error
-    return draws
 
 
 def _checked(quantity: Quantity, sample: Sample) -> Quantity:

@@ -1,8 +1,8 @@
 """Leakage between `retrained` and `target`, and what an attack gains.
 
-What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew. Axes: N
-items, M control seeds. E0 and E1 are the excess before and after: mean over items of the subject's score less that of
-`retrained` under the same attack, budget and seeds. Then
+What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew. E0 and
+E1 are the excess before and after: mean over items of the subject's score less that of `retrained` under the same
+attack, budget and seeds. Then
 
     gain      = subject after - subject before = injection + repair + recovery
     injection = the gain of `retrained`: what the attack carries in
@@ -53,7 +53,7 @@ class Controls:
     @property
     def gap(self) -> Quantity:
         """Target minus retrained: the ruler that leakage is measured with."""
-        return Quantity(np.asarray(self.target, dtype=float), np.asarray(self.retrained, dtype=float), _SHARE)
+        return Quantity(self.target, self.retrained, _SHARE)
 
 
 def admission(controls: Controls) -> Draws:
@@ -81,7 +81,7 @@ def admission_vs_chance(controls: Controls) -> Draws:
 
 def excess(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
     """E in shares: the mean score of the subject less that of `retrained` (over its seeds)."""
-    quantity = Quantity(np.asarray(subject, dtype=float), controls.gap.control, _SHARE)
+    quantity = Quantity(subject, controls.retrained, _SHARE)
     return mean_draws(quantity, controls.sample, controls.prior, name=controls.format)
 
 
@@ -90,7 +90,7 @@ def leakage(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
 
     Its ends hold for true values from 0 to 1; an admitted format is what makes the scale worth dividing by.
     """
-    quantity = Quantity(np.asarray(subject, dtype=float), controls.gap.control, _SHARE)
+    quantity = Quantity(subject, controls.retrained, _SHARE)
     return ratio_draws(quantity, controls.gap, controls.sample, controls.prior, name=controls.format)
 
 
@@ -106,16 +106,14 @@ def leakage_vs_chance(
     Chance has no seeds, so none are counted, and is known on each item: differences lie in [-max(chance), 1 -
     min(chance)], so that no hit against a chance of 0 is 0 at least.
     """
-    subject, target = np.asarray(subject, dtype=float), np.asarray(target, dtype=float)
-    return known_ratio_draws(subject, target, np.asarray(chance, dtype=float), sample, name="chance")
+    return known_ratio_draws(subject, target, chance, sample, name="chance")
 
 
 def excess_bits(
     subject: Float[np.ndarray, " N"], retrained: Float[np.ndarray, "M N"], sample: Sample, prior: SeedPrior
 ) -> Draws:
     """E in bits an answer: mean of log2 p(answer) on the subject less the same on `retrained` (over its seeds)."""
-    quantity = Quantity(np.asarray(subject, dtype=float), np.asarray(retrained, dtype=float), None)
-    return mean_draws(quantity, sample, prior, name="bits")
+    return mean_draws(Quantity(subject, retrained, None), sample, prior, name="bits")
 
 
 def facts_stored(
@@ -229,9 +227,8 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior, *, earlier: Gain
     """
     widest: Bounds | None = None if attacked.in_bits else (-1.0, 1.0)
     twice: Bounds | None = None if attacked.in_bits else (-2.0, 2.0)
-    before, after, target = (np.asarray(x, dtype=float) for x in (attacked.before, attacked.after, attacked.target))
-    first = np.asarray(attacked.control_before, dtype=float)
-    last = np.asarray(attacked.control_after, dtype=float)
+    before, after, target = attacked.before, attacked.after, attacked.target
+    first, last = attacked.control_before, attacked.control_after
     if first.shape != last.shape:
         raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
     ruler, nothing = Quantity(target, first, widest), np.zeros_like(before)
