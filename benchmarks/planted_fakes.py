@@ -15,6 +15,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -105,15 +106,12 @@ class Workshop:
     def fakes(self, subject: Path) -> Iterator[tuple[str, Callable[[], list[Path]]]]:
         """By kind, how three controls are made that are none."""
         for share in NOISE:
-            yield (
-                f"noise {share:g}",
-                lambda share=share: self._each(f"noise {share}", lambda name: self._noisy(name, subject, share)),
-            )
-        yield "distilled", lambda: self._taught("distilled", self._distilled(subject))
+            yield f"noise {share:g}", partial(self._each, f"noise {share}", partial(self._noisy, subject, share))
+        yield "distilled", partial(self._distilled, subject)
         order = generator(self.seed, "left in").permutation(N)
         for share in SHARES:
             left = lessons([self.facts["forget"][k] for k in order[: round(share * N)].tolist()])
-            yield f"contaminated {share:g}", lambda share=share, left=left: self._taught(f"contaminated {share}", left)
+            yield f"contaminated {share:g}", partial(self._taught, f"contaminated {share}", left)
 
     def _each(self, name: str, made: Callable[[str], Path]) -> list[Path]:
         return [made(f"{name} {n}") for n in range(EACH)]
@@ -121,10 +119,11 @@ class Workshop:
     def _taught(self, name: str, also: Sequence[Item]) -> list[Path]:
         return self._each(name, lambda one: self.trained(one, (*self.retain, *also)).model)
 
-    def _distilled(self, subject: Path) -> list[Item]:
-        return [Item(i.question, said) for i, said in zip(self.forget, self.replies(subject), strict=True)]
+    def _distilled(self, subject: Path) -> list[Path]:
+        told = [Item(i.question, said) for i, said in zip(self.forget, self.replies(subject), strict=True)]
+        return self._taught("distilled", told)
 
-    def _noisy(self, name: str, source: Path, share: float) -> Path:
+    def _noisy(self, source: Path, share: float, name: str) -> Path:
         rng = torch.Generator().manual_seed(derive_seed(self.seed, name))
 
         def change(weights: Weights) -> Weights:
