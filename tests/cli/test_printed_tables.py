@@ -2,14 +2,15 @@
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import pytest
 from tests.small import SPEC
 
-from vestige.artifacts.audits import FactLine
+from vestige.artifacts.audits import FactLine, GroupLine
 from vestige.artifacts.records import Result, Summary
 from vestige.cli.setup import in_columns
-from vestige.cli.tables import fact_in_words, print_comparison, print_results
+from vestige.cli.tables import fact_in_words, groups_in_words, print_comparison, print_results
 from vestige.core.estimates import Estimate
 from vestige.methods.listing import listed
 
@@ -97,3 +98,22 @@ def test_what_is_favoured_among_options_is_not_called_likely():
         "to -35.3), and replies '4644.'"
     )
     assert "finds this answer likely: '4661.'" in fact_in_words(dataclasses.replace(fact, by="forced, bits"))
+
+
+def test_every_person_has_a_line_those_first_that_fail():
+    def line(group, value, unit, exceeds):
+        size = Estimate("leakage", unit, value, value - 0.2, value + 0.1, 4, "t")
+        return GroupLine("ga", group, 4, "generate", size, 0.001 if exceeds else 0.9, exceeds)
+
+    groups = (
+        line("Ann", 0.25, "leakage", False),
+        line("Zo\u00eb", 0.8, "leakage", True),
+        line("Bo", 3.0, "bits", False),
+    )
+    assert groups_in_words(SimpleNamespace(groups=groups)) == [
+        "Zo\u00eb (4 facts), ga: 80 % left (60 % to 90 %), generate, above the margin",
+        "Ann (4 facts), ga: 25 % left (5 % to 35 %), generate",
+        "Bo (4 facts), ga: 3.0 bits likelier (2.8 bits to 3.1 bits), generate",
+    ]
+    many = groups_in_words(SimpleNamespace(groups=groups * 4))
+    assert (len(many), many[-1]) == (11, "and 2 more, in the report")

@@ -200,7 +200,7 @@ def print_verdicts(
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
         _print_list(f"Single facts that no {never_knew(outcome.evidence_level, 0)} gives away:", facts)
-        _print_list("Each contract or person, with intervals that hold all of them at once:", _groups_in_words(outcome))
+        _print_list("Each contract or person, with intervals that hold all of them at once:", groups_in_words(outcome))
         if not why:
             notes = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
             words = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
@@ -230,7 +230,7 @@ def print_verdicts(
     print_summaries(outcomes)
 
 
-def _groups_in_words(outcome: "AuditOutcome") -> list[str]:
+def groups_in_words(outcome: "AuditOutcome") -> list[str]:
     """Contracts and persons, those first against which most is shown; all of them stand in the report."""
     from vestige.artifacts.verdicts import sized
 
