@@ -78,7 +78,7 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     assert "<td>false holes</td>" in found._repr_html_()
     for wrong, said in (
         ({"latnt": {}}, "did you mean 'latent'"),
-        ({"judge": {"kind": "server"}}, "holes.judge is a table; give local:MODEL"),
+        ({"judge": {"kind": "server"}}, r"judge = \{'kind': 'server'\}: must be text"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
     ):
         with pytest.raises(InputError, match=said):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.frozen import frozen_reference
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel
 
@@ -21,7 +22,6 @@ from vestige.models.prompts import Prompter
 from vestige.models.tiny import MAX_TOKENS, tiny_config, tiny_tokenizer
 from vestige.training.backward import ForwardStep
 from vestige.training.batching import Row, row_of
-from vestige.training.reference import reference_activations, reference_rows
 from vestige.training.step import KeepsState, ReadsLayer, Slice
 
 pytestmark = pytest.mark.portable
@@ -251,10 +251,10 @@ def found(method, models, rows, layer: int | None) -> dict[str, Tensor]:
     references = {}
     for splits, whole in ((needs.distributions, True), (needs.reference - needs.distributions, False)):
         drawn = [row for split in sorted(splits) for row in rows[split]]
-        references |= reference_rows(frozen, drawn, distributions=whole) if drawn else {}
+        references |= frozen_reference(frozen, drawn, distributions=whole) if drawn else {}
     if layer is not None:
         read = [row for split in sorted(needs.reference_activations) for row in rows[split]]
-        references |= reference_activations(frozen, read, layer=layer)
+        references |= frozen_reference(frozen, read, layer=layer)
     slices = {s: Slice(rows[s], len(rows[s]), sum(r.n_tokens for r in rows[s])) for s in needs.splits}
     state = method.start() if isinstance(method, KeepsState) else {}
     return method.terms(ForwardStep(needs, slices, references, state).run(model, layer))

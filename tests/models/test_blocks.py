@@ -47,5 +47,5 @@ def test_a_model_whose_blocks_cannot_be_told_apart_is_refused():
 
 
 def test_a_block_without_a_known_output_projection_names_what_it_has():
-    with pytest.raises(InputError, match=r"rmu\.parameters, out of inner"):
+    with pytest.raises(InputError, match=r"setting parameters, out of inner"):
         output_projection(nn.ModuleDict({"inner": nn.Linear(1, 1)}))

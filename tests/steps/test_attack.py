@@ -116,7 +116,7 @@ def test_a_relearning_that_comes_late_to_what_breaks_the_model_names_the_model_a
     late, token = next((n, t) for n in order[1:] for t in shown[n] if sum(t in own for own in shown) == 1)
     made = dataclasses.replace(subject.made, digest=broken().digest())
     at = re.escape(asked.attack.shown[late].question)
-    with pytest.raises(NotFinite, match=rf"gives logits that are NaN .*{at}.*self_attn\.v_proj on; .*make it again"):
+    with pytest.raises(NotFinite, match=rf"gives logits that are NaN .*{at}.*make it again"):
         run_attack(dataclasses.replace(subject, made=made, load=broken), asked)
 
 

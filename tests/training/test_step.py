@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from tests.frozen import frozen_reference
 
+from vestige.models import forward
 from vestige.models.head import logits_read_plain
-from vestige.training import reference
 from vestige.training.backward import ForwardStep, PassPlan
 from vestige.training.batching import Row, row_of
-from vestige.training.reference import reference_rows
 from vestige.training.step import Needs, Slice
 
 pytestmark = pytest.mark.portable
@@ -47,8 +47,8 @@ def plain(model, row: Row) -> torch.Tensor:
 
 
 def step_of(loaded, slices) -> ForwardStep:
-    references = reference_rows(loaded.model, slices["idk"].rows, distributions=False)
-    references |= reference_rows(loaded.model, slices["retain"].rows, distributions=True)
+    references = frozen_reference(loaded.model, slices["idk"].rows, distributions=False)
+    references |= frozen_reference(loaded.model, slices["retain"].rows, distributions=True)
     return ForwardStep(EVERYTHING, slices, references).run(loaded.model)
 
 
@@ -91,9 +91,9 @@ def test_where_the_head_alone_does_not_explain_the_logits_they_are_kept_whole(lo
         return out
 
     rows = slices["retain"].rows
-    small = reference_rows(model, rows, distributions=True)
+    small = frozen_reference(model, rows, distributions=True)
     monkeypatch.setattr(model, "forward", with_soft_cap)
-    whole = reference_rows(model, rows, distributions=True)
+    whole = frozen_reference(model, rows, distributions=True)
     for row in rows:
         kept = whole[row.key].distributions
         assert kept.states.shape == (row.n_tokens, model.config.vocab_size)
@@ -126,8 +126,8 @@ def test_what_was_not_declared_is_refused(loaded, slices):
 
 def test_reference_rows_do_not_depend_on_their_batch_but_for_rounding(loaded, slices, monkeypatch):
     rows = [r for s in slices.values() for r in s.rows]
-    together = reference_rows(loaded.model, rows, distributions=False)
-    monkeypatch.setattr(reference, "TOKEN_BUDGET", 1)
-    alone = reference_rows(loaded.model, rows, distributions=False)
+    together = frozen_reference(loaded.model, rows, distributions=False)
+    monkeypatch.setattr(forward, "smaller", lambda budget: 1)
+    alone = frozen_reference(loaded.model, rows, distributions=False)
     for row in rows:
         torch.testing.assert_close(together[row.key].logp, alone[row.key].logp, atol=1e-5, rtol=0)

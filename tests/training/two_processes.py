@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 from safetensors.torch import save_file
+from tests.frozen import frozen_reference
 from transformers import LlamaForCausalLM
 
 from vestige.core.items import Item
@@ -23,7 +24,6 @@ from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World, full, joined, spread_over
-from vestige.training.reference import reference_activations, reference_rows
 from vestige.training.settings import TrainingSettings
 
 # 25 rows in batches of 8: the last batch has one row, so one of two processes is dealt a part of weight 0.
@@ -66,10 +66,10 @@ def made(
     plan = UnlearnPlan(n_forget=25, n_retain=25, answers={}, batch_size=8, seed=5)
     source = {"forget": rows.__getitem__, "retain": rows.__getitem__}
     if case != "rmu":
-        references = reference_rows(model, rows, distributions=False) if method.needs.uses_reference else {}
+        references = frozen_reference(model, rows, distributions=False) if method.needs.uses_reference else {}
         return model, base(objective=method, rows=source, plan=plan, references=references)
     layers = method.layers(len(blocks(model)), output_projection(blocks(model)[0]))
-    references = reference_activations(model, rows, layer=layers.read)
+    references = frozen_reference(model, rows, layer=layers.read)
     train_only(model, layers, settings, 5)
     return model, base(objective=method, rows=source, plan=plan, references=references, layer=layers.read)
 

@@ -147,7 +147,7 @@ def _audit_versions(study: Study) -> dict[str, int]:
 
 def _attack_names(settings: AuditSettings) -> list[str]:
     return [
-        *(name for name in ATTACKS if getattr(settings, name)),
+        *(name for name in ATTACKS if getattr(settings, name, ())),
         *(line.split()[0] for line in settings.further),
     ]
 

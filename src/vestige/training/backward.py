@@ -34,7 +34,7 @@ from transformers import PreTrainedModel
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.models.blocks import block_output, blocks, continued_from, gives_hidden_states_alone
-from vestige.models.forward import GPU_COST, halve, padded_width, passes_by_length, right_padded
+from vestige.models.forward import halve, padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Packed, Pass, how_to_read, logits_read, packs, reads_packed
 from vestige.models.products import attention
 from vestige.models.scoring import token_logp
@@ -110,6 +110,8 @@ def _lowest_trained(model: PreTrainedModel) -> int:
 # What a pass of its own costs besides its tokens, in tokens: weights read, gradients added, kernels started. Measured
 # on the tiny shape of `benchmarks.training`; from a half to twice as many take some 5 % longer at most.
 PASS_TOKENS = {"float32": 24, "bfloat16": 96}
+# A GPU is filled by thousands of tokens first. Not measured.
+GPU_PASS_TOKENS = 2048
 
 T = TypeVar("T")
 
@@ -406,7 +408,7 @@ def pass_tokens(device: str, job: TrainingJob) -> int | None:
     """What a pass of its own costs on a device of this type, in tokens; None where a part has to be one pass."""
     if job.world.kind == "fsdp":
         return None
-    return PASS_TOKENS[job.settings.precision] * (1 if device == "cpu" else GPU_COST)
+    return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
 
 
 def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
