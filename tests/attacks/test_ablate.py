@@ -72,6 +72,8 @@ def test_half_of_the_contracts_are_seen_and_the_others_are_asked():
     seen, tested = {i.edge for i in attack.shown}, {i.edge for i in attack.tested}
     assert (len(seen), len(tested), seen & tested) == (2, 2, set())
     assert (attack.plan.kind, attack.plan.shows_answers) == ("ablate", False)
+    with pytest.raises(InputError, match="and that is one; two are needed"):
+        AblateSettings().plan({**SPLITS, "forget": FORGET[:2]}, seed=0)
     with pytest.raises(InputError, match="there are no retained ones"):
         AblateSettings().plan({"forget": FORGET}, seed=0)
 

@@ -12,7 +12,7 @@ from vestige.models.scoring import answer_loss
 
 
 def by_name(before, forget, retain, seed=0):
-    return {d.name: next(d.matrices()) for d in damages([before], [forget], [retain], seed=seed)}
+    return {name: next(make()) for name, make in damages([before], [forget], [retain], seed=seed).items()}
 
 
 def test_the_greatest_entries_and_all_that_equal_the_last_of_them():

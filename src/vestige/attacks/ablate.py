@@ -51,19 +51,29 @@ Gemma 2 and 3 and OLMo 2 norm them before they are added; there the direction is
 """
 
 
-class AblateSettings(AttackSettings):
-    """Taking one direction out: questions of some forget items are seen, and others are asked."""
+class HalfSettings(AttackSettings):
+    """An attack that half of the contracts, or of one contract's facts, lead beside retained ones; others are asked."""
 
-    kind: ClassVar[str] = "ablate"
     amount: ClassVar[str] = "items"
-    weights: ClassVar[str] = "directional ablation"
 
     items: PositiveInt = Field(default=50, exclude=True)
-    """At most this many forget items whose questions give the direction, and whose answers choose the block."""
+    """At most this many forget items lead it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Half of the contracts, or of one contract's facts, are seen; as many retained items stand beside them."""
-        return planned_on_half(self, self.items, splits, seed=seed)
+        """Refused with fewer than two items on either side."""
+        if len(splits.get("retain", ())) < 2:
+            raise InputError("what it costs is measured on retained items, and there are no retained ones")
+        attack = planned_on_part(self, self.items, splits, seed=seed)
+        if len(attack.shown) < 2:
+            raise InputError("it is led by half of the forget items, and that is one; two are needed")
+        return attack
+
+
+class AblateSettings(HalfSettings):
+    """Taking one direction out: questions of some forget items give it, and their answers choose the block."""
+
+    kind: ClassVar[str] = "ablate"
+    weights: ClassVar[str] = "directional ablation"
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Choose a block, take its direction out, and ask; nothing is taken out where every block costs too much."""
@@ -73,13 +83,6 @@ class AblateSettings(AttackSettings):
             work.ask(GIVEN, lambda: loaded, work.on_progress)
         bits = math.log2(len(blocks(loaded.model)) + 1)
         return Ended({"choice of a block": bits}, NOTHING, NOTHING, {"block": float(block), "gain": best.gain})
-
-
-def planned_on_half(settings: AttackSettings, items: int, splits: Splits, *, seed: int) -> Attack:
-    """As `planned_on_part`, beside retained items, on which it is seen what an attack costs."""
-    if len(splits.get("retain", ())) < 2:
-        raise InputError("what it costs is measured on retained items, and there are no retained ones")
-    return planned_on_part(settings, items, splits, seed=seed)
 
 
 def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[Encoded]]:

@@ -18,18 +18,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.artifacts.records import SEEN_BOUND
-from vestige.attacks.ablate import Best, answers_seen, planned_on_half
-from vestige.attacks.planning import GIVEN, NOTHING, Attack, AttackSettings, Ended, Splits, Work
+from vestige.attacks.ablate import Best, HalfSettings, answers_seen
+from vestige.attacks.planning import GIVEN, NOTHING, Ended, Work
 from vestige.attacks.quantize import linear_layers
 from vestige.core.seeds import derive_seed
 from vestige.metrics.information import code_length
@@ -46,19 +45,11 @@ BATCH = 8
 """Answers in one backward pass."""
 
 
-class DamageSettings(AttackSettings):
+class DamageSettings(HalfSettings):
     """Damage to the weights: answers to some forget items choose it, and others are asked."""
 
     kind: ClassVar[str] = "damage"
-    amount: ClassVar[str] = "items"
     weights: ClassVar[str] = "damaged weights"
-
-    items: PositiveInt = Field(default=50, exclude=True)
-    """At most this many forget items whose answers choose the damage."""
-
-    def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Half of the contracts, or of one contract's facts, are seen."""
-        return planned_on_half(self, self.items, splits, seed=seed)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Try every damage, and ask after the best; after none where every one costs too much."""
@@ -66,23 +57,16 @@ class DamageSettings(AttackSettings):
         seen = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
         weights = [layer.weight for layer in linear_layers(model)]
         before = [w.detach().clone() for w in weights]
-        best: Best[Damage] = Best(model, forget, retain)
+        best: Best[str] = Best(model, forget, retain)
         tried = damages(before, importance(model, weights, forget), importance(model, weights, retain), seed=work.seed)
-        for number, damage in enumerate(tried):
+        for number, (name, matrices) in enumerate(tried.items()):
             work.on_progress(number / (2 * len(tried)))
-            write(weights, damage.matrices())
-            best.spares(damage)
-        write(weights, before if best.candidate is None else best.candidate.matrices())
+            write(weights, matrices())
+            best.spares(name)
+        write(weights, before if best.candidate is None else tried[best.candidate]())
         work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
         bounds = {"choice of a damage": math.log2(len(tried) + 1), SEEN_BOUND: seen}
-        return Ended(bounds, NOTHING, NOTHING, {best.candidate.name if best.candidate else "none": best.gain})
-
-
-class Damage(NamedTuple):
-    """What makes the damaged matrices, one after another."""
-
-    name: str
-    matrices: Callable[[], Iterator[Float[Tensor, "O I"]]]
+        return Ended(bounds, NOTHING, NOTHING, {best.candidate or "none": best.gain})
 
 
 def damages(
@@ -91,8 +75,8 @@ def damages(
     of_retain: Sequence[Float[Tensor, "O I"]],
     *,
     seed: int,
-) -> list[Damage]:
-    """Every damage to the matrices, of which the importances on forgotten and retained answers are known."""
+) -> dict[str, Callable[[], Iterator[Float[Tensor, "O I"]]]]:
+    """By name what makes the damaged matrices, of which the importances on forgotten and retained answers are known."""
 
     def difference(q: float, p: float) -> Iterator[Float[Tensor, "O I"]]:
         for weight, forget, retain in zip(before, of_forget, of_retain, strict=True):
@@ -109,11 +93,11 @@ def damages(
             yield weight + sigma * weight.float().square().mean().sqrt().to(weight) * normal
 
     pairs, draws = list(product(SHARES, SHARES)), list(product(SIGMAS, range(DRAWS)))
-    return [
-        *(Damage(f"set difference q={q:g} p={p:g}", partial(difference, q, p)) for q, p in pairs),
-        *(Damage(f"magnitude {share:g}", partial(magnitude, share)) for share in PRUNED),
-        *(Damage(f"noise {sigma:g}, draw {draw}", partial(noise, sigma, draw)) for sigma, draw in draws),
-    ]
+    return {
+        **{f"set difference q={q:g} p={p:g}": partial(difference, q, p) for q, p in pairs},
+        **{f"magnitude {share:g}": partial(magnitude, share) for share in PRUNED},
+        **{f"noise {sigma:g}, draw {draw}": partial(noise, sigma, draw) for sigma, draw in draws},
+    }
 
 
 def greatest(values: Float[Tensor, "O I"], share: float) -> Bool[Tensor, "O I"]:
@@ -127,7 +111,7 @@ def greatest(values: Float[Tensor, "O I"], share: float) -> Bool[Tensor, "O I"]:
 def importance(
     model: PreTrainedModel, weights: Sequence[Tensor], encoded: Sequence[Encoded]
 ) -> list[Float[Tensor, "O I"]]:
-    """|W g| of each weight, g the gradient of the mean over passes of the mean -log p of their answers' tokens."""
+    """|W g| of each weight, g the gradient of the sum over passes of the mean -log p of their answers' tokens."""
     sums = [torch.zeros_like(w) for w in weights]
     for start in range(0, len(encoded), BATCH):
         for total, gradient in zip(

@@ -22,14 +22,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.artifacts.records import SEEN_BOUND
-from vestige.attacks.ablate import FLOOR, Best, Direction, answers_seen, changed_output, planned_on_half
-from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
-from vestige.core.errors import InputError
+from vestige.attacks.ablate import FLOOR, Best, Direction, HalfSettings, answers_seen, changed_output
+from vestige.attacks.planning import GIVEN, Ended, Work
 from vestige.core.seeds import generator
 from vestige.metrics.information import code_length
 from vestige.models.blocks import block_output, blocks
@@ -45,15 +44,12 @@ BITS = 16
 """Bits that a number of the vector can hold."""
 
 
-class LatentVectorSettings(AttackSettings):
+class LatentVectorSettings(HalfSettings):
     """A vector added to a block: answers to some forget items are seen, and others are asked."""
 
     kind: ClassVar[str] = "latent"
-    amount: ClassVar[str] = "items"
     weights: ClassVar[str] = "latent perturbation"
 
-    items: PositiveInt = Field(default=50, exclude=True)
-    """At most this many forget items whose answers it is searched for on."""
     bound: PositiveFloat = 1.0
     """Greatest entry, as a share of the root mean square of what the block gives."""
     steps: PositiveInt = 200
@@ -62,13 +58,6 @@ class LatentVectorSettings(AttackSettings):
     """Learning rate, as a share of the bound."""
     batch_size: PositiveInt = 8
     """Forgotten answers per step, and as many retained ones."""
-
-    def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Half of the contracts, or of one contract's facts, are seen."""
-        attack = planned_on_half(self, self.items, splits, seed=seed)
-        if len(attack.shown) < 2:
-            raise InputError("of the facts that it is searched on, one has to choose; show two")
-        return attack
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Search, and ask with the best; without any where every one costs too much."""
