@@ -203,7 +203,7 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
     assert all(
         f"<!-- {words} -->" in drawn for words in ("D_AP, quality after", "retained, ROUGE-1 after", "steps of ga")
     )
-    assert page.count("\n| ga step 1, run 1 | D_AP") == page.count("\n| ga step 1, run 2 | D_AP") == 1
+    assert page.count("\n| ga step 1, run 1 | D\\_AP |") == page.count("\n| ga step 1, run 2 | D\\_AP |") == 1
 
 
 def test_checkpoints_are_told_of_each_training_apart_and_before_it_is_done(tmp_path: Path) -> None:
