@@ -171,9 +171,9 @@ def js_to_certainty(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_
 
     Mean per token (nats). As p goes to 0 its gradient vanishes, and NLL's does not.
     """
-    kept = torch.where(mask, logp, 0.0)
-    p = kept.exp()
-    return ((p * kept - (1 + p) * p.log1p()) / 2 + math.log(2)).sum() / n_tokens
+    masked = torch.where(mask, logp, 0.0)
+    p = masked.exp()
+    return ((p * masked - (1 + p) * p.log1p()) / 2 + math.log(2)).sum() / n_tokens
 
 
 def activation_distance(
@@ -202,8 +202,8 @@ def rerouting(
 
     Zou et al., Circuit Breakers, 2406.04313, Algorithm 1. Least, and 0, where the two are orthogonal or opposed.
     """
-    kept = mask.unsqueeze(-1)
-    cosine = torch.cosine_similarity(torch.where(kept, hidden, 0.0), torch.where(kept, reference, 0.0), dim=-1)
+    read = mask.unsqueeze(-1)
+    cosine = torch.cosine_similarity(torch.where(read, hidden, 0.0), torch.where(read, reference, 0.0), dim=-1)
     return (cosine.relu().sum(dim=1) / mask.sum(dim=1)).sum() / n_rows
 
 

@@ -90,8 +90,8 @@ def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[E
     retain = list(work.attack.splits["retain"])
     order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
     parts = work.attack.shown, [retain[n] for n in sorted(order.tolist())]
-    forget, kept = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
-    return forget, kept
+    led, floor = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
+    return led, floor
 
 
 C = TypeVar("C")
@@ -117,10 +117,10 @@ class Best(Generic[C]):
     def spares(self, candidate: C) -> bool:
         """Whether the model, with `candidate` in effect, keeps its retained answers; it may be the best."""
         forget, retain = self._levels()
-        kept = self.before[1] - retain < FLOOR
-        if kept and forget - self.before[0] > self.gain:
+        harmless = self.before[1] - retain < FLOOR
+        if harmless and forget - self.before[0] > self.gain:
             self.candidate, self.gain = candidate, forget - self.before[0]
-        return kept
+        return harmless
 
     def _levels(self) -> tuple[float, float]:
         parts = [[np.mean(s.logp) for s in score_answers(self.model, part)] for part in (self.forget, self.retain)]

@@ -54,7 +54,7 @@ class DamageSettings(HalfSettings):
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Try every damage, and ask after the best; after none where every one costs too much."""
         model, (forget, retain) = loaded.model, answers_seen(work, loaded)
-        seen = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
+        seen_bits = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
         weights = [layer.weight for layer in linear_layers(model)]
         before = [w.detach().clone() for w in weights]
         best: Best[str] = Best(model, forget, retain)
@@ -65,7 +65,7 @@ class DamageSettings(HalfSettings):
             best.spares(name)
         write(weights, before if best.candidate is None else tried[best.candidate]())
         work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
-        bounds = {"choice of a damage": math.log2(len(tried) + 1), SEEN_BOUND: seen}
+        bounds = {"choice of a damage": math.log2(len(tried) + 1), SEEN_BOUND: seen_bits}
         return Ended(bounds, NOTHING, NOTHING, {best.candidate or "none": best.gain})
 
 
@@ -87,9 +87,9 @@ def damages(
             yield weight.masked_fill(greatest(-weight.abs(), share), 0.0)
 
     def noise(sigma: float, draw: int) -> Iterator[Float[Tensor, "O I"]]:
-        drawn = torch.Generator().manual_seed(derive_seed(seed, "damage", f"{sigma:g}", str(draw)))
+        generator = torch.Generator().manual_seed(derive_seed(seed, "damage", f"{sigma:g}", str(draw)))
         for weight in before:
-            normal = torch.randn(weight.shape, generator=drawn).to(weight)
+            normal = torch.randn(weight.shape, generator=generator).to(weight)
             yield weight + sigma * weight.float().square().mean().sqrt().to(weight) * normal
 
     pairs, draws = list(product(SHARES, SHARES)), list(product(SIGMAS, range(DRAWS)))

@@ -62,7 +62,7 @@ class LatentVectorSettings(HalfSettings):
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Search, and ask with the best; without any where every one costs too much."""
         model, (forget, retain) = loaded.model.requires_grad_(False), answers_seen(work, loaded)
-        seen = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
+        seen_bits = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
         block = len(blocks(model)) // 2
         best: Best[Direction] = Best(model, forget[::HELD], retain)
         searched = [e for n, e in enumerate(forget) if n % HELD]
@@ -75,7 +75,7 @@ class LatentVectorSettings(HalfSettings):
             work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
         bits = BITS * model.config.get_text_config().hidden_size + math.log2(self.steps // EVERY + 1)
         spent = {"steps": self.steps, "items_shown": self.steps * self.batch_size}
-        return Ended({"numbers of the vector": bits, SEEN_BOUND: seen}, spent, spent, {"gain": best.gain})
+        return Ended({"numbers of the vector": bits, SEEN_BOUND: seen_bits}, spent, spent, {"gain": best.gain})
 
 
 def search(

@@ -191,14 +191,14 @@ def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, s
     forget, target = set(plan.splits["forget"]), Source(plan.target)
     texts: dict[str, dict[str, tuple[str, str]]] = {}
     for evaluation in plan.evaluations:
-        place = EvalFolder(run.path / evaluation.path)
+        folder = EvalFolder(run.path / evaluation.path)
         of_target = Source(evaluation.subject, evaluation.attack, evaluation.point) == target
         # Records of options and of blocks hold no reply, and are not read.
-        if not of_target or not {"reply", "forms"} & next(read_jsonl(place.records), {}).keys():
+        if not of_target or not {"reply", "forms"} & next(read_jsonl(folder.records), {}).keys():
             continue
         keys = (key for (source, key), evals in scored_by.items() if source == target and evaluation.eval in evals)
         formats = dict.fromkeys(key.partition("/")[0] for key in keys)
-        for row in read_records(place):
+        for row in read_records(folder):
             if row["item"] not in forget:
                 continue
             replies = [(name, row) for name in formats if "reply" in row and "question" in row]

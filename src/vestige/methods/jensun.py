@@ -31,10 +31,10 @@ class JensUn(Settings):
     def terms(self, step: Step) -> Terms:
         forget = step.policy_distributions("forget")
         pairs = zip(step.answer_ids("forget"), step.answer_ids("idk"), strict=True)
-        wanted = torch.cat([idk.repeat(-(-len(own) // len(idk)))[: len(own)] for own, idk in pairs])
+        targets = torch.cat([idk.repeat(-(-len(answer) // len(idk)))[: len(answer)] for answer, idk in pairs])
         # Masked, the rows lie end to end, whichever way the step has them.
-        logp = forget.logp[forget.mask].gather(-1, wanted.unsqueeze(-1).to(forget.logp.device)).T
+        logp = forget.logp[forget.mask].gather(-1, targets.unsqueeze(-1).to(forget.logp.device)).T
         policy, reference = step.policy_distributions("retain"), step.reference_distributions("retain")
         refusal = losses.js_to_certainty(logp, torch.ones_like(logp, dtype=torch.bool), n_tokens=forget.n_tokens)
-        kept = losses.js(policy.logp, reference.logp, policy.mask, n_tokens=policy.n_tokens)
-        return {"forget": self.forget_weight * refusal, "retain": self.retain_weight * kept}
+        divergence = losses.js(policy.logp, reference.logp, policy.mask, n_tokens=policy.n_tokens)
+        return {"forget": self.forget_weight * refusal, "retain": self.retain_weight * divergence}

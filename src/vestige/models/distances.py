@@ -38,18 +38,18 @@ Rows = Callable[[int, int], Tensor]
 """The rows of a tensor from one to before another, a tensor without axes being one row."""
 
 
-def cosine(first: PreTrainedModel, other: PreTrainedModel) -> float:
+def cosine(first: PreTrainedModel, second: PreTrainedModel) -> float:
     """The cosine between the weight matrices that both models have by name and shape; 0 where they share none.
 
     Trainings from initial weights that were drawn apart are at right angles: of the tiny model within 0.04, where those
     from one start have 0.77, though all of their weights were trained.
     """
-    others, sums = dict(other.named_parameters()), np.zeros(3)
+    weights, sums = dict(second.named_parameters()), np.zeros(3)
     with torch.inference_mode():
-        for name, one in first.named_parameters():
-            two = others.get(name)
-            if one.ndim > 1 and two is not None and two.shape == one.shape:
-                x, y = one.float(), two.to(one.device).float()
+        for name, weight in first.named_parameters():
+            match = weights.get(name)
+            if weight.ndim > 1 and match is not None and match.shape == weight.shape:
+                x, y = weight.float(), match.to(weight.device).float()
                 sums += [float((a * b).sum(dtype=torch.float64)) for a, b in ((x, y), (x, x), (y, y))]
     return float(sums[0] / math.sqrt(sums[1] * sums[2])) if sums.all() else 0.0
 

@@ -101,10 +101,10 @@ def answer_loss(model: PreTrainedModel, encoded: Sequence[Encoded]) -> Float[Ten
     """Mean -log p of the tokens of a few answers (nats), in one pass, with a gradient."""
     ids = right_padded([e.ids for e in encoded], max(len(e.ids) for e in encoded), model.device)
     row = torch.tensor([n for n, e in enumerate(encoded) for _ in e.answer_ids], device=ids.device)
-    place = torch.tensor([t for e in encoded for t in range(e.start, e.stop)], device=ids.device)
-    first = int(place.min()) - 1
-    logits = logits_at(model, ids, torch.arange(first, int(place.max()), device=ids.device))
-    return -token_logp(logits[row, place - 1 - first], ids[row, place]).mean()
+    positions = torch.tensor([t for e in encoded for t in range(e.start, e.stop)], device=ids.device)
+    first = int(positions.min()) - 1
+    logits = logits_at(model, ids, torch.arange(first, int(positions.max()), device=ids.device))
+    return -token_logp(logits[row, positions - 1 - first], ids[row, positions]).mean()
 
 
 @within_memory
@@ -174,8 +174,8 @@ def patched_answers(
             finally:
                 handle.remove()
             tokens = token_logp(logits.flatten(0, 1), ids[:, positions + 1].flatten()).view(len(batch), -1)
-            own = zip(tokens, batch, strict=True)
-            logp[n, rows] = [float(row[e.start - 1 - first : e.stop - 1 - first].mean()) for row, e in own]
+            spans = zip(tokens, batch, strict=True)
+            logp[n, rows] = [float(row[e.start - 1 - first : e.stop - 1 - first].mean()) for row, e in spans]
     return logp
 
 

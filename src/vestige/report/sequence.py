@@ -32,8 +32,8 @@ class _Frame:
         bottom, top = (self.up(row["value"] if row[end] is None else row[end]) for end in ("low", "high"))
         # Two models of one step beside one another.
         x = self.across(row["step"]) + (-4 if row["model"] == IN_TURN else 4)
-        told = f"{row['model']}: {row_said(row)}"
-        return {"x": x, "y": self.up(row["value"]), "bottom": bottom, "top": top, "told": told}
+        tooltip = f"{row['model']}: {row_said(row)}"
+        return {"x": x, "y": self.up(row["value"]), "bottom": bottom, "top": top, "told": tooltip}
 
 
 def sequence_block(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -55,7 +55,7 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
         group = kind._replace(forget=forget)
         if data == kind.data and group in results.groups:
             alone |= {m.id: (group, m) for m in members if m.connectivity is not None and _is_one_edge(m)}
-    scores = {key: _by_seed(results, *place, split, metric) for key, place in alone.items()}
+    scores = {key: _by_seed(results, *group_member, split, metric) for key, group_member in alone.items()}
     scores = {key: by_seed for key, by_seed in scores.items() if by_seed}
     if len(scores) < LEAST_CONTRACTS:
         return
@@ -63,10 +63,10 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
     dose = np.array([alone[key][1].connectivity for key in scores], dtype=float)
     if seeds and np.ptp(dose):
         values = np.array([[by_seed[seed] for by_seed in scores.values()] for seed in seeds])
-        found = slope_over_clusters(values, dose)
-        place = (kind.model, kind.data, kind.method, kind.rate, split, metric)
+        slope = slope_over_clusters(values, dose)
+        settings = (kind.model, kind.data, kind.method, kind.rate, split, metric)
         counts = (len(scores), len(seeds), float(dose.min()), float(dose.max()))
-        yield DoseRow(*place, *found[:6], None, *counts)
+        yield DoseRow(*settings, *slope[:6], None, *counts)
 
 
 def _is_one_edge(member: Member) -> bool:

@@ -98,9 +98,9 @@ def draw_graph(graph: Graph, path: Path) -> None:
             axis.add_patch(
                 FancyArrowPatch(*ends, connectionstyle=style, arrowstyle="-", color=colours[edge.type], linewidth=1.2)
             )
-        for node, place in drawing.positions.items():
+        for node, position in drawing.positions.items():
             box = {"boxstyle": "circle,pad=0.25", "facecolor": LIGHT["panel"], "edgecolor": LIGHT["muted"]}
-            axis.text(*place, short_name(node), ha="center", va="center", bbox=box)
+            axis.text(*position, short_name(node), ha="center", va="center", bbox=box)
         figure.legend(
             handles=[Patch(color=colour, label=short_name(type_)) for type_, colour in colours.items()],
             loc="outside lower center",

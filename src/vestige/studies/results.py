@@ -560,11 +560,11 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
     if len(seeds) < 2:
         return None
     pairs = []
-    for one, other in zip(first, second, strict=True):
-        items = [i for i in one.items if i in set(other.items)]
+    for scores, matched in zip(first, second, strict=True):
+        items = [i for i in scores.items if i in set(matched.items)]
         if not items:
             return None
-        pairs.append(tuple(part.at(seeds, [*map(part.items.index, items)]) for part in (one, other)))
+        pairs.append(tuple(part.at(seeds, [*map(part.items.index, items)]) for part in (scores, matched)))
     (first_utility, second_utility), (first_leak, second_leak) = pairs
     p: float | None = contrast_of_balance(
         (first_utility.values, first_leak.values),

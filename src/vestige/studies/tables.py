@@ -264,17 +264,17 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
             axes[0].set_ylabel(score)
         ranked = [r for r in results.ranks if (r.model, r.data) == (model, data)]
         if ranked:
-            kept: dict[str, list[tuple[Ends, Ends]]] = {}
+            points: dict[str, list[tuple[Ends, Ends]]] = {}
             for rank in ranked:
                 group = ResultGroup(*rank[:5])
                 leak, utility = (results.row(group, split, report.rank) for split in ("forget", report.utility))
                 if leak is not None and utility is not None:
                     point = ((leak.value, leak.low, leak.high), (utility.value, utility.low, utility.high))
-                    kept[f"{rank.method} {rank.rate}, {rank.forget}"] = [point]
+                    points[f"{rank.method} {rank.rate}, {rank.forget}"] = [point]
             paths.append(folder / f"tradeoff-{name}.svg")
             with saved(paths[-1], (4.6, 3.6)) as figure:
                 axis = figure.subplots()
-                draw_lines(axis, kept, metric_name(report.rank), "forget: less is better")
+                draw_lines(axis, points, metric_name(report.rank), "forget: less is better")
                 axis.set_ylabel(f"{_named_split(report.utility)}: more is better")
         degrees = {r.forget: r.connectivity for r in figure_rows if r.connectivity is not None}
         if len(set(degrees.values())) > 1:
