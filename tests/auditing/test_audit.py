@@ -586,7 +586,8 @@ def test_what_nobody_asked_for_is_said():
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
     evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-    everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), gcg=(3,), prefix=(7,), patch=True)
+    attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4"), "further": ("latent", "damage")}
+    everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), patch=True, **attacks)
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
     assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")
