@@ -151,6 +151,7 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
         ("indistinguishable", "holds", -0.14, 0.06, "share", "membership 50 % off (at most 14 %)"),
         ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "membership 50 % off (2 % to 30 %)"),
         ("utility preserved", "fails", 0.07, 0.2, "share", "50 % lost (at least 7 %)"),
+        ("utility preserved", "fails", 0.5, 0.5, "share", "50 % lost (all were asked)"),
     ],
 )
 def test_a_cell_has_one_estimate_and_its_bound_in_per_cent(claim, what, low, high, unit, said):

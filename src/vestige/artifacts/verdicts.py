@@ -71,7 +71,10 @@ def measured(v: VerdictLine) -> str:
     elif v.unit != "bits":
         # Less than nothing would only be misread.
         value, low, high = max(value, 0.0), max(low, 0.0), max(high, 0.0)
-    if v.outcome == "fails":
+    if low == value == high:
+        # Of two given models, asked about all there is.
+        bound = "all were asked"
+    elif v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
     elif high < v.wide:
         bound = f"at most {sized(high, v.unit)}"
