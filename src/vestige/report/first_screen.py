@@ -353,7 +353,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
         f"Pass: everything is shown to be below {wide} ({bits[1]:g} bits), which may still be something.",
-        f"Fail: something is shown to be above {margin} ({bits[0]:g} bits).",
+        f"Fail, which comes first: something is shown to be above {margin} ({bits[0]:g} bits).",
         "Inconclusive: neither is shown.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
