@@ -186,7 +186,7 @@ retrained = {json.dumps(cast.retrained)}
 # delta = {default.delta}
 # delta_wide = {default.delta_wide}
 # Items that no model was ever taught: then membership is tested too.
-{f"holdout = {json.dumps(holdout)}" if holdout else '# holdout = "holdout.jsonl"'}
+{f"holdout = {json.dumps(holdout)}" if holdout else '# holdout = "holdout.csv"'}
 # Attacks: learning again from kept items or a part of the forgotten ones, a direction taken out, rounded weights,
 # facts in the prompt.
 # relearn = {json.dumps(list(default.relearn))}

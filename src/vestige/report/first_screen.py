@@ -354,7 +354,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     return [
         f"Pass: everything is shown to be below {wide} ({bits[1]:g} bits), which may still be something.",
         f"Fail, which comes first: something is shown to be above {margin} ({bits[0]:g} bits).",
-        "Inconclusive: neither is shown.",
+        "Inconclusive: neither, or one fact or contract alone, which fewer than seven controls cannot tell from luck.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
         *stated,
