@@ -72,7 +72,7 @@ def run_command(
     _show(status(study), as_json=as_json)
     if failed:
         raise PartialFailure(f"{len(failed)} of {len(keys)} cells failed; the same command tries them again")
-    say_next("study report", file, *(("--output-dir", output_dir) if output_dir else ()))
+    say_next("study", "report", file, *(("--output-dir", output_dir) if output_dir else ()))
 
 
 @study_app.command("report")
