@@ -3,7 +3,9 @@
 import itertools
 import random
 
-from vestige.models.forward import passes_by_length
+import torch
+
+from vestige.models.forward import GPU_TOKENS, batches_by_length, passes_by_length
 
 
 def cost(split, lengths, pass_tokens):
@@ -28,3 +30,16 @@ def test_no_split_of_the_rows_is_cheaper_and_each_row_is_in_one_pass():
         cuts = (c for n in range(len(order)) for c in itertools.combinations(range(1, len(order)), n))
         splits = ([order[a:b] for a, b in itertools.pairwise((0, *c, len(order)))] for c in cuts)
         assert cost(found, lengths, 16) == min(cost(s, lengths, 16) for s in splits)
+
+
+def test_a_card_gets_more_tokens_a_pass_than_a_processor():
+    lengths = [10] * 64
+    passes = {
+        d: [rows for _, rows in batches_by_length(lengths, torch.device(d), token_budget=40)] for d in ("cpu", "cuda")
+    }
+    assert [max(map(len, passes[d])) for d in ("cpu", "cuda")] == [4, 4 * GPU_TOKENS]
+    assert all(sorted(i for rows in split for i in rows) == list(range(64)) for split in passes.values())
+    # Rows of unlike length are padded together where a pass of its own costs more.
+    assert [
+        len(list(batches_by_length([4, 24], torch.device(d), token_budget=100, pass_tokens=8))) for d in passes
+    ] == [2, 1]
