@@ -149,8 +149,8 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         passed = sum(word.endswith(" PASS") for word in judged)
         models = f"{len(judged)} model{'s' * (len(judged) != 1)}"
         line = f"{outcome.forget}: " if len(outcomes) > 1 else ""
-        more = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
-        sentences = [f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{more}"] if judged else []
+        surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
+        sentences = [f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"] if judged else []
         sentences += [f"Controls, which should pass: {'; '.join(controls)}"] if controls else []
         line += ". ".join(sentences)
         print(one_line(line, width=2000))
