@@ -44,7 +44,7 @@ def test_the_first_screen_holds_the_answer_all_verdicts_and_the_margins(page, wi
         "['.answer-sentence', '.verdicts', '.audit > .reading']"
         ".map((s) => document.querySelector(s).getBoundingClientRect().bottom)"
     )
-    assert max(bottoms) <= height
+    assert max(bottoms) <= height - 16, "fonts differ between machines: leave room"
     assert len(page.texts(".verdicts a.verdict")) == 16
     assert len(page.texts(".benchmark a.verdict")) == 1
     assert page.complaints() == []

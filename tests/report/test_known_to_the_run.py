@@ -57,7 +57,7 @@ def test_a_judgement_that_is_not_the_first_says_so_under_its_headline_and_in_eac
 
 def test_no_order_of_events_is_claimed():
     assert "before the models were asked" not in " ".join(margins_said(outcome()))
-    assert "This run records no earlier judgement of these answers." in margins_said(outcome())
+    assert "No earlier judgement is recorded." in margins_said(outcome())
     assert not any("no earlier judgement" in said for said in margins_said(rejudged({})))
 
 

@@ -25,10 +25,7 @@ _BOUNDED = {
 }
 """By metric, what an estimate is an amount of; in bits it is how much likelier the answers are."""
 
-BOUNDS_SAID = (
-    "Intervals are of 95 %. “At least” is their lower end (97.5 % one-sided), “at most” a bound of 96 % one-sided, "
-    "which can lie within them."
-)
+BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
 """The levels of all that is printed, stated once; `metrics` has the numbers."""
 
 

@@ -348,13 +348,13 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
-    stated = [] if outcome.first else ["This run records no earlier judgement of these answers."]
+    stated = [] if outcome.first else ["No earlier judgement is recorded."]
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
-        f"Pass: everything is shown to be below {wide} ({bits[1]:g} bits), which may still be something.",
-        f"Fail, which comes first: something is shown to be above {margin} ({bits[0]:g} bits).",
-        "Inconclusive: neither, or one fact or contract alone, which fewer than seven controls cannot tell from luck.",
+        f"Pass: everything is shown below {wide} ({bits[1]:g} bits), which may still be something.",
+        f"Fail, tried first: something is shown above {margin} ({bits[0]:g} bits).",
+        "Inconclusive: neither, or a lone fact or contract that fewer than seven controls cannot tell from luck.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
         *stated,
