@@ -28,7 +28,9 @@ PAPER_RATES = {
 
 TINY_AUDIT = AuditSettings(
     evals=("qa", "choices", "freeform", "memory", "inside"),
-    forms=("plain", "prefilled", "sampled"),
+    # Prefilled answers bring the positive control 7 % of what was taught and the retrained models up to 25 % by luck:
+    # five controls cannot bound that, so the form would only leave "not recoverable" open.
+    forms=("plain", "sampled"),
     relearn=("retain", "forget_part"),
     relearn_items=(30,),
     relearn_epochs=1,
