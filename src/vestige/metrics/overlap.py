@@ -33,15 +33,14 @@ order, to go on.
 """
 
 import re
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from vestige.metrics.diversity import unit_rows
 
@@ -144,16 +143,24 @@ def tokens(text: str) -> tuple[str, ...]:
 
 
 def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) -> Float[np.ndarray, "N M"]:
-    """BLEU-n of each of `texts` (their tokens) with all others as references, for each n of `orders`.
-
-    The time grows as the number of tokens: an n-gram's greatest count in one text and the greatest in any other are
-    all that is needed of the references.
-    """
+    """BLEU-n of each of `texts` (their tokens) with all others as references, for each n of `orders`."""
     check_orders(orders)
     if len(texts) < 2:
         raise ValueError(f"self-BLEU compares texts with each other, and there is {len(texts)}")
-    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    return bleu_of_matches(_matches(texts, lengths, max(orders)), lengths, _nearest_other(lengths), orders)
+    counts = [_ngrams(text, max(orders)) for text in texts]
+    # An n-gram's two greatest counts are all that is needed of the references: the second for the text with the first.
+    greatest: dict[tuple[str, ...], list[int]] = {}
+    for gram, times in chain.from_iterable(map(Counter.items, counts)):
+        greatest[gram] = sorted([*greatest.get(gram, [0]), times])[-2:]
+    matches = [
+        _matched(text, {gram: greatest[gram][-1 if times < greatest[gram][-1] else 0] for gram, times in text.items()})
+        for text in counts
+    ]
+    lengths = Counter(map(len, texts))
+    nearest = [
+        _nearest(len(text), [n for n, times in lengths.items() if n != len(text) or times > 1]) for text in texts
+    ]
+    return bleu_of_matches(matches, [*map(len, texts)], nearest, orders)
 
 
 def avg_self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) -> float:
@@ -162,18 +169,19 @@ def avg_self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS
 
 
 def bleu_of_matches(
-    matches: Int[np.ndarray, "N L"],
-    lengths: Int[np.ndarray, " N"],
-    nearest: Int[np.ndarray, " N"],
-    orders: Sequence[int],
+    matches: Sequence[Mapping[int, int]], lengths: Sequence[int], nearest: Sequence[int], orders: Sequence[int]
 ) -> Float[np.ndarray, "N M"]:
-    """BLEU from the number of matched n-grams, each text's length and the nearest length of a reference."""
-    possible = np.maximum(lengths[:, None] - np.arange(matches.shape[1]), 1)
-    summed = np.cumsum(np.log(np.where(matches > 0, matches, _SMOOTHED) / possible), axis=1)
-    penalty = np.minimum(0.0, 1 - nearest / np.maximum(lengths, 1))
+    """BLEU from the number of matched n-grams by n, each text's length and the nearest length of a reference."""
+    counted = np.array([[matched.get(n, 0) for n in range(1, max(orders) + 1)] for matched in matches]).reshape(
+        len(matches), max(orders)
+    )
+    length = np.array(lengths, dtype=np.int64)
+    possible = np.maximum(length[:, None] - np.arange(max(orders)), 1)
+    summed = np.cumsum(np.log(np.where(counted > 0, counted, _SMOOTHED) / possible), axis=1)
+    penalty = np.minimum(0.0, 1 - np.array(nearest, dtype=np.int64) / np.maximum(length, 1))
     order_array = np.asarray(orders)
     scores = np.exp(summed[:, order_array - 1] / order_array + penalty[:, None])
-    return np.where(matches[:, :1] > 0, scores, 0.0)
+    return np.where(counted[:, :1] > 0, scores, 0.0)
 
 
 def check_orders(orders: Sequence[int]) -> None:
@@ -182,95 +190,40 @@ def check_orders(orders: Sequence[int]) -> None:
         raise ValueError(f"BLEU needs lengths of n-grams from 1 up, got {tuple(orders)}")
 
 
-def _matches(texts: Sequence[Sequence[str]], lengths: Int[np.ndarray, " N"], longest: int) -> Int[np.ndarray, "N L"]:
-    """How many of each text's n-grams the others have, for n from 1 to `longest`."""
-    number: defaultdict[str, int] = defaultdict(count().__next__)
-    ids = np.fromiter(map(number.__getitem__, chain.from_iterable(texts)), dtype=np.int64, count=int(lengths.sum()))
-    text_of = np.repeat(np.arange(len(texts)), lengths)
-    # How many tokens its text has from a place on.
-    remaining = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(ids))
-    starts, codes = np.arange(len(ids)), ids
-    matches = np.zeros((len(texts), longest), dtype=np.int64)
-    for n in range(1, longest + 1):
-        if n > 1:
-            long_enough = remaining[starts] >= n
-            starts = starts[long_enough]
-            codes = codes[long_enough] * len(number) + ids[starts + n - 1]
-        if not len(starts):
-            break
-        codes, matched = _numbered_and_matched(codes, text_of[starts])
-        matches[:, n - 1] = np.bincount(text_of[starts], weights=matched, minlength=len(texts))
-    return matches
+def _ngrams(text: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
+    """How often the text has each of its n-grams, for n from 1 to `longest`."""
+    return Counter(tuple(text[i : i + n]) for n in range(1, longest + 1) for i in range(len(text) - n + 1))
 
 
-def _numbered_and_matched(
-    codes: Int[np.ndarray, " P"], text_of: Int[np.ndarray, " P"]
-) -> tuple[Int[np.ndarray, " P"], Int[np.ndarray, " P"]]:
-    """The n-grams at P places, numbered from 0; and at each n-gram's first place in a text, how often it is matched.
-
-    `text_of` rises, so that a stable sort by n-gram leaves the places of one text together.
-    """
-    order = np.argsort(codes, kind="stable")
-    by_gram, by_text = codes[order], text_of[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = by_gram[1:] != by_gram[:-1]
-    pair = first.copy()
-    pair[1:] |= by_text[1:] != by_text[:-1]
-    pairs = np.flatnonzero(pair)
-    counts = np.diff(pairs, append=len(order))
-    grams = np.flatnonzero(first[pairs])
-    gram_of = np.cumsum(first[pairs]) - 1
-    greatest = np.maximum.reduceat(counts, grams)
-    leads = counts == greatest[gram_of]
-    second = np.where(
-        np.add.reduceat(leads, grams, dtype=np.int64) > 1, greatest, np.maximum.reduceat(counts * ~leads, grams)
-    )
-    numbered, matched = np.empty_like(codes), np.zeros_like(codes)
-    numbered[order] = np.cumsum(first) - 1
-    matched[order[pairs]] = np.where(leads, second[gram_of], counts)
-    return numbered, matched
+def _matched(counts: Mapping[tuple[str, ...], int], most: Mapping[tuple[str, ...], int]) -> Counter[int]:
+    """How many n-grams are matched, by n: each at most as often as `most` says that one reference has it."""
+    matched = Counter[int]()
+    for gram, times in counts.items():
+        matched[len(gram)] += min(times, most.get(gram, 0))
+    return matched
 
 
-def _nearest_other(lengths: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-    """For each text the length of another that is nearest to its own, the shorter of two."""
-    distinct, index, times = np.unique(lengths, return_inverse=True, return_counts=True)
-    if len(distinct) == 1:
-        return lengths
-    below = np.concatenate([distinct[1:2], distinct[:-1]])
-    above = np.concatenate([distinct[1:], distinct[-2:-1]])
-    nearest = np.where(np.abs(distinct - below) <= np.abs(above - distinct), below, above)
-    return np.where(times > 1, distinct, nearest)[index]
-
-
-_TOKEN_BITS = 32
+def _nearest(length: int, lengths: Collection[int]) -> int:
+    """The one of `lengths` that is nearest to `length`, the shorter of two."""
+    return min(lengths, key=lambda reference_length: (abs(reference_length - length), reference_length))
 
 
 class SeenNgrams:
-    """The n-grams of all texts so far, each with the greatest count in one text.
-
-    Kept as a tree of tokens, so that a text's walk ends where its wording is new.
-    """
+    """The n-grams of all texts so far, each with the greatest count in one text."""
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
         check_orders(orders)
         self._orders = tuple(orders)
-        self._longest = max(orders)
-        self._number: dict[str, int] = {}
-        # By node and token in one integer, which takes less room than a pair.
-        self._child: dict[int, int] = {}
-        # By node; node 0 is the root, the n-gram without a token.
-        self._most = [0]
-        # Ascending.
-        self._lengths: list[int] = []
+        self._most: dict[tuple[str, ...], int] = {}
+        self._lengths: set[int] = set()
 
     def bleu(self, texts: Sequence[Sequence[str]]) -> Float[np.ndarray, "N M"]:
         """BLEU-n of each of `texts` (their tokens) with all that were added as references, for each n asked for."""
         if not self._lengths:
             return np.zeros((len(texts), len(self._orders)))
-        lengths = np.array([len(text) for text in texts], dtype=np.int64)
-        nearest = np.array([self._nearest(len(text)) for text in texts], dtype=np.int64)
-        matches = np.array([self._matched(text) for text in texts], dtype=np.int64)
-        return bleu_of_matches(matches.reshape(len(texts), self._longest), lengths, nearest, self._orders)
+        matches = [_matched(_ngrams(text, max(self._orders)), self._most) for text in texts]
+        nearest = [_nearest(len(text), self._lengths) for text in texts]
+        return bleu_of_matches(matches, [*map(len, texts)], nearest, self._orders)
 
     def likeness(self, texts: Sequence[Sequence[str]]) -> Float[np.ndarray, " N"]:
         """The mean of `bleu` over the orders."""
@@ -280,45 +233,9 @@ class SeenNgrams:
     def add(self, texts: Sequence[Sequence[str]]) -> None:
         """Make `texts` references of all that are scored from now on."""
         for text in texts:
-            for node, times in Counter(self._grown(text)).items():
-                self._most[node] = max(self._most[node], times)
-        self._lengths = sorted({*self._lengths, *map(len, texts)})
-
-    def _grown(self, text: Sequence[str]) -> list[int]:
-        """The node of each n-gram of `text`, made where it is new."""
-        number, child, most, nodes = self._number, self._child, self._most, list[int]()
-        ids = [number.setdefault(token, len(number)) for token in text]
-        for start in range(len(ids)):
-            node = 0
-            for token in ids[start : start + self._longest]:
-                node = child.setdefault(node << _TOKEN_BITS | token, len(most))
-                if node == len(most):
-                    most.append(0)
-                nodes.append(node)
-        return nodes
-
-    def _matched(self, text: Sequence[str]) -> list[int]:
-        """How many n-grams of `text` were seen, for n from 1 up, each at most as often as in one text."""
-        child, most = self._child, self._most
-        ids = [self._number.get(token) for token in text]
-        matched, used = [0] * self._longest, Counter[int]()
-        for start in range(len(ids)):
-            node = 0
-            for n, token in enumerate(ids[start : start + self._longest]):
-                child_node = None if token is None else child.get(node << _TOKEN_BITS | token)
-                if child_node is None:
-                    break
-                node = child_node
-                used[node] += 1
-                if used[node] <= most[node]:
-                    matched[n] += 1
-        return matched
-
-    def _nearest(self, length: int) -> int:
-        """The known length that is nearest to `length`, the shorter of two."""
-        position = bisect_left(self._lengths, length)
-        around = self._lengths[max(position - 1, 0) : position + 1]
-        return min(around, key=lambda reference_length: (abs(reference_length - length), reference_length))
+            for gram, times in _ngrams(text, max(self._orders)).items():
+                self._most[gram] = max(self._most.get(gram, 0), times)
+        self._lengths |= {*map(len, texts)}
 
 
 class SeenEmbeddings:
