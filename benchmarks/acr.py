@@ -3,7 +3,6 @@
     python -m benchmarks.acr planted --json [--cases 20]
     python -m benchmarks.acr speed --json [--rounds 7]
     python -m benchmarks.acr schedules --json
-    python -m benchmarks.acr table --json NAME=FOLDER [NAME=FOLDER ...]
 
 `planted`: a nano model is trained on a few sentences, and the evaluation `acr` (form `raw`) is asked about one of them
 and about a sentence of the same words in random order that it never saw. Right is: the one memorised, the other not.
@@ -14,8 +13,6 @@ are of processor seconds, the arm's over ours, of the medians of alternating rou
 prompts found are the same.
 
 `schedules`: the searches that each schedule makes, over all lengths alike, where success is monotone.
-
-`table`: evaluations that are there (folders of `acr`), side by side and item by item.
 """
 
 import argparse
@@ -24,7 +21,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,11 +34,10 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.evals import compression as acr
 from vestige.evals.compression import SCHEDULES, AcrSettings
-from vestige.metrics.memorization import compression, paired
 from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
-from vestige.models.variants import Around, Screen, Variants
+from vestige.models.variants import Around, Variants
 
 PLANTED = AcrSettings(form="raw", steps=60, width=64, topk=64)
 _WORDS = (
@@ -193,24 +188,20 @@ def by_reference(model: LlamaForCausalLM, race: Race) -> tuple[int, ...]:
     return best
 
 
-def by_ours(screen: Screen) -> Callable[[LlamaForCausalLM, Race], tuple[int, ...]]:
+def by_ours(model: LlamaForCausalLM, race: Race) -> tuple[int, ...]:
     """The same search through `Variants`."""
-
-    def searched(model: LlamaForCausalLM, race: Race) -> tuple[int, ...]:
-        prompt, target = race.ids()
-        variants = Variants(model, [Around((0,), (), target)], screen=screen)
-        best, best_loss = prompt, float("inf")
-        for step in range(race.steps):
-            drawn = _swaps(prompt, variants.gradient(prompt), model, step)
-            (winner,) = variants.leaders(drawn, 1)
-            prompt = drawn[winner.index]
-            if all(variants.reached(prompt)):
-                return prompt
-            if winner.loss < best_loss:
-                best, best_loss = prompt, winner.loss
-        return best
-
-    return searched
+    prompt, target = race.ids()
+    variants = Variants(model, [Around((0,), (), target)])
+    best, best_loss = prompt, float("inf")
+    for step in range(race.steps):
+        drawn = _swaps(prompt, variants.gradient(prompt), model, step)
+        (winner,) = variants.leaders(drawn, 1)
+        prompt = drawn[winner.index]
+        if all(variants.reached(prompt)):
+            return prompt
+        if winner.loss < best_loss:
+            best, best_loss = prompt, winner.loss
+    return best
 
 
 def _swaps(
@@ -226,7 +217,7 @@ def speed_lines(rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Each race by the arm and by ours, in turn; a first round is dropped."""
     for race in (r for r in RACES if r.shape in only):
         model = race.model()
-        ways = {"reference's manner": by_reference, "float32": by_ours("none"), "screen": by_ours("bfloat16")}
+        ways = {"reference's manner": by_reference, "float32": by_ours}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         prompts = {}
         for turn in range(rounds + 1):
@@ -250,34 +241,10 @@ def speed_lines(rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
             }
 
 
-def table_lines(places: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Each evaluation's items and sums, and the pairs against the first."""
-    tables: dict[str, dict[str, Any]] = {}
-    for given in places:
-        name, _, folder = given.partition("=")
-        lines = (Path(folder) / "records.jsonl").read_text(encoding="utf-8").splitlines()
-        tables[name] = {record["item"]: record for record in map(json.loads, lines)}
-    first = next(iter(tables))
-    for name, records in tables.items():
-        lengths = {i: (r["n_text"], r["n_prompt"]) for i, r in records.items()}
-        shared = [i for i in tables[first] if i in records]
-        pairs = [[table[i]["n_prompt"] for i in shared] for table in (tables[first], records)]
-        found = compression([n for n, _ in lengths.values()], [n for _, n in lengths.values()], seed=0)
-        yield {
-            "bench": "acr",
-            "case": name,
-            "items": list(lengths.values()),
-            **found._asdict(),
-            "not_found": found.n_not_found,
-            f"beside {first}": paired(*pairs)._asdict(),
-        }
-
-
 def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["planted", "speed", "schedules", "table"])
-    parser.add_argument("places", nargs="*", metavar="NAME=FOLDER")
+    parser.add_argument("part", choices=["planted", "speed", "schedules"])
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)
@@ -288,7 +255,6 @@ def main() -> None:
         "planted": lambda: iter([planted_line(given.cases)]),
         "speed": lambda: speed_lines(given.rounds, given.only),
         "schedules": schedule_lines,
-        "table": lambda: table_lines(given.places),
     }
     for line in parts[given.part]():
         print(json.dumps(line) if given.json else line, flush=True)

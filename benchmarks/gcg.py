@@ -5,7 +5,7 @@
 
 The peer runs in a process of its own (`benchmarks/peers/nanogcg_process.py`), its loop as it is, and stops after every
 step. Of each step we get the prompt that it began with and the candidates that it drew, compute the gradient, and look
-for the best candidate: in float32, and with the bfloat16 screen. Weights, texts and candidates are the same; both take
+for the best candidate, in float32. Weights, texts and candidates are the same; both take
 one thread, in turn, and a first step is dropped. `same_winner` counts steps whose winner is the peer's.
 
 20 tokens are searched for, in 24 tokens of context (suffix: 20 before and 4 after; prefix: all after) and 16 of target;
@@ -14,8 +14,7 @@ nothing stands before the prompt its cache of what does is off, with which it st
 seconds, peer over ours, medians of rounds with the least and the largest. `share_of_matrix_rate` is the work that must
 be done (each candidate from its first changed token, the head at target places) by our seconds, over the rate of a
 product of 2048 x 2048 by oneDNN in the same process, measured beside every round. Peaks are of processes of their own,
-above what stood before the model was made; the peer's also at its default batch. `--profile` prints where the time of
-the screen goes; `--misses MODEL` (`tiny`, or a trained model) how often a margin would have missed the winner.
+above what stood before the model was made; the peer's also at its default batch.
 """
 
 import argparse
@@ -36,20 +35,16 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedModel
 
 from benchmarks.peers.nanogcg_process import memory_mb
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
-from vestige.models.load import ModelSettings, load
-from vestige.models.variants import MARGIN, Around, Ids, Screen, Variants, best_of
+from vestige.models.variants import Around, Ids, Variants
 
 SEARCHED, CONTEXT, TARGET = 20, 24, 16
 WIDTH = {"tiny": 512, "smol": 64}
 CASES = ("tiny/suffix", "tiny/prefix", "smol/suffix")
 PEER_BATCH = 64
-MARGINS = (0.5, 1.0, MARGIN, 2 * MARGIN)
-SCREENS: tuple[Screen, ...] = ("none", "bfloat16")
 _TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
@@ -185,52 +180,40 @@ class Round:
     peer_losses: float
     peer_gradient: float
     ours_gradient: float
-    ours: dict[Screen, float]
-    same: dict[Screen, bool]
-    share: dict[Screen, float]
+    ours: float
+    same: bool
+    share: float
 
 
-def one_round(case: Case, step: dict[str, Any], engines: dict[Screen, Variants]) -> Round:
+def one_round(case: Case, step: dict[str, Any], engine: Variants) -> Round:
     """Our part of a step of the peer's."""
     candidates = [tuple(one) for one in step["candidates"]]
     winner = candidates[min(range(len(candidates)), key=step["losses"].__getitem__)]
-    gradient, _ = _seconds(lambda: engines["none"].gradient(tuple(step["prompt"])))
+    gradient, _ = _seconds(lambda: engine.gradient(tuple(step["prompt"])))
     needed = flops_needed(case, candidates)
-    ours: dict[Screen, float] = {}
-    same: dict[Screen, bool] = {}
-    share: dict[Screen, float] = {}
-    for screen, engine in engines.items():
-        ours[screen], (best,) = _seconds(partial(engine.leaders, candidates, 1))
-        same[screen] = candidates[best.index] == winner
-        rate = matrix_rate(torch.float32 if screen == "none" else torch.bfloat16)
-        share[screen] = needed / ours[screen] / rate
-    return Round(step["losses_s"], step["gradient_s"], gradient, ours, same, share)
+    ours, (best,) = _seconds(partial(engine.leaders, candidates, 1))
+    share = needed / ours / matrix_rate(torch.float32)
+    return Round(step["losses_s"], step["gradient_s"], gradient, ours, candidates[best.index] == winner, share)
 
 
 def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> dict[str, Any]:
     """The table's line of a case."""
     model = model_of(case.shape).eval()
-    engines = {screen: Variants(model, [case.text], screen=screen) for screen in SCREENS}
+    engine = Variants(model, [case.text])
     with peer_steps(peer_python, case, folder, PEER_BATCH) as step:
-        found = [one_round(case, step(), engines) for _ in range(rounds + 1)][1:]
+        found = [one_round(case, step(), engine) for _ in range(rounds + 1)][1:]
     width = WIDTH[case.shape]
-    line: dict[str, Any] = {
+    return {
         "case": case.name,
         "rounds": rounds,
         "peer_candidates_per_s": round(width / statistics.median(r.peer_losses for r in found), 1),
         "gradient_ratio": spread([r.peer_gradient / r.ours_gradient for r in found]),
+        "candidates_per_s": round(width / statistics.median(r.ours for r in found), 1),
+        "ratio": spread([r.peer_losses / r.ours for r in found]),
+        "ratio_with_gradient": spread([(r.peer_losses + r.peer_gradient) / (r.ours + r.ours_gradient) for r in found]),
+        "same_winner": f"{sum(r.same for r in found)} of {rounds}",
+        "share_of_matrix_rate": spread([r.share for r in found]),
     }
-    for screen in SCREENS:
-        line[screen] = {
-            "candidates_per_s": round(width / statistics.median(r.ours[screen] for r in found), 1),
-            "ratio": spread([r.peer_losses / r.ours[screen] for r in found]),
-            "ratio_with_gradient": spread(
-                [(r.peer_losses + r.peer_gradient) / (r.ours[screen] + r.ours_gradient) for r in found]
-            ),
-            "same_winner": f"{sum(r.same[screen] for r in found)} of {rounds}",
-            "share_of_matrix_rate": spread([r.share[screen] for r in found]),
-        }
-    return line
 
 
 def spread(values: Sequence[float]) -> list[float]:
@@ -244,18 +227,16 @@ def peaks(case: Case, peer_python: str, folder: Path) -> dict[str, float]:
     for name, batch in (("peer", PEER_BATCH), ("peer_default_batch", None)):
         with peer_steps(peer_python, case, folder, batch) as step:
             found[name] = round([step() for _ in range(2)][-1]["peak_mb"], 1)
-    for screen in SCREENS:
-        command = [sys.executable, "-m", "benchmarks.gcg", "--peak-of", case.name, "--screen", screen]
-        found[screen] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+    command = [sys.executable, "-m", "benchmarks.gcg", "--peak-of", case.name]
+    return {**found, "ours": float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)}
 
 
-def peak_of(case: Case, screen: Screen, folder: Path) -> float:
+def peak_of(case: Case) -> float:
     """Our own peak in this process."""
     base = memory_mb("VmRSS")
     model = model_of(case.shape).eval()
     Path("/proc/self/clear_refs").write_text("5")
-    engine = Variants(model, [case.text], screen=screen)
+    engine = Variants(model, [case.text])
     for _ in range(2):
         engine.gradient(case.start)
         engine.leaders(drawn(case, WIDTH[case.shape], step=0), 1)
@@ -273,46 +254,6 @@ def drawn(case: Case, width: int, step: int) -> list[Ids]:
     return found
 
 
-def profiled(case: Case) -> str:
-    """Where the time of one step goes with the screen."""
-    engine = Variants(model_of(case.shape).eval(), [case.text], screen="bfloat16")
-    candidates = drawn(case, WIDTH[case.shape], step=0)
-    engine.leaders(candidates, 1)
-    with torch.profiler.profile() as profile:
-        engine.leaders(candidates, 1)
-    return str(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=16, max_name_column_width=48))
-
-
-def misses(model: PreTrainedModel, steps: int, width: int, seed: int = 0) -> dict[str, Any]:
-    """A search from random tokens, every candidate scored both ways: how often each margin would miss the winner."""
-    draw = generator(seed, "gcg benchmark misses")
-    size = model.config.get_text_config().vocab_size
-    before, after, target, prompt = (
-        tuple(draw.integers(3, size, n).tolist()) for n in (20, CONTEXT - 20, TARGET, SEARCHED)
-    )
-    exact, rough = (Variants(model, [Around(before, after, target)], screen=screen) for screen in SCREENS)
-    missed, asked = dict.fromkeys(MARGINS, 0), dict.fromkeys(MARGINS, 0)
-    for _ in range(steps):
-        best = exact.gradient(prompt).neg().topk(64).indices.tolist()
-        drawn = {
-            (*prompt[:place], best[place][rank], *prompt[place + 1 :])
-            for place, rank in zip(draw.integers(SEARCHED, size=width), draw.integers(64, size=width), strict=True)
-        }
-        candidates = sorted(drawn)
-        true, seen = exact.losses(candidates).tolist(), rough.screened(candidates).tolist()
-        for margin in MARGINS:
-            found = best_of(seen, partial(_at, true), 1, margin=margin)
-            missed[margin] += min(found.values()) > min(true)
-            asked[margin] += len(found)
-        prompt = candidates[min(range(len(true)), key=true.__getitem__)]
-    share = {margin: round(n / steps, 1) for margin, n in asked.items()}
-    return {"steps": steps, "candidates": width, "missed": missed, "asked_exactly": share, "last_loss": min(true)}
-
-
-def _at(values: Sequence[float], numbers: Sequence[int]) -> list[float]:
-    return [values[n] for n in numbers]
-
-
 def main() -> None:
     """Print one line a case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -321,27 +262,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--json", action="store_true", help="one object a line, instead of indented")
     parser.add_argument("--no-peaks", action="store_true", help="leave memory out")
-    parser.add_argument("--profile", action="store_true", help="print a profile of the screen and nothing else")
-    parser.add_argument("--misses", metavar="MODEL", help="count the winners that the screen would miss on a model")
-    parser.add_argument("--steps", type=int, default=50, help="of --misses")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
-    parser.add_argument("--screen", default="none", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    if asked.misses:
-        shaped = asked.misses in SHAPES
-        model = model_of(asked.misses).eval() if shaped else load(ModelSettings(model=asked.misses)).model
-        print(json.dumps({"model": asked.misses, **misses(model, asked.steps, 256)}))
-        return
     with tempfile.TemporaryDirectory() as place:
         if asked.peak_of:
-            print(peak_of(case_of(asked.peak_of), asked.screen, Path(place)))
+            print(peak_of(case_of(asked.peak_of)))
             return
         for name in asked.only:
             case = case_of(name)
-            if asked.profile:
-                print(profiled(case))
-                continue
             folder = saved(case, Path(place) / case.shape)
             line = measured(case, asked.peer_python, folder, asked.rounds)
             if not asked.no_peaks:

@@ -42,11 +42,6 @@ def nano():
 
 
 @pytest.fixture(scope="session")
-def draft():
-    return LoadedModel(untrained(1, hidden=16), tiny_tokenizer(ITEMS), "nano draft", "")
-
-
-@pytest.fixture(scope="session")
 def metaspace():
     """Like Llama 2's: a space is a sign of its own, put before the first word, and decoding takes it away again."""
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))

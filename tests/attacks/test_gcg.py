@@ -14,8 +14,6 @@ from vestige.attacks.gcg import GcgSettings, SearchState, find_prompt, largest_c
 from vestige.attacks.placement import admissible, around, deployed, kept_in, places_of
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
-from vestige.models.load import LoadedModel
-from vestige.models.tiny import tiny_tokenizer
 
 QUESTIONS = {"prefix": "Who is beta?", "suffix": "Who is beta?", "infix": "Who {prompt} is beta?"}
 SMALL = {"tokens": 4, "steps": 4, "width": 24, "topk": 16}
@@ -146,17 +144,6 @@ def test_a_small_budget_ends_the_search_with_its_best(nano):
     assert found.loss == pytest.approx(loss_by_hand(nano, texts[0], found.ids), abs=1e-5)
 
 
-def test_a_draft_spares_the_subject_tokens_and_losses_stay_the_subjects(nano, draft):
-    texts = texts_of(nano)
-    settings = GcgSettings(**{**SMALL, "width": 64})
-    plain = find_prompt(nano, texts, settings, seed=1)
-    found = find_prompt(nano, texts, settings, seed=1, draft=draft)
-    assert found.spent["tokens_read"] < plain.spent["tokens_read"] / 2
-    assert found.spent["draft_tokens_read"] > 0
-    assert found.loss == pytest.approx(loss_by_hand(nano, texts[0], found.ids), abs=1e-5)
-    assert find_prompt(nano, texts, settings, seed=1, draft=draft) == found
-
-
 class File:
     """A state in a JSON file."""
 
@@ -207,14 +194,6 @@ def test_a_search_that_is_killed_goes_on_to_the_same_bytes(nano, tmp_path):
     again = find_prompt(nano, texts_of(nano), settings, seed=9, keeper=File(tmp_path / "killed.json"))
     assert again == whole
     assert (tmp_path / "killed.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
-
-
-def test_a_draft_with_other_tokens_is_refused(nano, draft):
-    from vestige.core.items import Item
-
-    other = LoadedModel(draft.model, tiny_tokenizer([Item("Quite other words?", "Indeed.")]), "other", "")
-    with pytest.raises(InputError, match="the draft model other has other tokens than nano"):
-        find_prompt(nano, texts_of(nano), GcgSettings(**SMALL), seed=1, draft=other)
 
 
 @pytest.mark.parametrize(

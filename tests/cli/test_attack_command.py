@@ -8,7 +8,7 @@ from tests.small import vestige
 from vestige.cli.attack import NO_EVIDENCE
 from vestige.core.errors import InputError
 
-PROMPTS = ("in-context", "gcg", "prefix", "acr")
+PROMPTS = ("in-context", "gcg", "prefix")
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 

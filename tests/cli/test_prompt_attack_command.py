@@ -1,8 +1,7 @@
-"""`vestige attack gcg`, `prefix` and `acr` as a person runs them: what they print, what they keep, what they refuse."""
+"""`vestige attack gcg` and `prefix` as a person runs them: what they print, what they keep, what they refuse."""
 
 import json
 import math
-import shutil
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from tokenizers.normalizers import Lowercase
 from transformers import LlamaForCausalLM
 
 from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
-from vestige.cli import attack
 from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.load import ModelSettings, load
@@ -110,51 +108,6 @@ def loaded(taught):
     return load(ModelSettings(model=str(taught / "target"), device="cpu"))
 
 
-@pytest.fixture
-def twin(taught, tmp_path):
-    """The same model in a folder of its own."""
-    shutil.copytree(taught / "target", tmp_path / "twin")
-    return tmp_path / "twin"
-
-
-def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no_ratio(taught, twin):
-    words = on_data(taught, "--items", 2, "--set", "steps=1", "--set", "width=4", "--set", "topk=16", "--seed", 3)
-    done = run("acr", [taught / "target", twin], *words, "--json")
-    found = json.loads(done.stdout)
-    assert [m["name"] for m in found["models"]] == ["target", "target 2"]
-    for model in found["models"]:
-        assert [i["n_prompt"] for i in model["items"]] == [None, None]
-        assert (model["n"], model["share"], model["n_found"], model["ratio"]) == (2, 0.0, 0, None)
-    assert found["against_the_first"]["target 2"]["neither"] == 2
-    told = run("acr", [taught / "target"], *words).stdout
-    assert told.count("not found") == 2
-    assert "target: memorised 0.00 [0.00, 0.66], n = 2; no prompt was found" in told
-
-
-def found_in(name, prompts, reads="a"):
-    records = ({"question": f"Which {n}?", "n_text": 12, "n_prompt": p} for n, p in enumerate(prompts))
-    return attack.Searched(name, reads, f"evals/{name}", tuple(records))
-
-
-def test_the_table_has_ratios_the_summary_intervals_and_the_pairs_a_test(capsys):
-    # 12 tokens by prompts of 3 and 8: ACR 4 and 1.5, mean 2.75; both above 1, so two of three are memorised.
-    attack._print(
-        [found_in("target", [3, 8, None]), found_in("npo", [6, None, None]), found_in("far", [1, 1, 1], "b")], 0
-    )
-    said = capsys.readouterr().out
-    for cell in ("3, ACR 4.00", "8, ACR 1.50", "6, ACR 2.00", "1, ACR 12.00"):
-        assert cell in said
-    assert said.count("not found") == 5  # Three cells, and a sentence of each model that has one.
-    assert "target: memorised 0.67 [" in said
-    assert "mean ACR of those found 2.75" in said
-    assert "n = 2; 1 not found" in said
-    assert (
-        "target against npo: shorter in 2, longer in 0, the same in 0, found in neither in 1 (sign test: p = 0.5)"
-        in said
-    )
-    assert "far reads text otherwise than target, so their lengths are not compared" in said
-
-
 def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
     sample = SampleReply("Which\x1b?", "oak", "elm", False, False, "oak\x07", True)
     prompt = KeptPrompt(
@@ -225,7 +178,6 @@ REFUSED = [
     ("gcg", sets(widht=4), "unknown key 'widht'; did you mean 'width'"),
     ("prefix", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
     ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),
-    ("acr", sets(topk=99999), "topk is 99999"),
 ]
 
 
@@ -235,7 +187,7 @@ def test_a_refused_search_is_one_sentence_and_leaves_nothing_where_the_evidence_
     taught, tmp_path, kind, words, complaint
 ):
     named = target_of(taught) if kind == "prefix" else []
-    own = on_data(taught, "--items", 1, *words) if kind == "acr" else asked(taught, "--items", 2, *words)
+    own = asked(taught, "--items", 2, *words)
     # A folder that was there stays; what would have been made in it is gone.
     (tmp_path / "evidence").mkdir()
     before = files_in(taught)
@@ -248,15 +200,6 @@ def test_a_refused_search_is_one_sentence_and_leaves_nothing_where_the_evidence_
         with pytest.raises(InputError, match=complaint):
             run(kind, [subject], *named, *own, *more)
         assert list((tmp_path / "evidence").iterdir()) == []
-    assert files_in(taught) == before
-
-
-@pytest.mark.parametrize("again", ["target", "target/model", "../{folder}/target", "target/."])
-def test_a_model_is_compared_with_others_and_not_with_itself(taught, again):
-    before = files_in(taught)
-    twice = [taught / "target", f"{taught}/{again.format(folder=taught.name)}"]
-    with pytest.raises(InputError, match=r"was given twice.*; acr compares different models, so give each once"):
-        run("acr", twice, *on_data(taught, "--items", 1))
     assert files_in(taught) == before
 
 

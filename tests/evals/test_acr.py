@@ -13,17 +13,14 @@ from tokenizers.normalizers import Lowercase
 from torch.nn.functional import cross_entropy
 
 from vestige.attacks.gcg import FoundPrompt
-from vestige.attacks.placement import kept_in, places_of
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.seeds import generator
 from vestige.evals import compression as acr
 from vestige.evals.base import View
-from vestige.evals.compression import AcrSettings, warm_start
+from vestige.evals.compression import AcrSettings
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
-from vestige.models.variants import Variants
 
 pytestmark = pytest.mark.slow
 
@@ -127,34 +124,6 @@ def test_a_record_depends_on_the_item_and_not_on_those_beside_it(taught, known):
     settings = QUICK.model_copy(update={"steps": 2})
     pair = acr.collect(taught, TAUGHT[:2], settings)
     assert acr.collect(taught, [TAUGHT[1]], settings) == pair[1:]
-
-
-def test_a_warm_start_shortens_what_worked_and_lengthens_what_did_not_and_is_charged(taught):
-    text = acr.text_of(taught, TAUGHT[0], "raw").around
-    begin = taught.tokenizer("violin seven copper window", add_special_tokens=False)["input_ids"]
-    worked = FoundPrompt(tuple(begin), "", 0.0, True, "reached", 1, {}, 8.0)
-    failed = dataclasses.replace(worked, ids=tuple(begin[:1]), reached=False)
-    shorter = warm_start(taught, text, [worked, failed], 3, ascii_only=True, rng=generator(0, "test"))
-    options = [tuple(begin[:i] + begin[i + 1 :]) for i in range(len(begin))]
-    # Every prompt but those whose text the tokeniser cuts otherwise is scored, and the best is taken.
-    kept = kept_in(taught.tokenizer, options, places_of(taught.tokenizer, [text]))
-    best = kept[int(Variants(taught.model, [text]).losses(kept).argmin())]
-    assert tuple(taught.tokenizer(shorter.text, add_special_tokens=False)["input_ids"]) == best
-    # BOS, a prompt of 3 and a text of 12 each.
-    assert shorter.spent == {"candidates": len(kept), "tokens_read": len(kept) * 16}
-    longer = warm_start(taught, text, [failed], 3, ascii_only=True, rng=generator(0, "test"))
-    ids = taught.tokenizer(longer.text, add_special_tokens=False)["input_ids"]
-    assert (len(ids), ids[0], longer.spent["candidates"]) == (3, begin[0], 0)
-    assert warm_start(taught, text, [], 3, ascii_only=True, rng=generator(0, "test")).text == ""
-
-
-def test_with_warm_starts_later_searches_begin_where_earlier_ones_ended(taught):
-    warm = QUICK.model_copy(update={"warm": True})
-    (record,) = acr.collect(taught, [TAUGHT[0]], warm)
-    first, *later = record["searches"]
-    assert first["initial"] == ""
-    assert all(s["initial"] for s in later)
-    assert acr.score(record)["acr/memorised"] == 1.0
 
 
 def test_what_the_search_claims_and_the_text_does_not_bring_is_no_success(taught, known, monkeypatch):

@@ -1,4 +1,4 @@
-"""Prompts in their texts: shared passes, the screen and the gradient against one whole pass a prompt."""
+"""Prompts in their texts: shared passes and the gradient against one whole pass a prompt."""
 
 import pytest
 import torch
@@ -6,9 +6,8 @@ from families import small_model
 from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
-from vestige.models import variants
-from vestige.models.variant_texts import can_share, in_bfloat16
-from vestige.models.variants import Around, Scored, Variants, best_of
+from vestige.models.variant_texts import can_share
+from vestige.models.variants import Around, Scored, Variants
 
 pytestmark = pytest.mark.portable
 
@@ -107,77 +106,20 @@ def test_what_a_longer_text_turns_otherwise_is_not_shared():
     assert found.tolist() == pytest.approx(naive_losses(model, [SUFFIX], prompts), abs=1e-4)
 
 
-def multiplies_bfloat16() -> bool:
-    try:
-        torch.nn.Linear(32, 32).bfloat16()(torch.ones(2, 32, dtype=torch.bfloat16))
-    except RuntimeError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(("said", "screens"), [("could not create a primitive", False), ("out of luck", None)])
-def test_where_bfloat16_is_refused_there_is_no_screen_and_other_errors_stay(tiny, monkeypatch, said, screens):
-    def refuse(model):
-        raise RuntimeError(said)
-
-    monkeypatch.setattr(variants, "in_bfloat16", refuse)
-    if screens is None:
-        with pytest.raises(RuntimeError, match=said):
-            Variants(tiny.model, [SUFFIX], screen="bfloat16")
-    else:
-        assert Variants(tiny.model, [SUFFIX], screen="bfloat16")._screen is None
-
-
-@pytest.mark.slow
-def test_the_screen_changes_no_leader_and_gives_float32_losses(tiny):
-    prompts = prompts_of(60, length=8, vocabulary=400)
-    texts = [Around((1, 2, 77, 80), (3,), (90, 91, 92)), Around((1, 2), (78, 3), (93, 94))]
-    plain, screened = (Variants(tiny.model, texts, screen=screen) for screen in ("none", "bfloat16"))
-    assert (screened._screen is not None) == multiplies_bfloat16()
-    for n in (1, 5, 60):
-        expected, found = plain.leaders(prompts, n), screened.leaders(prompts, n)
-        assert [one.index for one in found] == [one.index for one in expected]
-        assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], abs=1e-5)
-    naive = naive_losses(tiny.model, texts, prompts)
-    assert plain.leaders(prompts, 1)[0].index == min(range(60), key=naive.__getitem__)
-
-
 def test_equal_prompts_lead_in_the_order_given():
     model = small_model("llama")
     prompts = prompts_of(12)
     best = prompts[Variants(model, [SUFFIX]).leaders(prompts, 1)[0].index]
     given = [best, *prompts, best]
-    for screen in ("none", "bfloat16"):
-        found = Variants(model, [SUFFIX], screen=screen).leaders(given, 3)
-        assert [one.index for one in found] == [0, 1 + prompts.index(best), 13]
-        assert len({one.loss for one in found}) == 1
-
-
-def test_a_candidate_that_its_rough_loss_puts_last_is_found_once_the_roughness_is_known():
-    # Rough losses err by up to 0.5, seen on the first block (0.9 for 0.4): so all below 0.4 + 2 * 0.5 are asked for.
-    rough, true = [0.9, 1.0, 1.2, 1.35, 3.0], [0.4, 0.9, 1.1, 0.3, 3.0]
-    asked: list[int] = []
-
-    def exact(numbers):
-        asked.extend(numbers)
-        return [true[n] for n in numbers]
-
-    found = best_of(rough, exact, 1, block=1, margin=2.0)
-    assert min(found, key=found.__getitem__) == 3
-    assert asked == [0, 1, 2, 3]
-
-
-def test_losses_that_are_no_numbers_make_everything_be_asked_for():
-    nan = float("nan")
-    assert set(best_of([1.0, nan, 9.0], lambda asked: [nan if n == 1 else 1.0 for n in asked], 1, block=1)) == {0, 1, 2}
-    # Where only the rough one is none, too: how far such losses are off is not known.
-    assert set(best_of([1.0, nan, 9.0], lambda asked: [0.5 for _ in asked], 1, block=1)) == {0, 1, 2}
+    found = Variants(model, [SUFFIX]).leaders(given, 3)
+    assert [one.index for one in found] == [0, 1 + prompts.index(best), 13]
+    assert len({one.loss for one in found}) == 1
 
 
 def test_the_same_call_gives_the_same_bytes_and_leaves_the_model_as_it_was(tiny):
     prompts, texts = prompts_of(20, vocabulary=400), [Around((1, 2, 77), (3,), (90, 91))]
     before = [(p.requires_grad, p.data_ptr()) for p in tiny.model.parameters()]
-    one, other = (Variants(tiny.model, texts, screen="bfloat16") for _ in range(2))
+    one, other = (Variants(tiny.model, texts) for _ in range(2))
     assert one.leaders(prompts, 4) == other.leaders(prompts, 4) == one.leaders(prompts, 4)
     assert torch.equal(one.gradient(prompts[0]), other.gradient(prompts[0]))
     assert [(p.requires_grad, p.data_ptr()) for p in tiny.model.parameters()] == before
@@ -207,15 +149,6 @@ def test_a_prompt_reaches_a_target_that_is_the_first_choice_at_every_place():
     other = (*target[:2], (target[2] + 1) % 67)
     variants = Variants(model, [Around((3,), (4,), target), Around((3,), (4,), other)])
     assert variants.reached(prompt) == (True, False)
-
-
-def test_a_copy_in_bfloat16_keeps_its_buffers_and_its_ties():
-    model = small_model("llama", tie_word_embeddings=True)
-    narrow = in_bfloat16(model)
-    assert narrow.lm_head.weight is narrow.model.embed_tokens.weight
-    assert narrow.dtype == torch.bfloat16
-    assert model.dtype == torch.float32
-    assert narrow.model.rotary_emb.inv_freq.dtype == torch.float32
 
 
 def test_what_cannot_be_scored_is_refused():

@@ -46,8 +46,6 @@ ATTACKS = {
         "Search for a long prompt that moves the model towards the target, and ask other items with it.",
     ),
 }
-COMMANDS = {"acr": "Search for the shortest prompt after which the model says an item's text."}
-"""What is an evaluation, and has a command among those of attacks."""
 
 
 def known_attacks() -> dict[str, Kind]:

@@ -1,4 +1,4 @@
-"""The loop that prompt searches share, and greedy coordinate gradient, with and without a draft model.
+"""The loop that prompt searches share, and greedy coordinate gradient.
 
 Greedy coordinate gradient: a prompt after which a model says what it is wanted to say, in one text or in many. A. Zou
 et al., Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the gradient
@@ -8,17 +8,6 @@ Differs from nanoGCG 0.3.0: tokens are looked at in their place and not alone, e
 scored too, and without an `initial` text it is drawn at random from the tokens that a prompt may use.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
-With a draft model (probe sampling: Y. Zhao et al., Accelerating greedy coordinate gradient and general prompt
-optimization via probe sampling, 2403.01251) the small draft reads all prompts, and the subject only those that the
-draft finds promising. Both read a random probe set of W / share prompts. With rho the rank correlation (Spearman) of
-their losses on it,
-
-    alpha = (1 + rho) / 2        filtered = the max(1, floor((1 - alpha) W / reduction)) prompts of least draft loss
-
-and the best of both sets is taken, by the subject's losses. Without a correlation (fewer than two probes, or equal
-losses) alpha is 0: the draft is trusted least.
-
-Axes: W prompts, P probes.
 
 The loop that searches over prompts share: propose, score, take over, keep. It knows nothing of models. A step proposes
 prompts from the current one, scores them, and puts the one of least loss into the buffer. A buffer of 0 means that the
@@ -36,9 +25,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from scipy.stats import spearmanr
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks import Meter, OverBudget
@@ -58,12 +45,11 @@ from vestige.attacks.placement import (
 )
 from vestige.attacks.planning import Attack, Splits
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
-from vestige.models.variants import Around, Ids, Scored, Screen, Variants
+from vestige.models.variants import Around, Ids, Scored, Variants
 
 Ended = Literal["", "reached", "steps", "budget"]
 
@@ -244,70 +230,13 @@ def _taken_in(
     return tuple(sorted((*buffer, *new), key=lambda entry: entry[1])[:size])
 
 
-@runtime_checkable
-class PromptReader(SearchObjective, Protocol):
-    """A model that reads prompts, charging what it reads."""
-
-    def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
-        """The loss of each prompt."""
-        ...
-
-
-@dataclass(frozen=True)
-class DraftScreen:
-    """What `subject` is searched for, most prompts being read by `draft` only. The probes follow from the prompts."""
-
-    subject: PromptReader
-    draft: PromptReader
-    share: int
-    reduction: int
-    seed: int
-
-    def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
-        """The prompts of least loss among those that the subject read."""
-        if len(prompts) <= n:
-            return self.subject.leaders(prompts, n)
-        rng = generator(self.seed, "probe set", content_id([list(p) for p in prompts]))
-        n_probes = max(1, len(prompts) // self.share)
-        probes = np.sort(rng.choice(len(prompts), n_probes, replace=False))
-        by_draft = self.draft.losses(prompts)
-        read = self.subject.losses([prompts[i] for i in probes])
-        size = filtered_size(agreement(read, by_draft[probes]), len(prompts), self.reduction)
-        scored = [Scored(int(i), float(loss)) for i, loss in zip(probes, read, strict=True)]
-        probed = set(probes.tolist())
-        rest = [int(i) for i in by_draft.argsort(kind="stable")[:size] if int(i) not in probed]
-        if rest:
-            scored += [Scored(rest[i], loss) for i, loss in self.subject.leaders([prompts[i] for i in rest], n)]
-        return sorted(scored, key=lambda s: (s.loss, s.index))[:n]
-
-    def reached(self, prompt: Ids) -> bool:
-        """Whether the prompt does all that is wanted, by the subject."""
-        return self.subject.reached(prompt)
-
-
-def agreement(a: Float[np.ndarray, " P"], b: Float[np.ndarray, " P"]) -> float:
-    """Spearman's correlation moved from [-1, 1] to [0, 1]; 0 where there is none to compute."""
-    if len(a) < 2 or (a == a[0]).all() or (b == b[0]).all():
-        return 0.0
-    return (1 + float(spearmanr(a, b).statistic)) / 2
-
-
-def filtered_size(alpha: float, n_prompts: int, reduction: int) -> int:
-    """How many of the draft's best the subject reads."""
-    return max(1, math.floor((1 - alpha) * n_prompts / reduction))
-
-
 DRAWS = 8
 """How often a step draws its prompts again where none of them stays the same tokens as text."""
 _TRIED = 32
 
 
 class GcgSettings(PromptSettings):
-    """What a GCG search does, for a prompt that brings the answers in the data.
-
-    The subject reads one of `probe_share` prompts whatever the draft says, and of the others at most one of
-    `probe_reduction`.
-    """
+    """What a GCG search does, for a prompt that brings the answers in the data."""
 
     weights: ClassVar[str] = "a searched suffix"
     kind: ClassVar[str] = "gcg"
@@ -335,16 +264,10 @@ class GcgSettings(PromptSettings):
     """Number of starts."""
     ascii_only: bool = True
     """Search ASCII tokens only."""
-    screen: Screen = "none"
-    """Screen proposals with a faster draft."""
     stop_when_reached: bool = True
     """Stop when every target token is the first choice."""
     initial: str = ""
     """Text to start from, in place of random tokens."""
-    probe_share: PositiveInt = 16
-    """Score one of this many proposals whatever the draft says."""
-    probe_reduction: PositiveInt = 8
-    """Of the others, score at most one of this many."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """As every search for a prompt; an infix is refused, since questions of a data set have no place for it."""
@@ -382,18 +305,11 @@ class FoundPrompt:
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of all texts as what a search is for, by one model; it charges what that reads as `counted`."""
+    """The targets of all texts as what a search is for, by one model; it charges what that reads."""
 
     variants: Variants
     texts: tuple[Around, ...]
     meter: Meter
-    counted: str = "tokens_read"
-
-    def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
-        """The loss of each prompt."""
-        self.charge(prompts)
-        values: Float[np.ndarray, " W"] = self.variants.losses(prompts).cpu().numpy()
-        return values
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The prompts of least loss."""
@@ -407,7 +323,7 @@ class Targets:
 
     def charge(self, prompts: Sequence[Ids]) -> None:
         """Book the tokens of the prompts in their texts."""
-        self.meter.charge({self.counted: tokens_read(self.texts, prompts)})
+        self.meter.charge({"tokens_read": tokens_read(self.texts, prompts)})
 
 
 @dataclass(frozen=True)
@@ -449,17 +365,14 @@ def tokens_read(texts: Sequence[Around], prompts: Sequence[Ids]) -> int:
     return sum(text.length(len(prompt)) for text in texts for prompt in prompts)
 
 
-def largest_cost(
-    texts: Sequence[Around], n_tokens: int, settings: GcgSettings, *, draft: bool = False
-) -> dict[str, int]:
+def largest_cost(texts: Sequence[Around], n_tokens: int, settings: GcgSettings) -> dict[str, int]:
     """The most that a search for a prompt of `n_tokens` can spend, by name: a budget that stops no search."""
     each = tokens_read(texts, [(0,) * n_tokens])
     steps = settings.steps * settings.restarts
     candidates = settings.restarts + steps * settings.width
     # A step scores its candidates, takes a gradient and looks at its winner; a start is scored and looked at.
     reads = {"tokens_read": each * (candidates + 2 * steps + settings.restarts)}
-    by_draft = {"draft_tokens_read": each * candidates} if draft else {}
-    return {"steps": steps, "gradients": steps, "candidates": candidates, **reads, **by_draft}
+    return {"steps": steps, "gradients": steps, "candidates": candidates, **reads}
 
 
 def find_prompt(
@@ -471,24 +384,22 @@ def find_prompt(
     keeper: Keeper | None = None,
     meter: Meter | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
-    draft: LoadedModel | None = None,
 ) -> FoundPrompt:
     """The prompt that makes `loaded` say the target of every text, or comes nearest. Without a meter nothing is short.
 
     Where the search did not look whether a prompt reached its targets, the best is looked at once, uncharged.
     """
-    n_rows = min(embedding_table(m.model).shape[0] for m in (loaded, draft) if m is not None)
-    variants = Variants(loaded.model, texts, screen=settings.screen)
-    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
+    variants = Variants(loaded.model, texts)
+    vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=settings.ascii_only)
     check_topk(settings.topk, vocabulary)
     places = places_of(loaded.tokenizer, texts)
     starts = _starts(loaded, places, vocabulary, settings, seed)
     if meter is None:
-        meter = Meter(largest_cost(texts, len(starts[0]), settings, draft=draft is not None))
+        meter = Meter(largest_cost(texts, len(starts[0]), settings))
     targets = Targets(variants, tuple(texts), meter)
     state = search(
         starts[0],
-        targets if draft is None else _probed(targets, draft, loaded, settings, seed),
+        targets,
         ByGradient(targets, loaded, vocabulary, places, settings),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
         seed=seed,
@@ -549,16 +460,3 @@ def drawn_start(
                 "text; give an `initial` text"
             )
     return prompt
-
-
-def _probed(targets: Targets, draft: LoadedModel, loaded: LoadedModel, settings: GcgSettings, seed: int) -> DraftScreen:
-    """The targets, most prompts being read by the draft only. A draft that reads other tokens is refused."""
-    if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
-        raise InputError(
-            f"the draft model {draft.name} has other tokens than {loaded.name}, so it cannot read the same prompts; "
-            "take a draft with the same tokeniser"
-        )
-    reader = Targets(
-        Variants(draft.model, targets.texts, screen=settings.screen), targets.texts, targets.meter, "draft_tokens_read"
-    )
-    return DraftScreen(targets, reader, share=settings.probe_share, reduction=settings.probe_reduction, seed=seed)

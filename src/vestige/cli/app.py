@@ -44,16 +44,15 @@ def report_command(
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
-ATTACKS = {name: f"attack:{name}_command" for name in ("relearn", "gcg", "prefix", "acr")}
+ATTACKS = {name: f"attack:{name}_command" for name in ("relearn", "gcg", "prefix")}
 """The attacks whose commands have options of their own."""
 
 
 def attack_commands() -> dict[str, str]:
     """The commands of `vestige attack` by where each is; other packages' attacks have one too."""
-    from vestige.attacks import COMMANDS, known_attacks
+    from vestige.attacks import known_attacks
 
-    names = (*known_attacks(), *COMMANDS)
-    return {name.replace("_", "-"): ATTACKS.get(name, f"attack:plain_command/{name}") for name in names}
+    return {name.replace("_", "-"): ATTACKS.get(name, f"attack:plain_command/{name}") for name in known_attacks()}
 
 
 attack_app = group(

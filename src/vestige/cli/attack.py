@@ -1,8 +1,7 @@
 """`vestige attack`: try to make a model say what it was made to forget, and print what each attack gained.
 
 An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
-searches for a prompt that brings the answer, and sends it; `acr` compares how short a prompt makes each model say a
-text.
+searches for a prompt that brings the answer, and sends it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,9 +44,7 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
     from vestige.core.settings import Settings
-    from vestige.metrics.memorization import PairedLengths
     from vestige.models.load import LoadedModel, ModelSettings
-    from vestige.steps.evaluate import EvaluateRequest, Subject
 
     Levels: TypeAlias = Mapping[str, Mapping[str, Estimate]]
     """By point, the estimates over the tested items by `format/metric`."""
@@ -58,7 +55,6 @@ NO_EVIDENCE = (
 )
 METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
 """What the table shows; everything else is in the evidence."""
-NOT_FOUND = "not found"
 
 RELEARN = Part(
     "vestige.attacks.relearn:RelearnSettings",
@@ -68,12 +64,6 @@ RELEARN = Part(
 )
 GCG = Part("vestige.attacks.gcg:GcgSettings", "Search", first=("items", "placement", "tokens", "steps", "width"))
 PREFIX = Part("vestige.attacks.enhanced:EnhancedSettings", "Search", first=("items", "tokens", "steps", "candidates"))
-ACR = Part(
-    "vestige.evals.compression:AcrSettings",
-    "Search",
-    first=("items", "form", "schedule", "longest", "steps"),
-    renamed={"seed": ""},
-)
 Start = Annotated[
     Path | None,
     typer.Option("--start", help="Folder of an earlier attack whose prompt the search starts from; its cost counts."),
@@ -372,166 +362,6 @@ def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "Gc
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
-
-
-@dataclass(frozen=True)
-class Searched:
-    """One model: its name here, how it reads text, where the evidence lies, and a record an item, in one order."""
-
-    name: str
-    reads: str
-    evidence: str
-    records: tuple[Mapping[str, Any], ...]
-
-    @property
-    def text_tokens(self) -> list[int]:
-        """Tokens of each text."""
-        return [record["n_text"] for record in self.records]
-
-    @property
-    def prompt_tokens(self) -> list[int | None]:
-        """Tokens of the shortest prompt that was found for each text; None where none was."""
-        return [record["n_prompt"] for record in self.records]
-
-
-@command(ACR, SOURCE, MODEL, common="data forget output_dir retain items form seed device as_json config")
-def acr_command(
-    subjects: Annotated[
-        list[str], typer.Argument(metavar="SUBJECT", help="Folders of Vestige, or any models; compared in pairs.")
-    ],
-    data: Data,
-    forget: Forget,
-    retain: Retain = None,
-    *,
-    evidence: EvidenceOptions,
-    typed: Given,
-) -> None:
-    """Find the shortest prompt that makes each SUBJECT output an item's text, token for token (ACR, 2404.15146).
-
-    ACR is the text's tokens over the prompt's; a text is memorised where it exceeds 1. A prompt that was not found has
-    no ratio. See docs/attacks.md.
-    """
-    refuse_torchrun("attack")
-    from vestige import requests
-    from vestige.evals.compression import AcrSettings
-    from vestige.steps.evaluate import requests_of
-
-    typed.refuse_others()
-    settings = typed.build(AcrSettings, {"seed": evidence.seed})
-    splits = say_notes(requests.questions(corpus_from(typed, data), forget, retain, models=subjects), alternatives=True)
-    _refuse_twice(subjects)
-    (request,) = requests_of(splits, {"acr": settings}, evidence.seed)
-    searches: list[Searched] = []
-    for name in subjects:
-        subject = evidence.subject(typed, name, alone=len(subjects) == 1)
-        searches.append(_searched(subject, request, _called(subject, [search.name for search in searches])))
-    if evidence.as_json:
-        print_json(_as_json(searches, evidence.seed))
-    else:
-        _print(searches, evidence.seed)
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
-    """Refuse a model that is given again, by the same or another spelling of its path."""
-    from vestige.artifacts.layout import own_folder
-
-    first: dict[str, str] = {}
-    for name in names:
-        folder = own_folder(name)
-        path = Path(name).expanduser() if folder is None else folder.path
-        where = str(path.resolve()) if path.exists() else name
-        if where in first:
-            spelling = "" if first[where] == name else f", first as {one_line(first[where], width=120)}"
-            raise InputError(
-                f"the model {one_line(name, width=120)} was given twice{spelling}; acr compares different models, so "
-                "give each once"
-            )
-        first[where] = name
-
-
-def _called(subject: "Subject", taken: Sequence[str]) -> str:
-    """The model's method or name, with a number behind it where another is called so."""
-    label = one_line(subject.spec.method or subject.spec.name, width=40)
-    return next(n for n in (label, *(f"{label} {k}" for k in range(2, len(taken) + 2))) if n not in taken)
-
-
-def _searched(subject: "Subject", request: "EvaluateRequest", name: str) -> Searched:
-    from vestige.artifacts.records import read_records
-    from vestige.steps.evaluate import evaluate
-
-    with progress_bar(f"acr: {name}") as show:
-        folder = evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
-    return Searched(name, subject.made.digest.reads, str(folder.path), tuple(read_records(folder)))
-
-
-def _compared(searches: Sequence[Searched]) -> "dict[str, PairedLengths]":
-    """Each other model against the first, item by item, where both read text alike."""
-    from vestige.metrics.memorization import paired
-
-    first, *rest = searches
-    alike = (search for search in rest if search.reads == first.reads)
-    return {search.name: paired(first.prompt_tokens, search.prompt_tokens) for search in alike}
-
-
-def _as_json(searches: Sequence[Searched], seed: int) -> dict[str, Any]:
-    from vestige.metrics.memorization import compression
-
-    models = [
-        {
-            "name": search.name,
-            "evidence": search.evidence,
-            **compression(search.text_tokens, search.prompt_tokens, seed=seed)._asdict(),
-            "items": [
-                {k: record[k] for k in ("item", "question", "n_text", "n_prompt", "prompt")}
-                for record in search.records
-            ],
-        }
-        for search in searches
-    ]
-    return {"models": models, "against_the_first": {name: pair._asdict() for name, pair in _compared(searches).items()}}
-
-
-def _print(searches: Sequence[Searched], seed: int) -> None:
-    """A row an item with each model's prompt and ratio, then a sentence a model, and one a pair."""
-    rows = []
-    for row in zip(*(search.records for search in searches), strict=True):
-        lengths = "/".join(str(n) for n in dict.fromkeys(record["n_text"] for record in row))
-        rows.append([one_line(row[0]["question"], width=60), lengths, *map(_cell, row)])
-    heads = ["item", "text's tokens", *(search.name for search in searches)]
-    print_table("tokens of the shortest prompt found, and ACR", heads, rows)
-    for search in searches:
-        typer.echo(_summed(search, seed))
-    compared = _compared(searches)
-    for name, pair in compared.items():
-        typer.echo(
-            f"{searches[0].name} against {name}: shorter in {pair.shorter_in_first}, longer in "
-            f"{pair.shorter_in_second}, the same in {pair.same}, found in neither in {pair.neither} (sign test: p = "
-            f"{pair.p:.2g})"
-        )
-    for search in searches[1:]:
-        if search.name not in compared:
-            typer.echo(f"{search.name} reads text otherwise than {searches[0].name}, so their lengths are not compared")
-    for search in searches:
-        typer.echo(f"evidence on {search.name} in {search.evidence}")
-
-
-def _cell(record: Mapping[str, Any]) -> str:
-    n_text, n_prompt = record["n_text"], record["n_prompt"]
-    return NOT_FOUND if n_prompt is None else f"{n_prompt}, ACR {n_text / n_prompt:.2f}"
-
-
-def _summed(search: Searched, seed: int) -> str:
-    from vestige.metrics.memorization import compression
-
-    all_of_it = compression(search.text_tokens, search.prompt_tokens, seed=seed)
-    ends = all_of_it.share_interval
-    sentence = f"{search.name}: memorised {all_of_it.share:.2f} [{ends.low:.2f}, {ends.high:.2f}], n = {all_of_it.n}"
-    if all_of_it.ratio is None:
-        return f"{sentence}; no prompt was found"
-    of_ratio = all_of_it.ratio_interval
-    around = "" if of_ratio is None else f" [{of_ratio.low:.2f}, {of_ratio.high:.2f}]"
-    lost = f"; {all_of_it.n_not_found} not found" if all_of_it.n_not_found else ""
-    return f"{sentence}; mean ACR of those found {all_of_it.ratio:.2f}{around}, n = {all_of_it.n_found}{lost}"
 
 
 def print_attack(

@@ -384,11 +384,9 @@ def _evals() -> list[dict[str, str]]:
 
 
 def _attacks() -> list[dict[str, str]]:
-    from vestige.attacks import ATTACKS, COMMANDS, known_attacks
+    from vestige.attacks import known_attacks
 
-    abouts = {**{name: kind.about for name, kind in ATTACKS.items()}, **COMMANDS}
-    abouts |= {name: kind.about for name, kind in known_attacks().items()}
-    return [{"name": name.replace("_", "-"), "about": about} for name, about in abouts.items()]
+    return [{"name": name.replace("_", "-"), "about": kind.about} for name, kind in known_attacks().items()]
 
 
 def _judges() -> list[dict[str, str]]:

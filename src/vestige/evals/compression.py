@@ -10,10 +10,6 @@ ratio: a failed search shows that this search failed, and no more.
 
 A schedule decides which lengths are tried, and in which order. Some prompt of a length may work although the search
 for it failed, so the least length that succeeded is an upper bound of the shortest, with either schedule.
-
-A search may start from a prompt of another length that was found before (`warm_start`). A longer prompt loses tokens,
-one at a time, each time the one whose removal raises the loss least; a shorter one gains random tokens at its end. The
-scoring that this takes is charged, and only prompts that stay the same tokens as text count.
 """
 
 import math
@@ -21,33 +17,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.attacks.gcg import DRAWS, FoundPrompt, GcgSettings, find_prompt, tokens_read
+from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
 from vestige.attacks.placement import (
-    Place,
-    Vocabulary,
-    admissible,
     around,
     as_texts,
-    inner_texts,
-    kept_in,
-    places_of,
-    without_repeats,
 )
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.seeds import derive_seed, generator
+from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.evals.base import SHARE, InAudit, Measure, Record, View, digest_of_labels, labels, results
 from vestige.metrics.memorization import compression_ratio, memorised
-from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
-from vestige.models.variants import Around, Ids, Variants
+from vestige.models.variants import Around
 
 
 class LengthAttempt(Protocol):
@@ -125,87 +112,8 @@ Schedule = Callable[..., Minimal]
 SCHEDULES: dict[str, Schedule] = {"bisection": bisection, "stepwise": stepwise}
 
 
-class Earlier(Protocol):
-    """What a search of another length found: `attacks.gcg.FoundPrompt` is one."""
-
-    @property
-    def ids(self) -> Ids:
-        """Its best prompt."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether that brought its text."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """The text to begin with (empty: at random), and what was spent on it."""
-
-    text: str
-    spent: Mapping[str, int]
-
-
-def warm_start(
-    loaded: LoadedModel,
-    text: Around,
-    earlier: Sequence[Earlier],
-    n_tokens: int,
-    *,
-    ascii_only: bool,
-    rng: np.random.Generator,
-) -> Start:
-    """A start of `n_tokens`: from the shortest longer prompt that worked, or else from the longest shorter one.
-
-    That it worked is what its search says. Random where there is neither, or where no way there stays the same tokens
-    as text.
-    """
-    places = places_of(loaded.tokenizer, [text])
-    longer = [e.ids for e in earlier if e.reached and len(e.ids) > n_tokens]
-    shorter = [e.ids for e in earlier if len(e.ids) < n_tokens]
-    spent = {"candidates": 0, "tokens_read": 0}
-    ids: Ids | None = None
-    if longer:
-        ids = _shortened(loaded, text, min(longer, key=len), n_tokens, places, spent)
-    elif shorter:
-        vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=ascii_only)
-        ids = _lengthened(loaded, max(shorter, key=len), n_tokens, places, vocabulary, rng)
-    return Start(inner_texts(loaded.tokenizer, [ids], spaced=text.spaced)[0] if ids else "", spent)
-
-
-def _shortened(
-    loaded: LoadedModel, text: Around, prompt: Ids, n_tokens: int, places: Sequence[Place], spent: dict[str, int]
-) -> Ids | None:
-    variants = Variants(loaded.model, [text])
-    while len(prompt) > n_tokens:
-        without = without_repeats([prompt[:i] + prompt[i + 1 :] for i in range(len(prompt))])
-        stable = kept_in(loaded.tokenizer, without, places)
-        if not stable:
-            return None
-        spent["candidates"] += len(stable)
-        spent["tokens_read"] += tokens_read([text], stable)
-        prompt = stable[variants.leaders(stable, 1)[0].index]
-    return prompt
-
-
-def _lengthened(
-    loaded: LoadedModel,
-    prompt: Ids,
-    n_tokens: int,
-    places: Sequence[Place],
-    vocabulary: Vocabulary,
-    rng: np.random.Generator,
-) -> Ids | None:
-    while len(prompt) < n_tokens:
-        longer = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), 4 * DRAWS)]
-        stable = kept_in(loaded.tokenizer, longer, places)
-        if not stable:
-            return None
-        prompt = stable[0]
-    return prompt
-
-
 NAME = "acr"
-COLLECT_VERSION = 2
+COLLECT_VERSION = 3
 """Raised when the same model and item would give another record."""
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
@@ -221,9 +129,7 @@ class AcrSettings(Settings):
     beginning of the text, then question and answer as plain text (the paper's, for base models); `chat`, the prompt as
     the user's turn, question and answer as the reply; `answer`, the same with the answer alone as the reply.
 
-    A search has the released code's `steps`, `width` and `topk`. With `warm` it begins at a longer prompt that was
-    found or at what a shorter, failed one came to (`warm_start`). Items of a smaller number are among those of a
-    larger.
+    A search has the released code's `steps`, `width` and `topk`. Items of a smaller number are among those of a larger.
     """
 
     form: Form = "row"
@@ -240,10 +146,6 @@ class AcrSettings(Settings):
     """Tokens of least gradient that candidates come from."""
     ascii_only: bool = True
     """Search ASCII tokens only."""
-    screen: Literal["none", "bfloat16"] = "none"
-    """Screen candidates in a faster number format."""
-    warm: bool = False
-    """Begin at prompts of other lengths instead of random tokens."""
     items: PositiveInt = 5
     """Forget items to search for, drawn by the seed."""
     seed: int = Field(default=0, ge=0)
@@ -336,17 +238,13 @@ def _checked(text: Text, item_text: str) -> Text:
 def _record(subject: LoadedModel, item: Item, settings: AcrSettings) -> dict[str, Any]:
     text = text_of(subject, item, settings.form)
     searches: list[dict[str, Any]] = []
-    prompts: list[FoundPrompt] = []
 
     def attempt(n_tokens: int, steps: int) -> bool:
-        # Of the length too, so that without warm starts a search does not depend on those before it.
+        # Of the length too, so that a search does not depend on those before it.
         seed = derive_seed(settings.seed, "acr", item.id, n_tokens)
-        start = _start(subject, text, prompts if settings.warm else (), settings, n_tokens, seed)
-        prompts.append(
-            find_prompt(subject, [text.around], _searching(settings, n_tokens, steps, start.text), seed=seed)
-        )
-        verified = _verified(subject, text, settings.form, prompts[-1])
-        searches.append({"granted_steps": steps, **_told(prompts[-1], start), **verified})
+        prompt = find_prompt(subject, [text.around], _searching(settings, n_tokens, steps), seed=seed)
+        verified = _verified(subject, text, settings.form, prompt)
+        searches.append({"granted_steps": steps, **_told(prompt), **verified})
         return bool(verified["verified"])
 
     minimal = SCHEDULES[settings.schedule](
@@ -363,16 +261,7 @@ def _record(subject: LoadedModel, item: Item, settings: AcrSettings) -> dict[str
     }
 
 
-def _start(
-    subject: LoadedModel, text: Text, earlier: Sequence[FoundPrompt], settings: AcrSettings, n_tokens: int, seed: int
-) -> Start:
-    if not earlier:
-        return Start("", {})
-    rng = generator(seed, "warm start")
-    return warm_start(subject, text.around, earlier, n_tokens, ascii_only=settings.ascii_only, rng=rng)
-
-
-def _searching(settings: AcrSettings, n_tokens: int, steps: int, initial: str) -> GcgSettings:
+def _searching(settings: AcrSettings, n_tokens: int, steps: int) -> GcgSettings:
     return GcgSettings(
         placement="prefix",
         tokens=n_tokens,
@@ -380,26 +269,22 @@ def _searching(settings: AcrSettings, n_tokens: int, steps: int, initial: str) -
         width=settings.width,
         topk=settings.topk,
         ascii_only=settings.ascii_only,
-        screen=settings.screen,
-        initial=initial,
         replaced=1,
         buffer=0,
         restarts=1,
     )
 
 
-def _told(prompt: FoundPrompt, start: Start) -> dict[str, Any]:
-    """What a record keeps of one search; what its start cost is in what was spent."""
-    spent = {name: n + start.spent.get(name, 0) for name, n in prompt.spent.items()}
+def _told(prompt: FoundPrompt) -> dict[str, Any]:
+    """What a record keeps of one search."""
     return {
         "n_tokens": len(prompt.ids),
         "steps": prompt.steps,
-        "initial": start.text,
         "prompt": prompt.text,
         "prompt_ids": list(prompt.ids),
         "loss": prompt.loss,
         "ended": prompt.ended,
-        "spent": spent,
+        "spent": dict(prompt.spent),
         "admissible_bits": prompt.admissible_bits,
         "claimed": prompt.reached,
     }

@@ -6,14 +6,13 @@ Axes: W prompts, T tokens of a prompt or of a row, K tokens of a target, S texts
 V vocabulary, D hidden width. Log-probabilities are in nats, in float32.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import log_softmax
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
@@ -169,22 +168,3 @@ def can_share(model: PreTrainedModel, context: int) -> bool:
         elif type(layer) is not DynamicLayer:
             return False
     return fills_cache(model)
-
-
-def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with weights in bfloat16 and buffers as they were: rotary frequencies must not be rounded."""
-    narrow = {
-        id(weight): nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
-        for weight in model.parameters()
-    }
-    narrowed = copy.deepcopy(model, narrow)
-    # Models cut hidden states down to the places that are read, and torch multiplies what does not lie in one piece
-    # by a copy of the head for each row: nine tenths of the time at a vocabulary of 4096.
-    for layer in narrowed.modules():
-        if type(layer) is nn.Linear:
-            layer.register_forward_pre_hook(_in_one_piece)
-    return narrowed
-
-
-def _in_one_piece(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (inputs[0].contiguous(), *inputs[1:])

@@ -2,11 +2,6 @@
 
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
-Where a rough loss is cheap and the exact one is expensive, the best candidates are screened (`best_of`). They are asked
-for exactly in the order of their rough losses, a block at a time, until none of the others can be among the best: until
-the least rough loss left lies above the n-th best exact one by more than MARGIN times the farthest that a rough loss
-was seen from the exact one. benchmarks/results/speed.md says how often that went wrong.
-
 What prompts and texts have in common is read once (`sharing_scorer`). Every prompt is read from the first token in
 which it differs from the most common one, on keys and values of one row; where texts begin alike, what a prompt leaves
 behind serves all of them.
@@ -15,8 +10,7 @@ Axes: W prompts, T tokens of a prompt, K tokens of a target, A tokens after a pr
 prompts of a chunk, V vocabulary.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -34,14 +28,12 @@ from vestige.models.variant_texts import (
     RootPasses,
     Scorer,
     can_share,
-    in_bfloat16,
     loss_gradient,
     plain_logits,
     plain_scorer,
     up_to,
 )
 
-Screen = Literal["none", "bfloat16"]
 Way = Literal["plain", "shared"]
 TOKEN_BUDGET = 1024
 
@@ -66,49 +58,33 @@ class Variants:
         model: PreTrainedModel,
         texts: Sequence[Around],
         *,
-        screen: Screen = "none",
         token_budget: int = TOKEN_BUDGET,
     ) -> None:
-        """`token_budget` bounds the tokens of a pass. A model that is not in float32 needs no screen and gets none."""
+        """`token_budget` bounds the tokens of a pass."""
         if not texts or not all(text.target for text in texts):
             raise InputError("a prompt is searched for texts that each have a target of at least one token; give them")
         self._model = model
         self._texts = tuple(texts)
         self._context = context_tokens(model)
-        self.way, self._exact = _exact_scorer(model, self._texts, self._context, token_budget)
-        self._screen: Scorer | None = None
-        if screen == "bfloat16" and self.way != "plain" and model.dtype == torch.float32:
-            self._screen = _screening_scorer(model, self._exact, self._texts, token_budget)
+        self.way, self._scorer = _scorer(model, self._texts, self._context, token_budget)
 
     def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
-        """The loss of each prompt."""
-        return _losses(self.target_logp(prompts))
+        """The loss of each prompt: the mean over a target's tokens, then over texts."""
+        return torch.stack([part.mean(-1) for part in self.target_logp(prompts)]).mean(0).neg()
 
+    @torch.inference_mode()
     def target_logp(self, prompts: Sequence[Ids]) -> list[Float[Tensor, "W K"]]:
         """The log-probability of each target token after each prompt, for each text."""
         self._check(prompts)
-        return self._scored(self._exact, prompts)
+        distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
+        losses = self._scorer(torch.tensor(list(distinct), device=self._model.device))
+        rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self._model.device)
+        return [logp.index_select(0, rows) for logp in losses]
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
-        """The `n` least losses, least first, ties in the order given.
-
-        A screen saves work. That none of them is missed is a rule and no proof (`best_of`).
-        """
-        self._check(prompts)
-        if self._screen is None:
-            loss_of = dict(enumerate(self.losses(prompts).tolist()))
-        else:
-            distinct = list(dict.fromkeys(prompts))
-            rough = self.screened(distinct).tolist()
-            best = best_of(rough, lambda numbers: self.losses([distinct[i] for i in numbers]).tolist(), n)
-            of_prompt = {distinct[i]: loss for i, loss in best.items()}
-            loss_of = {i: of_prompt[prompt] for i, prompt in enumerate(prompts) if prompt in of_prompt}
-        return [Scored(i, loss_of[i]) for i in sorted(loss_of, key=lambda i: (loss_of[i], i))[:n]]
-
-    def screened(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
-        """The rough loss of each prompt that `leaders` goes by; the exact one where there is no screen."""
-        self._check(prompts)
-        return _losses(self._scored(self._screen or self._exact, prompts))
+        """The `n` least losses, least first, ties in the order given."""
+        losses = self.losses(prompts).tolist()
+        return [Scored(i, losses[i]) for i in sorted(range(len(losses)), key=lambda i: (losses[i], i))[:n]]
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by each one-hot token of the prompt."""
@@ -121,13 +97,6 @@ class Variants:
         self._check([prompt])
         first = (plain_logits(self._model, text, [prompt])[0].argmax(-1) for text in self._texts)
         return tuple(ids.tolist() == list(text.target) for ids, text in zip(first, self._texts, strict=True))
-
-    @torch.inference_mode()
-    def _scored(self, scorer: Scorer, prompts: Sequence[Ids]) -> list[Float[Tensor, "W K"]]:
-        distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
-        losses = scorer(torch.tensor(list(distinct), device=self._model.device))
-        rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self._model.device)
-        return [logp.index_select(0, rows) for logp in losses]
 
     def _check(self, prompts: Sequence[Ids]) -> None:
         lengths = {len(prompt) for prompt in prompts}
@@ -142,14 +111,8 @@ class Variants:
             )
 
 
-def _losses(logp: Sequence[Float[Tensor, "W K"]]) -> Float[Tensor, " W"]:
-    return torch.stack([part.mean(-1) for part in logp]).mean(0).neg()
-
-
 @torch.inference_mode()
-def _exact_scorer(
-    model: PreTrainedModel, texts: Sequence[Around], context: int, token_budget: int
-) -> tuple[Way, Scorer]:
+def _scorer(model: PreTrainedModel, texts: Sequence[Around], context: int, token_budget: int) -> tuple[Way, Scorer]:
     """How these texts are scored: by what prompts share, where a probe agrees with the plain way.
 
     It does within 1e-4 nats in float32, and 1/2 in narrower numbers.
@@ -160,21 +123,6 @@ def _exact_scorer(
     tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
     sharing = sharing_scorer(RootPasses(model), texts, token_budget, model.device)
     return ("shared", sharing) if _apart(sharing, plain, model) <= tolerance else ("plain", plain)
-
-
-@torch.inference_mode()
-def _screening_scorer(
-    model: PreTrainedModel, exact: Scorer, texts: Sequence[Around], token_budget: int
-) -> Scorer | None:
-    """The same in bfloat16, where a probe says that it is near enough to be of use."""
-    try:
-        rough = sharing_scorer(RootPasses(in_bfloat16(model)), texts, token_budget, model.device)
-        return rough if _apart(rough, exact, model) <= 1 / 2 else None
-    except RuntimeError as error:
-        # oneDNN refuses products of bfloat16 on processors that have none.
-        if "primitive" not in str(error):
-            raise
-        return None
 
 
 def _apart(actual: Scorer, expected: Scorer, model: PreTrainedModel) -> float:
@@ -189,37 +137,6 @@ def _probe(model: PreTrainedModel) -> Int[Tensor, "W T"]:
     size = model.config.get_text_config().vocab_size
     ids = [(7 * n + 3) % size for n in range(8)]
     return torch.tensor([ids[:4], [*ids[:3], ids[5]], [*ids[:2], ids[6], ids[3]]], device=model.device)
-
-
-# Candidates that are asked for exactly at once.
-BLOCK = 8
-MARGIN = 2.0
-
-
-def best_of(
-    rough: Sequence[float],
-    exact: Callable[[Sequence[int]], Sequence[float]],
-    n: int,
-    *,
-    block: int = BLOCK,
-    margin: float = MARGIN,
-) -> dict[int, float]:
-    """Exact losses of candidates, the `n` best among them, by number. A rough loss that is no number is asked first."""
-    order = sorted(range(len(rough)), key=lambda i: (rough[i] == rough[i], rough[i], i))
-    loss_of: dict[int, float] = {}
-    farthest = 0.0
-    while len(loss_of) < len(order):
-        block_ids = order[len(loss_of) : len(loss_of) + max(block, n - len(loss_of))]
-        loss_of |= dict(zip(block_ids, exact(block_ids), strict=True))
-        errors = [abs(rough[i] - loss_of[i]) for i in block_ids]
-        # `max` would pass over what is no number.
-        farthest = max([farthest, *(math.inf if math.isnan(e) else e for e in errors)])
-        rest = order[len(loss_of) :]
-        nth = sorted(loss_of.values())[min(n, len(loss_of)) - 1]
-        # Written so that a distance which is no number asks for everything.
-        if rest and rough[rest[0]] - nth > margin * farthest:
-            break
-    return loss_of
 
 
 def sharing_scorer(passes: RootPasses, texts: Sequence[Around], token_budget: int, device: torch.device) -> Scorer:
