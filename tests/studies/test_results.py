@@ -179,7 +179,10 @@ def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
     assert all("ga did not reach the goal retain>=0.95" in sentence for sentence in missed)
     table = tables_of(results)[0]
     assert table.notes == results.warnings
-    assert {row[2] for row in table.rows if row[1] == "ga"} == {"retain>=0.95 (not reached)"}
+    assert {row[2] for row in table.rows if row[1] == "ga"} == {"0.0001 (retain>=0.95 not reached)"}
+    assert {(row.rate, row.chosen) for row in results.rows if row.method == "ga"} == {
+        ("retain>=0.95", "0.0001 (retain>=0.95 not reached)")
+    }
 
 
 def test_the_tiny_model_is_taught_in_a_study_as_by_finetune(study: Study) -> None:
@@ -220,8 +223,8 @@ def test_methods_are_ranked_by_what_they_keep_less_what_they_leave_and_ties_are_
     first = ranks[0]
     # Places 0 to 19 add 0.01 x (0, 1, 2, ...): 0.0095 in the mean, to what is kept and to what is left.
     assert (first.leak, first.balance, first.seeds) == (pytest.approx(0.1095), pytest.approx(0.8), 3)
-    assert first.p_best is None
-    assert ranks[1].p_best < 0.05
+    assert first.p_against_first is None
+    assert ranks[1].p_against_first < 0.05
     text = "\n".join(map(markdown, tables_of(PooledResults(study))))
     assert "edge:0\\_1: gd 1e-05 comes first, told apart from all others." in text
     assert "| 2 (2 to 3) |" in text
@@ -233,7 +236,7 @@ def test_methods_are_ranked_by_what_they_keep_less_what_they_leave_and_ties_are_
 def test_one_seed_ranks_nothing_and_a_rank_by_what_nobody_asked_is_refused(tmp_path: Path) -> None:
     text = RANKED.replace("seeds = [0, 1, 2]", "seeds = [0]").replace('"ga", "gd", "npo"', '"ga", "gd"')
     found = PooledResults(answered(text, tmp_path / "one"))
-    assert {(r.rank_low, r.rank_high, r.p_best) for r in found.ranks} == {(1, 2, None)}
+    assert {(r.rank_low, r.rank_high, r.p_against_first) for r in found.ranks} == {(1, 2, None)}
     assert "one seed" in "\n".join(map(markdown, tables_of(found)))
     unknown = PooledResults(answered(text.replace('rank = "qa.mrr"', 'rank = "choices.accuracy"'), tmp_path / "two"))
     with pytest.raises(InputError, match=r"the report names 'choices.accuracy', and evaluate.evals has no 'choices'"):

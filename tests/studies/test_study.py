@@ -218,6 +218,11 @@ def test_what_is_forgotten_in_turn_builds_on_what_was_forgotten_before() -> None
         ({"forget": ["edge:9_9"]}, "no edge"),
         ({"data": [{"name": "a", "compile": "chain:4", "sed": 1}]}, "data.0.sed"),
         ({"audit": {"relearned": []}}, "unknown key 'relearned'"),
+        ({"methods": ["npo_dg"]}, "unknown method 'npo_dg'; did you mean 'npo_gd'"),
+        ({"methods": [{"method": "npo_gd", "settings": {"bta": 1}}]}, "unknown key 'bta'; did you mean 'beta'"),
+        ({"evaluate": {"evals": ["qaa"]}}, "unknown evaluation 'qaa'; did you mean 'qa'"),
+        ({"evaluate": {"settings": {"choices": {}}}}, "evaluate.settings are for 'choices'; known: qa"),
+        ({"rates": [{"valuez": [1e-4]}]}, "unknown key 'rates.0.valuez'; did you mean 'values'"),
         ({"audit": {}, "attack": {"quantize": [8]}}, r"put those of \[attack\] into \[audit\]"),
     ],
 )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from vestige.auditing.forecast import AuditPower
     from vestige.cli.command import Part
+    from vestige.core.settings import Described
     from vestige.data.corpus import NamedSplits
 
 
@@ -237,7 +238,7 @@ def list_command(
         typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings."),
     ] = None,
     of: Annotated[
-        str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
+        str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg), a method, or study.", metavar="NAME")
     ] = None,
     third: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
@@ -280,7 +281,7 @@ _KINDS = {
     "packs": "benchmark packs, for --data pack:NAME",
     "logs": "logs of other tools, for `vestige audit --logs`",
     "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME:FOLDER`",
-    "settings": "the settings of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
+    "settings": "the settings of a command, a method or a study's file: `vestige list settings unlearn`, `... npo_gd`, `... study`",
 }
 
 
@@ -321,8 +322,11 @@ def _settings(name: str) -> list[dict[str, str]]:
     """The settings of a command as it takes them, or of a method as --set does."""
     if not name:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")
-    parts = _parts_of(name.split())
-    if parts is not None:
+    if name == "study":
+        from vestige.studies.settings import StudySettings
+
+        rows = _of_tables(StudySettings)
+    elif (parts := _parts_of(name.split())) is not None:
         rows = [(key, part.rows()[field]) for part in parts for field, key in part.keys().items()]
     else:
         from vestige.core.settings import described
@@ -338,6 +342,19 @@ def _settings(name: str) -> list[dict[str, str]]:
         }
         for key, (kind, default, text) in rows
     ]
+
+
+def _of_tables(kind: "type[BaseModel]", place: str = "") -> "list[tuple[str, Described]]":
+    """The keys of a file with tables, each behind the name of its table, as in `rates.values`."""
+    from vestige.core.settings import described, tables_in
+
+    rows = []
+    for key, row in described(kind).items():
+        inner = tables_in(kind.model_fields[key].annotation)
+        rows.append((place + key, row._replace(type="table", default=None) if inner else row))
+        for table in inner:
+            rows += _of_tables(table, f"{place}{key}.")
+    return rows
 
 
 def _parts_of(words: list[str]) -> "tuple[Part, ...] | None":

@@ -3,7 +3,7 @@
 import json
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from importlib import resources
 from pathlib import Path
@@ -59,7 +59,7 @@ def described(kind: type[BaseModel]) -> dict[str, Described]:
     return {
         name: Described(
             type_in_words(field.annotation),
-            None if field.is_required() else to_jsonable_python(field.default),
+            None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True)),
             " ".join((field.description or "").split()),
         )
         for name, field in kind.model_fields.items()
@@ -148,7 +148,8 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
             # A rule on several settings at once: it names them itself, and its input is all of them.
             problems[_wrong(key, problem)] = []
         elif problem["type"] == "extra_forbidden":
-            problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
+            near = closest(key.rpartition(".")[2], list(table_at(cls, problem["loc"]).model_fields))
+            problems[f"unknown key {one_line(key)!r}; {near}"] = []
         elif problem["type"] == "missing":
             problems[f"{label} is missing"] = []
         else:
@@ -156,6 +157,21 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
                 _wrong(key, problem)
             )
     return "; ".join(heading + ", or ".join(dict.fromkeys(wrong)) for heading, wrong in problems.items())
+
+
+def tables_in(annotation: Any) -> list[type[BaseModel]]:
+    """The settings classes that a value of this type can hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [table for argument in get_args(annotation) for table in tables_in(argument)]
+
+
+def table_at(cls: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The class of the table in which the last part of `place` stands, as in ("rates", 0, "valuez")."""
+    for part in place[:-1]:
+        field = cls.model_fields.get(str(part))
+        cls = next(iter(tables_in(field.annotation)), cls) if field else cls
+    return cls
 
 
 def _wrong(key: str, problem: ErrorDetails) -> str:

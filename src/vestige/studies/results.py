@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from vestige.artifacts.layout import EvalFolder
 from vestige.artifacts.records import read_scores
+from vestige.artifacts.verdicts import WORDS
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
@@ -56,7 +57,10 @@ class AskedModel(NamedTuple):
 
 
 class ScoreRow(NamedTuple):
-    """A pooled score: mean over items and seeds, its 95 % interval, and the SD of the seeds' means (None of one)."""
+    """A pooled score: mean over items and seeds, its 95 % interval, and the SD of the seeds' means (None of one).
+
+    `rate` is a learning rate or the goal that one was sought for, and `chosen` says which that is.
+    """
 
     model: str
     data: str
@@ -75,6 +79,7 @@ class ScoreRow(NamedTuple):
     seeds: int
     sets: int
     interval: str
+    chosen: str
 
     @property
     def group(self) -> ResultGroup:
@@ -124,7 +129,8 @@ class RankRow(NamedTuple):
     """A method at one rate among the others of one forget set, by its balance: the score kept less the score leaked.
 
     `rank` is its place, `rank_low` to `rank_high` the places that no test excludes at 5 % after Holm's correction for
-    all pairs of the forget set; `p_best` is of the test against the first. One seed excludes nothing.
+    all pairs of the forget set. `p_against_first` is the p-value (Holm) of "it is as good as the first", and no
+    probability of being best. One seed excludes nothing.
     """
 
     model: str
@@ -139,8 +145,9 @@ class RankRow(NamedTuple):
     rank: int
     rank_low: int
     rank_high: int
-    p_best: float | None
+    p_against_first: float | None
     seeds: int
+    chosen: str
 
 
 class Comparison(NamedTuple):
@@ -339,6 +346,7 @@ class PooledResults:
             seeds=values.shape[0],
             sets=len(members),
             interval=interval.method,
+            chosen=self.rate_said(group),
         )
 
     @cached_property
@@ -349,13 +357,22 @@ class PooledResults:
         return tuple(r for r in pooled if r is not None)
 
     @cached_property
-    def unreached(self) -> frozenset[tuple[str, str, str, str, str]]:
-        """Model, data, forget set, method and goal of each search for a rate that did not reach its goal."""
-        return frozenset(
-            (point.model, point.data, point.forget, point.method, point.goal)
-            for point, record in self._done("calibrate")
-            if not record["reached"]
-        )
+    def searches(self) -> dict[ResultGroup, set[tuple[float, bool]]]:
+        """By group the rate that each search for its goal came to, one a member, and whether it reached the goal."""
+        searches: dict[ResultGroup, set[tuple[float, bool]]] = {}
+        for point, record in self._done("calibrate"):
+            group = ResultGroup(point.model, point.data, point.forget, point.method, point.goal)
+            searches.setdefault(group, set()).add((record["rate"], record["reached"]))
+        return searches
+
+    def rate_said(self, group: ResultGroup) -> str:
+        """The group's learning rate; of a goal what was chosen for it, as in `0.0001 (for retain>=0.95)`."""
+        searches = self.searches.get(group._replace(attack=""))
+        if not searches:
+            return group.rate
+        rates = ", ".join(f"{rate:g}" for rate in sorted({rate for rate, _ in searches}))
+        missed = "" if all(reached for _, reached in searches) else " not reached"
+        return f"{rates} ({'' if missed else 'for '}{group.rate}{missed})"
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -371,7 +388,8 @@ class PooledResults:
         ]
         missed = [
             f"{method} did not reach the goal {goal} on {model}, {data}, {forget}: its rows show the nearest rate tried"
-            for model, data, forget, method, goal in sorted(self.unreached)
+            for (model, data, forget, method, goal, _), searches in sorted(self.searches.items())
+            if not all(reached for _, reached in searches)
         ]
         return (*dict.fromkeys(ignorant), *missed)
 
@@ -415,13 +433,20 @@ class PooledResults:
             utility, leak = (self.scores(group, split, report.rank) for split in (report.utility, "forget"))
             if utility and leak and not group.attack and group.method not in ("target", "retrained"):
                 ranked.setdefault(group[:3], {})[group] = (utility, leak)
-        return tuple(row for scores in ranked.values() for row in _ranked(scores, report.rank))
+        return tuple(
+            row._replace(chosen=self.rate_said(ResultGroup(*row[:5])))
+            for scores in ranked.values()
+            for row in _ranked(scores, report.rank)
+        )
 
     @cached_property
     def verdicts(self) -> tuple[VerdictRow, ...]:
         """Every verdict of the finished audits."""
         rows = (
-            VerdictRow(p.model, p.data, p.forget, p.member, str(p.seed), **verdict)
+            VerdictRow(
+                *(p.model, p.data, p.forget, p.member, str(p.seed)),
+                **{**verdict, "outcome": WORDS[verdict["outcome"]]},
+            )
             for p, record in self._done("audit")
             for verdict in record["verdicts"]
         )
@@ -547,7 +572,7 @@ def _ranked(scores: Mapping[ResultGroup, tuple[ScoreMatrix, ScoreMatrix]], metri
         utility, leak = means[group]
         yield RankRow(
             *group[:5], metric, leak, utility, utility - leak, n, 1 + better[group], len(order) - worse[group],
-            p_of.get((order[0], group)), len(scores[group][0].seeds),
+            p_of.get((order[0], group)), len(scores[group][0].seeds), group.rate,
         )  # fmt: skip
 
 

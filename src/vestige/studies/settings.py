@@ -11,8 +11,9 @@ from vestige.core.errors import InputError
 from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
+from vestige.methods import build_method
 from vestige.models.address import is_address
-from vestige.requests import TINY, TINY_FINETUNE
+from vestige.requests import TINY, TINY_FINETUNE, evaluations
 from vestige.studies.goals import parse_goal
 from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -265,6 +266,7 @@ class StudySettings(Settings):
                 )
         self.attacks()
         self.audits()
+        self._check_names()
         for model in self.models:
             self._check_served(model)
             for data in self.data if model.teach else ():
@@ -273,6 +275,19 @@ class StudySettings(Settings):
                 if bool(method.method) == bool(method.model):
                     raise InputError(f"{self.name}: methods {method.label!r} needs either method = a name, or model")
                 self.training(model, method, 1e-5)
+
+    def _check_names(self) -> None:
+        """Refuse methods, evaluations, their settings and scores that there are not."""
+        for method in self.methods:
+            if method.method:
+                build_method(method.method, method.settings)
+        asked = self.evaluate
+        for name in asked.settings:
+            if name not in asked.evals:
+                raise InputError(
+                    f"{self.name}: evaluate.settings are for {one_line(name)!r}; {closest(name, [*asked.evals])}"
+                )
+        evaluations({name: asked.settings.get(name, {}) for name in asked.evals})
 
     def _check_served(self, model: StudyModel) -> None:
         """Refuse cells that would need the weights of a model behind an address."""

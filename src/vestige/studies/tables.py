@@ -96,9 +96,8 @@ def _scores(results: PooledResults, data: str) -> TextTable:
     rows = []
     for group in groups:
         scores = [at.get((group, *column)) for column in columns]
-        missed = (group.model, group.data, group.forget, group.method, group.rate) in results.unreached
-        rate = f"{group.rate} (not reached)" if missed else group.rate
-        cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
+        rate, attack = results.rate_said(group), [group.attack] * attacked
+        cells = [*[group.model] * several, group.forget, group.method, rate, *attack]
         seeds = ", ".join(str(n) for n in sorted({r.seeds for r in scores if r}))
         rows.append((*cells, *("" if r is None else scored(r) for r in scores), seeds))
     title = f"{data}: mean ± SD over seeds [95 % interval over items and seeds]"
@@ -158,15 +157,18 @@ def _ranks(results: PooledResults) -> TextTable:
     report, sentences, rows = results.study.settings.report, [], []
     for where in dict.fromkeys(row[:3] for row in results.ranks):
         first, *rest = (row for row in results.ranks if row[:3] == where)
-        tied = [f"{row.method} {row.rate}" for row in rest if row.p_best is None or row.p_best >= 0.05]
+        tied = [f"{row.method} {row.chosen}" for row in rest if row.p_against_first is None or row.p_against_first >= 0.05]
         behind = f"not told apart from it: {', '.join(tied)}" if tied else "told apart from all others"
-        sentences.append(f"{', '.join(where)}: {first.method} {first.rate} comes first, {behind}.")
+        sentences.append(f"{', '.join(where)}: {first.method} {first.chosen} comes first, {behind}.")
     for r in results.ranks:
         places = str(r.rank) if r.rank_low == r.rank_high else f"{r.rank} ({r.rank_low} to {r.rank_high})"
-        p = "" if r.rank == 1 else "one seed" if r.seeds < 2 else _p(r.p_best) or "no spread"
+        p = "" if r.rank == 1 else "one seed" if r.seeds < 2 else _p(r.p_against_first) or "no spread"
         scores = (f"{r.leak:.3f}", f"{r.utility:.3f}", f"{r.balance:+.3f}")
-        rows.append((r.model, r.data, r.forget, r.method, r.rate, *scores, places, p, str(r.seeds)))
-    score, notes = metric_name(report.rank), ("A place in brackets is one that no test excludes.",)
+        rows.append((r.model, r.data, r.forget, r.method, r.chosen, *scores, places, p, str(r.seeds)))
+    score, notes = (
+        metric_name(report.rank),
+        ("Places in brackets are those that no test excludes; p is of the test that a method is as good as the first.",),
+    )
     title = f"Methods by {score} kept less left, paired by seed; Holm's p counts all pairs of a forget set"
     about = ("model", "data", "forget set", "method", "rate", "forget", _named_split(report.utility), "kept less left")
     head = (*about, "place", "p (Holm) against the first", "seeds")
@@ -189,7 +191,7 @@ def _answer(contrasts: Sequence[ContrastRow]) -> str:
 
 
 def _verdicts(verdicts: Sequence[VerdictRow]) -> TextTable:
-    """How many trainings of a method each claim holds for, is open for and fails for."""
+    """How many trainings of a method pass each claim, fail it and stay open."""
     claims = list(dict.fromkeys(v.claim for v in verdicts))
     counts: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
     for v in verdicts:
@@ -199,7 +201,7 @@ def _verdicts(verdicts: Sequence[VerdictRow]) -> TextTable:
         (*where, *(", ".join(f"{n} {outcome}" for outcome, n in sorted(counts_of[c].items())) for c in claims))
         for where, counts_of in counts.items()
     ]
-    about = "Audits: for how many trainings each claim holds"
+    about = "Audits: how many trainings pass each claim"
     return TextTable(about, ("model", "data", "forget set", "method", "rate", *claims), tuple(rows))
 
 
