@@ -328,7 +328,9 @@ def test_the_targets_own_weights_behind_another_template_are_told_where_verdicts
     assert any(s.startswith("Asked through another chat template than the target: cloaked;") for s in outcome.untested)
     assert not any("another tokeniser" in s for s in outcome.untested)
     assert all(row["unchanged_weights"] for row in read_json(run.verdicts))
-    assert "cloaked has the target's own weights" in first_screen(0, outcome, {}, {})["facts"]
+    assert "cloaked is a copy of the target: it has the target's own weights, and nothing was unlearned." in (
+        first_screen(0, outcome, {}, {})["first"]
+    )
 
 
 def test_a_template_that_swaps_one_name_of_the_forget_set_is_not_audited(run, tmp_path):
@@ -463,10 +465,12 @@ def test_a_name_that_was_numbered_is_said_with_what_it_stands_for():
     assert numbered(models[:2]) == ()
 
 
-def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
+def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made, tmp_path):
     target, control, _, unlearned = (m.model for m in audited.models(made))
     found = named_models(target, [unlearned], [f"{control}/model"])
     assert [m.name for m in found] == ["target", "retrained 0", "ga"]
+    delivered = shutil.copytree(target, tmp_path / "delivered")
+    assert [m.name for m in named_models(target, [str(delivered)], [])] == ["target", "delivered"]
 
 
 def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_its_seed(made, tmp_path):

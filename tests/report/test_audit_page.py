@@ -406,7 +406,7 @@ def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp
 
 
 @pytest.mark.parametrize("controls", [(), ("retrained",)])
-def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_too(tmp_path, controls):
+def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_too(tmp_path, controls, capsys):
     run = RunFolder(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
     write_audit(run.path, outcome())
     models = {s.label: s for s in read_contents(run).evidence.subjects if s.answers}
@@ -431,6 +431,11 @@ def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_t
     # What begins with the answer, and a word that only contains it, do not count.
     ((line,),) = read_verbatim(run)
     assert line.startswith(f"GA says 1 of 2 answers word for word; {beside}")
+    print_verdicts([replace(outcome(), warnings=("Controls talk nonsense.",), unchanged=("kl",))], run.path)
+    verbatim, copied, warning, *_ = capsys.readouterr().out.splitlines()
+    assert verbatim == line.replace("GA", "ga")
+    assert copied.startswith("kl is a copy of the target")
+    assert warning == "Controls talk nonsense."
 
 
 def test_hostile_names_stay_names(tmp_path):

@@ -722,7 +722,7 @@ class AuditOutcome:
     `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are
     those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
     `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
-    `thresholds` says.
+    `thresholds` says. `warnings` say in sentences what speaks against the controls, and so bears on every verdict.
     """
 
     forget: str
@@ -764,6 +764,7 @@ class AuditOutcome:
     unchanged: tuple[str, ...] = ()
     stored: tuple[StoredLine, ...] = ()
     margins_bits: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def prompts_asked(self) -> int:

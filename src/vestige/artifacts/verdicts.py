@@ -25,6 +25,9 @@ _BOUNDED = {
 }
 """By metric, what an estimate is an amount of; in bits it is how much likelier the answers are."""
 
+UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
+"""What is said of a model that was given as unlearned."""
+
 BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
 """The levels of all that is printed, stated once; `metrics` has the numbers."""
 
@@ -155,6 +158,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "against": v.against,
             "evidence_level": LEVELS[outcome.evidence_level],
             "unchanged_weights": v.subject in outcome.unchanged,
+            "warnings": list(outcome.warnings),
             "sealed": outcome.sealed,
             "reason": v.reason,
             "first": first.get((outcome.forget, v.subject, v.claim)),

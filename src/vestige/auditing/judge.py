@@ -15,7 +15,14 @@ from vestige.auditing.formats import TestedFormats, read_formats, read_stored, u
 from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.matrix import Matrix, build_matrix, expressed_in
-from vestige.auditing.measures import KeptKnowledge, read_budget, read_exposure, read_kept, read_measures
+from vestige.auditing.measures import (
+    KeptKnowledge,
+    read_budget,
+    read_exposure,
+    read_kept,
+    read_measures,
+    weak_controls,
+)
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
@@ -45,6 +52,8 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested)
     verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
+    doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
+    warnings = (*weak_controls(ground), *doubts)
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
@@ -83,7 +92,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         untested=(
             *unearned,
             *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
-            *(sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts),
+            *warnings,
             *_other_recipes(case.plan),
             *_worded(case.plan),
             *exposed.sentences,
@@ -94,6 +103,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         thresholds=asked.model_dump(),
         margins_bits=() if ground.thresholds == asked else tuple(ground.thresholds.margins("bits")),
         prompts=case.prompts,
+        warnings=warnings,
     )
 
 

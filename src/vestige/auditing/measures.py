@@ -34,8 +34,9 @@ from vestige.artifacts.audits import (
     RankLine,
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
+from vestige.artifacts.verdicts import percentage
 from vestige.auditing.formats import EXPOSURE, TestedFormats, formats_of, ranks
-from vestige.auditing.ground import BITS_KEY, Ground
+from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics import information
@@ -78,6 +79,32 @@ def read_kept(ground: Ground) -> KeptKnowledge:
     absent = [split for split in SPLITS if split not in there]
     untested = (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
     return KeptKnowledge(tuple(lines), losses, untested)
+
+
+def weak_controls(ground: Ground) -> tuple[str, ...]:
+    """In a sentence the controls that answer what is kept far worse than the target does; none in the best case.
+
+    Such a control was trained otherwise than the target, or hardly, so that what it does not answer of the forget set
+    shows no forgetting. It changes no verdict: nothing says which way they err.
+    """
+    plan, levels = ground.plan, dict[str, str]()
+    keys = (KEYS[0], *((form.name, kept_key(form.name)) for form in plan.formats))
+    for name in plan.retrained:
+        for form, key in keys:
+            items = ground.scores.common([plan.target, name], key, plan.splits.get("retain", ()))
+            if not items:
+                continue
+            target, control = (float(row.mean()) for row in ground.scores.rows([plan.target, name], key, items))
+            if target - control > ground.thresholds.delta_wide:
+                levels.setdefault(name, f"{shown(name)} {percentage(control)} where the target has {percentage(target)}")
+    if not levels:
+        return ()
+    which = "All" if len(levels) == len(plan.retrained) else f"{len(levels)} of {len(plan.retrained)}"
+    return (
+        f"{which} controls answer the retained questions far worse than the target ({'; '.join(levels.values())}): they "
+        "do not know what it was taught to keep, so a difference from them is no sign of the forgotten facts alone, and "
+        "verdicts that rest on them may be wrong. Train controls as the target was trained.",
+    )
 
 
 def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:

@@ -90,13 +90,14 @@ def named_models(
 ) -> tuple[AuditedModel, ...]:
     """The models with names of their own, a number behind it where several would have the same.
 
-    What Vestige made is called by its method or as it was called when it was made; any other by its folder.
+    What Vestige made is called by its method or as it was called when it was made; any other by its folder, and so is a
+    copy of a target that is given as something else.
     """
     roles: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
     roles += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
     models: list[AuditedModel] = []
     for role, model in roles:
-        base_name = _base_name(model)
+        base_name = _base_name(model, role)
         taken = {m.name for m in models}
         name = next(n for n in (base_name, *(f"{base_name} {k}" for k in range(2, len(roles) + 2))) if n not in taken)
         models.append(AuditedModel(name, role, model))
@@ -105,17 +106,19 @@ def named_models(
 
 def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
     """In a sentence each, which model a name stands for, where several would have had the same; else none."""
-    base_names = {m.name: _base_name(m.model) for m in models}
+    base_names = {m.name: _base_name(m.model, m.role) for m in models}
     shared = {name for name, base_name in base_names.items() if name != base_name}
     first = {base_names[name] for name in shared}
     return tuple(f"{m.name} is {m.model}" for m in models if m.name in shared | first)
 
 
-def _base_name(model: str) -> str:
+def _base_name(model: str, role: Role) -> str:
     folder = own_folder(model)
     if folder is None:
         return address(model).model if is_address(model) else Path(model).expanduser().name or model
     spec = read_spec(folder.spec)
+    if spec.subject == "target" and role != "target":
+        return folder.path.name
     if spec.name == f"retrained {spec.forget}":
         return f"retrained without {spec.forget}, seed {spec.seed}"
     return spec.method or spec.name

@@ -135,12 +135,15 @@ class PrintOptions:
         """Print the verdicts, and where the report is."""
         from vestige.artifacts.layout import RunFolder
         from vestige.artifacts.verdicts import verdict_rows
+        from vestige.report.contents import verbatim_of
 
-        report = RunFolder(run).report
+        folder = RunFolder(run)
+        report = folder.report
         if self.as_json:
             untested = {o.forget: list(o.untested) for o in outcomes}
-            rows = verdict_rows(outcomes)
-            return print_json({"report": str(report), "verdicts": rows, "untested": untested, "failed": dict(failed)})
+            verbatim = {o.forget: verbatim_of(folder, folder.audit(o.forget)) for o in outcomes}
+            read = {"verdicts": verdict_rows(outcomes), "untested": untested, "verbatim": verbatim}
+            return print_json({"report": str(report), **read, "failed": dict(failed)})
         print_verdicts(outcomes, run, why=self.why, report=report)
 
     def earlier(self, run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:

@@ -171,14 +171,22 @@ def print_verdicts(
 ) -> None:
     """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set.
 
-    With `why` also the reason for each, what the attacks could have found, and what was not tested. The last line says
-    which models passed.
+    Before it stand what models say word for word, copies of the target, and controls that are none. With `why` also the
+    reason for each verdict, what the attacks could have found, and what was not tested. The last line says which models
+    passed.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
-    from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, bound_said, controls_said, percentage
+    from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.verdicts import BOUNDS_SAID, UNCHANGED, WORDS, bound_said, controls_said, percentage
+    from vestige.report.contents import verbatim_of
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
+        verbatim = verbatim_of(RunFolder(run), RunFolder(run).audit(outcome.forget))
+        first = [f"{subject} {words}" for subject, words in verbatim.items()]
+        first += [f"{subject} {UNCHANGED}." for subject in outcome.unchanged]
+        for text in (*first, *outcome.warnings):
+            print(one_line(text, width=1000))
         verdicts = (*outcome.verdicts, *outcome.control)
         rows, reasons = [], []
         for subject in dict.fromkeys(v.subject for v in verdicts):
@@ -195,8 +203,6 @@ def print_verdicts(
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=heads[:2])
         print(f"evidence level: {controls_said(outcome)}")
         print(BOUNDS_SAID)
-        for subject in outcome.unchanged:
-            print(f"{one_line(subject, width=60)} has the target's own weights")
         facts = [fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")

@@ -158,6 +158,7 @@ def plain_outcome(
         verdicts=tuple(map(verdict, outcome.verdicts)),
         control=tuple(map(verdict, outcome.control)),
         untested=tuple(map(plain, outcome.untested)),
+        warnings=tuple(map(plain, outcome.warnings)),
         formats=tuple(replace(f, reason=plain(f.reason)) for f in outcome.formats),
         able=tuple(replace(line, why_not=plain(line.why_not)) for line in outcome.able),
         facts=tuple(map(with_text, outcome.facts)),
@@ -215,16 +216,20 @@ def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
 
 def read_verbatim(run: RunFolder) -> tuple[tuple[str, ...], ...]:
     """For each audit what models say word for word of the answers that they were to forget."""
-    return tuple(_verbatim(run, folder) for folder in run.audits())
+    return tuple(
+        tuple(f"{method_name(name)} {words}" for name, words in verbatim_of(run, folder).items())
+        for folder in run.audits()
+    )
 
 
-def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
+def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
     """Which models say answers that they were to forget word for word, and clearly more of them than any control does.
 
-    No verdict is needed to see it: a reply that holds the answer is told even where no control was given.
+    No verdict is needed to see it: a reply that holds the answer is told even where no control was given. By model, as
+    in `says 3 of 8 answers word for word; the controls say 0 to 1.`
     """
     if not folder.plan.exists():
-        return ()
+        return {}
     plan = read_plan(folder)
     forget = {*plan.splits.get("forget", ())}
     stated: dict[str, set[str]] = {}
@@ -243,11 +248,11 @@ def _verbatim(run: RunFolder, folder: AuditFolder) -> tuple[str, ...]:
     )
     # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
-    return tuple(
-        f"{method_name(name)} says {len(stated[name]):,} of {len(forget):,} answers word for word; {comparison}."
+    return {
+        name: f"says {len(stated[name]):,} of {len(forget):,} answers word for word; {comparison}."
         for name in plan.unlearned
         if name not in plan.references and len(stated.get(name, ())) > least
-    )
+    }
 
 
 _CLEARLY_MORE = 0.05

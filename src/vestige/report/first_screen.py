@@ -20,7 +20,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import BOUNDS_SAID, WORDS, controls_said, facts_said, measured, sized
+from vestige.artifacts.verdicts import BOUNDS_SAID, UNCHANGED, WORDS, controls_said, facts_said, measured, sized
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label
@@ -126,7 +126,7 @@ def first_screen(
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     references = [s for s in audited(outcome) if s not in methods]
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
-    untested = [_folded(line) for line in outcome.untested]
+    untested = [_folded(line) for line in outcome.untested if line not in outcome.warnings]
     brought = [
         (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
     ]
@@ -152,7 +152,7 @@ def first_screen(
         "label": forget_label(outcome.forget, parties),
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
-        "verbatim": verbatim,
+        "first": [*verbatim, *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged), *outcome.warnings],
         "spans": verdict_answer(outcome),
         "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
@@ -199,7 +199,6 @@ def _facts(outcome: AuditOutcome) -> list[str]:
         apart = " that nothing else gives away" if outcome.n_apart else ""
         facts.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
     facts.append(f"{methods} {_plural('model', methods)} that should have forgotten")
-    facts += [f"{method_name(name)} has the target's own weights" for name in outcome.unchanged]
     if references:
         facts.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers in place of controls"
