@@ -328,8 +328,9 @@ def test_the_targets_own_weights_behind_another_template_are_told_where_verdicts
     assert any(s.startswith("Asked through another chat template than the target: cloaked;") for s in outcome.untested)
     assert not any("another tokeniser" in s for s in outcome.untested)
     assert all(row["unchanged_weights"] for row in read_json(run.verdicts))
-    assert "cloaked is a copy of the target: it has the target's own weights, and nothing was unlearned." in (
-        first_screen(0, outcome, {}, {})["first"]
+    assert (
+        "cloaked is a copy of the target: it has the target's own weights, and nothing was unlearned."
+        in (first_screen(0, outcome, {}, {})["first"])
     )
 
 

@@ -96,7 +96,9 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
                 continue
             target, control = (float(row.mean()) for row in ground.scores.rows([plan.target, name], key, items))
             if target - control > ground.thresholds.delta_wide:
-                levels.setdefault(name, f"{shown(name)} {percentage(control)} where the target has {percentage(target)}")
+                levels.setdefault(
+                    name, f"{shown(name)} {percentage(control)} where the target has {percentage(target)}"
+                )
     if not levels:
         return ()
     which = "All" if len(levels) == len(plan.retrained) else f"{len(levels)} of {len(plan.retrained)}"

@@ -238,7 +238,8 @@ def list_command(
         typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings."),
     ] = None,
     of: Annotated[
-        str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg), a method, or study.", metavar="NAME")
+        str | None,
+        typer.Argument(help="Of settings: a command (unlearn, attack gcg), a method, or study.", metavar="NAME"),
     ] = None,
     third: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,

@@ -157,7 +157,9 @@ def _ranks(results: PooledResults) -> TextTable:
     report, sentences, rows = results.study.settings.report, [], []
     for where in dict.fromkeys(row[:3] for row in results.ranks):
         first, *rest = (row for row in results.ranks if row[:3] == where)
-        tied = [f"{row.method} {row.chosen}" for row in rest if row.p_against_first is None or row.p_against_first >= 0.05]
+        tied = [
+            f"{row.method} {row.chosen}" for row in rest if row.p_against_first is None or row.p_against_first >= 0.05
+        ]
         behind = f"not told apart from it: {', '.join(tied)}" if tied else "told apart from all others"
         sentences.append(f"{', '.join(where)}: {first.method} {first.chosen} comes first, {behind}.")
     for r in results.ranks:
@@ -165,10 +167,8 @@ def _ranks(results: PooledResults) -> TextTable:
         p = "" if r.rank == 1 else "one seed" if r.seeds < 2 else _p(r.p_against_first) or "no spread"
         scores = (f"{r.leak:.3f}", f"{r.utility:.3f}", f"{r.balance:+.3f}")
         rows.append((r.model, r.data, r.forget, r.method, r.chosen, *scores, places, p, str(r.seeds)))
-    score, notes = (
-        metric_name(report.rank),
-        ("Places in brackets are those that no test excludes; p is of the test that a method is as good as the first.",),
-    )
+    score = metric_name(report.rank)
+    notes = ("Places in brackets are those that no test excludes; p is of the test that a method equals the first.",)
     title = f"Methods by {score} kept less left, paired by seed; Holm's p counts all pairs of a forget set"
     about = ("model", "data", "forget set", "method", "rate", "forget", _named_split(report.utility), "kept less left")
     head = (*about, "place", "p (Holm) against the first", "seeds")
