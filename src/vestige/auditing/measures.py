@@ -88,9 +88,9 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
     shows no forgetting. It changes no verdict: nothing says which way they err.
     """
     plan, levels = ground.plan, dict[str, str]()
-    keys = (KEYS[0], *((form.name, kept_key(form.name)) for form in plan.formats))
+    keys = (KEYS[0][1], *(kept_key(form.name) for form in plan.formats))
     for name in plan.retrained:
-        for form, key in keys:
+        for key in keys:
             items = ground.scores.common([plan.target, name], key, plan.splits.get("retain", ()))
             if not items:
                 continue
@@ -102,10 +102,11 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
     if not levels:
         return ()
     which = "All" if len(levels) == len(plan.retrained) else f"{len(levels)} of {len(plan.retrained)}"
+    each = "; ".join(levels.values())
     return (
-        f"{which} controls answer the retained questions far worse than the target ({'; '.join(levels.values())}): they "
-        "do not know what it was taught to keep, so a difference from them is no sign of the forgotten facts alone, and "
-        "verdicts that rest on them may be wrong. Train controls as the target was trained.",
+        f"{which} controls answer the retained questions far worse than the target ({each}): they do not know what it "
+        "was taught to keep, so a difference from them is no sign of the forgotten facts alone, and verdicts that rest "
+        "on them may be wrong. Train controls as the target was trained.",
     )
 
 

@@ -454,7 +454,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
             f"no positive control could be made of {_names([target])}, which is behind an address, so that no attack "
             "has shown that it could find anything; give one with --suppressed"
         )
-    untested += [_may_have_changed(name, model) for name, model in served.items()]
+    untested.append(_may_have_changed(served))
     values = {**settings.model_dump(), **changes, "evals": tuple(evals), "forms": forms}
     return replace(
         request,
@@ -481,12 +481,16 @@ def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
     return f"not tried on any model, since {_names(names)} is behind an address, {why}: {', '.join(untried)}"
 
 
-def _may_have_changed(name: str, model: "LoadedModel") -> str:
+def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
     """Whoever serves a model can serve another one under the same address."""
-    served = model.provenance()
-    server = f" (the server says {one_line(served['server'], width=80)!r})" if served["server"] else ""
+    each, names = [], dict[str, list[str]]()
+    for name, model in served.items():
+        said = model.provenance()
+        server = f" (the server says {one_line(said['server'], width=80)!r})" if said["server"] else ""
+        each.append(f"{_names([name])} at {one_line(model.name, width=120)}{server}, {said['fingerprint'][:12]}")
+        names.setdefault(said["fingerprint"], []).append(name)
+    alike = "".join(f"; nothing there tells {_names(same)} apart" for same in names.values() if len(same) > 1)
     return (
-        f"{_names([name])} was asked at {one_line(model.name, width=120)}{server} on "
-        f"{datetime.now(UTC).date().isoformat()}; its replies to fixed questions have the fingerprint "
-        f"{served['fingerprint'][:12]}, its weights were not seen, and what is served there may have changed since"
+        f"asked on {datetime.now(UTC).date().isoformat()} behind an address, each with the fingerprint of its replies to "
+        f"fixed questions: {'; '.join(each)}{alike}. Weights were not seen, and what is served may have changed since"
     )

@@ -282,7 +282,7 @@ _KINDS = {
     "packs": "benchmark packs, for --data pack:NAME",
     "logs": "logs of other tools, for `vestige audit --logs`",
     "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME:FOLDER`",
-    "settings": "the settings of a command, a method or a study's file: `vestige list settings unlearn`, `... npo_gd`, `... study`",
+    "settings": "those of a command, a method or a study: `vestige list settings unlearn`, `... npo_gd`, `... study`",
 }
 
 

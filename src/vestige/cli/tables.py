@@ -178,9 +178,10 @@ def print_verdicts(
     from vestige.artifacts.audits import CLAIMS, never_knew
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import BOUNDS_SAID, UNCHANGED, WORDS, bound_said, controls_said, percentage
-    from vestige.report.contents import verbatim_of
+    from vestige.report.contents import plain_outcome, verbatim_of
 
-    for outcome in outcomes:
+    # In the words of the page.
+    for outcome in (plain_outcome(outcome, {}) for outcome in outcomes):
         target = "" if outcome.target == "target" else f", target {outcome.target}"
         verbatim = verbatim_of(RunFolder(run), RunFolder(run).audit(outcome.forget))
         first = [f"{subject} {words}" for subject, words in verbatim.items()]
@@ -231,7 +232,8 @@ def print_verdicts(
                 for a in outcome.able
             ],
         )
-        _print_list("What was not tested, and what to know of the rest:", outcome.untested)
+        untested = [line for line in outcome.untested if line not in outcome.warnings]
+        _print_list("What was not tested, and what to know of the rest:", untested)
     if report is not None:
         print(f"report: {report}")
     print_summaries(outcomes)
@@ -240,12 +242,13 @@ def print_verdicts(
 def groups_in_words(outcome: "AuditOutcome") -> list[str]:
     """Contracts and persons, those first against which most is shown; all of them stand in the report."""
     from vestige.artifacts.verdicts import sized
+    from vestige.report.words import format_name
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
     lines = []
     for g in rows[:_MOST_FACTS]:
         value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
-        left = f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {g.by}"
+        left = f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
         lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {left}{', above the margin' if g.exceeds else ''}")
     return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"] if len(rows) > _MOST_FACTS else lines
 
@@ -273,8 +276,10 @@ def print_sequence(rows: "Sequence[Mapping[str, Any]]") -> None:
 
 
 def fact_in_words(fact: "FactLine") -> str:
-    """A single fact: what was asked, and what the model replies, favours among options, or finds likely."""
-    after = f" after {fact.attack}" if fact.attack else ""
+    """A single fact: what was asked, and what the model replies, favours among options, or finds likelier than controls do."""
+    from vestige.report.words import attack_name, format_name
+
+    after = f" after {attack_name(fact.attack)}" if fact.attack else ""
     bits = ""
     if fact.bits is not None and fact.never is not None:
         low, high = fact.never
@@ -285,6 +290,7 @@ def fact_in_words(fact: "FactLine") -> str:
     else:
         # Among options an answer can come first that is likely by no count.
         among = "favours this answer among the options" if "option" in fact.by or "choose" in fact.by else ""
-        does = "ranks this answer first" if fact.by.startswith("ranked") else among or "finds this answer likely"
+        likelier = "finds this answer likelier than any control does"
+        does = "ranks this answer first" if fact.by.startswith("ranked") else among or likelier
         words = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
-    return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{words}"
+    return f"{fact.subject}{after}, {format_name(fact.by)}: {fact.question or fact.item}{words}"
