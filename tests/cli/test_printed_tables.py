@@ -94,8 +94,8 @@ def test_controls_of_several_seeds_are_told_apart_and_other_evaluations_make_no_
 def test_what_is_favoured_among_options_is_not_called_likely():
     fact = FactLine("ga", "", "i", "option_text_mean", 0.001, "How many?", "4661.", "4644.", -24.4, (-41.5, -35.3))
     assert fact_in_words(fact) == (
-        "ga, choice of an option (per token): How many?: favours this answer among the options: '4661.' (-24.4 bits; controls: -41.5 "
-        "to -35.3), and replies '4644.'"
+        "ga, choice of an option (per token): How many?: favours this answer among the options: '4661.' (-24.4 bits; "
+        "controls: -41.5 to -35.3), and replies '4644.'"
     )
     assert "finds this answer likelier than any control does: '4661.'" in fact_in_words(
         dataclasses.replace(fact, by="forced, bits")

@@ -491,6 +491,6 @@ def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
         names.setdefault(said["fingerprint"], []).append(name)
     alike = "".join(f"; nothing there tells {_names(same)} apart" for same in names.values() if len(same) > 1)
     return (
-        f"asked on {datetime.now(UTC).date().isoformat()} behind an address, each with the fingerprint of its replies to "
-        f"fixed questions: {'; '.join(each)}{alike}. Weights were not seen, and what is served may have changed since"
+        f"asked behind an address on {datetime.now(UTC).date().isoformat()}, each with the fingerprint of its replies "
+        f"to fixed questions: {'; '.join(each)}{alike}. No weights were seen, and what is served may change"
     )

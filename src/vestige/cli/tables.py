@@ -276,7 +276,7 @@ def print_sequence(rows: "Sequence[Mapping[str, Any]]") -> None:
 
 
 def fact_in_words(fact: "FactLine") -> str:
-    """A single fact: what was asked, and what the model replies, favours among options, or finds likelier than controls do."""
+    """A single fact: what was asked, and what the model replies, favours among options, or finds likelier."""
     from vestige.report.words import attack_name, format_name
 
     after = f" after {attack_name(fact.attack)}" if fact.attack else ""
