@@ -113,9 +113,9 @@ def test_every_person_has_a_line_those_first_that_fail():
         line("Bo", 3.0, "bits", False),
     )
     assert groups_in_words(SimpleNamespace(groups=groups)) == [
-        "Zo\u00eb (4 facts), ga: 80 % left (60 % to 90 %), generate, above the margin",
-        "Ann (4 facts), ga: 25 % left (5 % to 35 %), generate",
-        "Bo (4 facts), ga: 3.0 bits likelier (2.8 bits to 3.1 bits), generate",
+        "Zo\u00eb (4 facts), ga: 80 % left (60 % to 90 %), written answer, above the margin",
+        "Ann (4 facts), ga: 25 % left (5 % to 35 %), written answer",
+        "Bo (4 facts), ga: 3.0 bits likelier (2.8 bits to 3.1 bits), written answer",
     ]
     many = groups_in_words(SimpleNamespace(groups=groups * 4))
     assert (len(many), many[-1]) == (11, "and 2 more, in the report")
