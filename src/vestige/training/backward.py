@@ -323,7 +323,7 @@ class Backward:
         numbers are drawn by the part and would be others, nor on several processes. Raises InputError then.
         """
         while True:
-            before = [p.grad is None for p in self.spread.model.parameters()]
+            before = [p.grad is None for p in self.spread.trained]
             try:
                 return self._added(batch, step, state)
             except torch.OutOfMemoryError as error:

@@ -379,6 +379,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     state = job.checkpoints.restore(done, model, optimizer) if done else first
     log = TrainingLog.opened(job.log, done=done, writes=world.leads)
     saved = time.monotonic()
+    model.train()
 
     def keep(step: int) -> None:
         log.write()
@@ -434,7 +435,9 @@ def _take_step(
     state: Mapping[str, float],
 ) -> tuple[BatchTerms, float]:
     """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
-    backward.spread.model.train()
+    # Setting the modules of 210 adapters takes 10 ms; whoever evaluated meanwhile has set them all.
+    if not backward.spread.model.training:
+        backward.spread.model.train()
     for group in optimizer.param_groups:
         group["lr"] = rate
     added = backward.add(batch, step, state)

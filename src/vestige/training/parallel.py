@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal, TypeVar
 
 import torch
@@ -201,7 +202,7 @@ class Spread:
     model: PreTrainedModel
     replica: DistributedDataParallel | None = None
 
-    @property
+    @cached_property
     def trained(self) -> list[nn.Parameter]:
         """The parameters that are trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
