@@ -83,6 +83,9 @@ def verdict(body: dict) -> str:
     empty = silent(said)
     if "[[rating]]" in said:
         return "[[1]]" if empty else "[[9]]"
+    if '"relevancy"' in said:
+        grades = dict.fromkeys(("relevancy", "accuracy", "completeness", "fluency"), 1 if empty else 4)
+        return json.dumps({**grades, "consistency": 5})
     if '"gibberish"' in said:
         return json.dumps({"valid": True, "gibberish": empty, "c": 2})
     return json.dumps({"valid": True} if '"valid"' in said else {"supported": False})

@@ -17,6 +17,7 @@ from tests.probed import make_embedder, make_probed, silent, verdict
 from tests.small import nano
 from tests.studies.test_lm_eval import harness_file
 
+from vestige.artifacts.holes import RepeatedScore
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
@@ -25,9 +26,10 @@ from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
 from vestige.probes.adjacent import adjacent_of
 from vestige.probes.answering import KnownAnswersJudge
+from vestige.probes.repeats import runs_of
 from vestige.steps.engine import Board, work
 from vestige.studies.cells import Study, place_of
-from vestige.studies.hole_tables import change_tests
+from vestige.studies.hole_tables import change_tests, repeat_numbers
 from vestige.studies.holes import hole_settings, sources_of
 from vestige.studies.presets import study_preset
 from vestige.studies.settings import StudySettings
@@ -48,6 +50,7 @@ settings = {{ qa = {{ max_new_tokens = 4 }} }}
 asks = {{ model = "{at}/target" }}
 lm_eval = "{at}/bench"
 harm = "{url}#m"
+criteria = true
 k = 2
 judge = "{url}#m"
 embedder = "{at}/embedder"
@@ -58,6 +61,10 @@ filter = {{ alike = 1.0 }}
 [holes.ablation]
 of = ["mute"]
 variants = {{ "latent.ngram_coef" = [5.0] }}
+[holes.repeats]
+of = ["mute"]
+generations = 2
+judges = ["{url}#m", "{url}#n"]
 [holes.mitigation]
 of = ["mute"]
 ways = ["gd"]
@@ -80,6 +87,7 @@ by = "graph"
 checkpoints = { of = ["ga"], steps = [1, 2], runs = 2 }
 ablation = { of = ["gd"], variants = { "policy.kl_coef" = [0.003, 0.3] } }
 mitigation = { of = ["ga"] }
+repeats = { of = ["ga"], judges = ["grounded"] }
 """
 
 
@@ -131,6 +139,20 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     assert dict(zip(head.split(" | "), line.split(" | "), strict=True))["quality after"].startswith("1.00 ")
     assert [f"Table {n}:" in page for n in (1, 2, 5, 7, 10)] == [True, True, True, False, True]
     assert all(f"## {name}" in page for name in ("Table 3:", "Tables 11 to 14", "Tables 16 to 20"))
+    # Two runs of either model are graded 9 and 1 by each judge, so that runs have no spread to test against.
+    again = {(r["row"], r["measure"]): r for r in rows if (r["table"], r["set"]) == ("6", "D_AP")}
+    judges = sorted({row for row, _ in again})
+    assert len(judges) == 2
+    for judge in judges:
+        measures = {m: r["value"] for (row, m), r in again.items() if row == judge}
+        assert [float(measures[f"quality {when}"]) for when in ("before", "after")] == [9.0, 1.0]
+        assert [float(measures[f"SD over runs {when}"]) for when in ("before", "after")] == [0.0, 0.0]
+        assert "no spread" in again[judge, "p, Student t"]["interval"]
+    criteria = {
+        r["measure"]: float(r["value"]) for r in rows if (r["table"], r["row"], r["set"]) == ("15", "mute", "D_AP")
+    }
+    assert (criteria["fluency before"], criteria["fluency after"], criteria["consistency after"]) == (4.0, 1.0, 5.0)
+    assert (criteria["all five before"], criteria["all five after"]) == ((4 * 4 + 5) / 5, (4 * 1 + 5) / 5)
     assert "\\(kept\\)" in page or "(kept)" in page
     at = [r for r in rows if (r["table"], r["row"], r["set"], r["measure"]) == ("1", "mute", "D_AP", "holes")]
     assert [float(r["value"]) for r in at] == [1.0]
@@ -236,6 +258,7 @@ def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_bey
         "checkpoint": 2,
         "probe": 2 + 4 + 2,
         "mitigate": 3,
+        "repeat": 1,
     }
     assert {k: kinds.count(k) for k in counts} == counts
     place = {c.key: n for n, c in enumerate(cells)}
@@ -243,6 +266,10 @@ def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_bey
     probe = next(c for c in cells if c.kind == "probe" and c.point.until)
     assert [by_key[k].kind for k in probe.after] == ["target", "checkpoint", "policy"]
     assert len({c.key for c in cells}) == len(cells)
+    # The probe that is repeated, the target, and the models of both seeds.
+    again = [by_key[k] for c in cells if c.kind == "repeat" for k in c.after]
+    assert [(c.kind, c.point.method, c.point.seed) for c in again[2:]] == [("unlearned", "ga", n) for n in (0, 1)]
+    assert [c.kind for c in again[:2]] == ["probe", "target"]
 
 
 def texts(path: Path, first: str, last: str) -> list[str]:
@@ -299,7 +326,7 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     def probes(**holes: Any) -> set[str]:
         return {c.key for c in study(MADE, **holes).cells if c.kind == "probe"}
 
-    assert probes(mitigation=None, embedder="/x") == probes()
+    assert probes(mitigation=None, repeats=None, embedder="/x") == probes()
     assert probes(ablation=None) < probes()
     assert not probes(k=3) & probes()
     served = {"judge": "http://h/v1#m"}
@@ -317,12 +344,19 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
         ({"judge": "local"}, "give local:MODEL"),
         ({"harm": "grounded"}, "holes.harm = 'grounded': takes a language model; give local:MODEL"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
+        ({"criteria": True}, "holes.criteria: the judge 'grounded' reads no criteria; give local:MODEL"),
+        ({"repeats": {"of": ["ga"], "judges": ["serve"]}}, "serve"),
         ({"serach": {}}, "serach"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_its_key(holes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         status(study(MADE, **holes))
+
+
+def test_models_of_several_targets_are_not_repeated_together() -> None:
+    with pytest.raises(InputError, match="set one_target = true"):
+        status(study(MADE.replace(", one_target = true", "")))
 
 
 def test_given_models_are_not_trained() -> None:
@@ -395,6 +429,37 @@ def test_the_paired_test_by_hand_counts_what_was_made_from_one_thing_once(
     assert found["p, paired t"] == pytest.approx(1 - abs(t) / np.sqrt(2 + t**2))
     assert found["p, Welch t"] == pytest.approx(stats.ttest_ind(before, after, equal_var=False).pvalue)
     assert found["p, Student t"] == pytest.approx(stats.ttest_ind(before, after).pvalue)
+
+
+def test_runs_are_of_the_prompts_that_a_judge_graded_in_all_of_them_and_the_tests_are_by_hand() -> None:
+    def scores(model: str, generation: int, *of_prompts: float | None) -> list[RepeatedScore]:
+        ids = zip("abcd", ("x", "x", "y", "z"), of_prompts, strict=True)
+        return [RepeatedScore("j", model, generation, i, "adjacent", origin, s) for i, origin, s in ids]
+
+    runs = runs_of(
+        [
+            *(*scores("target", 0, 9, 9, 9, 9), *scores("target", 1, 9, 7, 8, 9)),
+            *(*scores("seed 0", 0, 5, 5, 8, None), *scores("seed 0", 1, 7, 5, 6, 2)),
+            *(*scores("seed 1", 0, 1, 3, 8, 1), *scores("seed 1", 1, 1, 1, 4, 1)),
+        ]
+    )
+    # d was once not graded. Means of runs: 9, 8 before; 6, 6, 4, 2 after.
+    assert (runs.n, list(runs.origins), runs.before.shape, runs.after.shape) == (4, ["x", "x", "y"], (2, 3), (4, 3))
+    numbers = {n.measure: n.value for n in repeat_numbers(6, "m", "D_AP", runs, seed=0)}
+    assert (numbers["quality before"], numbers["quality after"], numbers["change"]) == (8.5, 4.5, -4.0)
+    # Squares of deviations: 0.25 + 0.25 over 1; 2.25 + 2.25 + 0.25 + 6.25 over 3.
+    assert numbers["SD over runs before"] == pytest.approx(np.sqrt(0.5))
+    assert numbers["SD over runs after"] == pytest.approx(np.sqrt(11 / 3))
+    assert numbers["lowest score after"] == 3 / 12
+    # Student: pooled variance (0.5 + 11) / 4 = 2.875, t = -4 / sqrt(2.875 (1/2 + 1/4)) = -2.7239 with 4 df.
+    t = -4 / np.sqrt(2.875 * 0.75)
+    assert numbers["p, Student t"] == pytest.approx(2 * stats.t.sf(-t, 4))
+    # Welch: 0.25 + 0.9167 = 1.1667, t = -3.7033, df = 1.1667^2 / (0.25^2 / 1 + 0.9167^2 / 3) = 3.9746.
+    assert numbers["p, Welch t"] == pytest.approx(
+        2 * stats.t.sf(4 / np.sqrt(0.25 + 11 / 12), (7 / 6) ** 2 / (1 / 16 + (11 / 12) ** 2 / 3))
+    )
+    # Over prompts: a 3.5 - 9, b 3.5 - 8, so x -5; y 6.5 - 8.5 = -2. t = -3.5 / 1.5 with 1 df.
+    assert numbers["p over prompts"] == pytest.approx(2 * stats.t.sf(3.5 / 1.5, 1))
 
 
 def test_a_test_of_nothing_says_why_and_is_no_number() -> None:

@@ -142,10 +142,10 @@ def everything_asked(folder: Path) -> Study:
     audit = {"evals": ["qa"], "quantize": [8], "further": ["gcg items=3"], "prefix": [3]}
     rates = [{"values": [1e-4, 1e-3], "goal": "retain>=0.9"}]
     holes = {"asks": {"model": "builtin:tiny", "lists": 2}, "by": "graph"}
-    of_ga = {"checkpoints": {"of": ["ga"], "steps": [1]}, "mitigation": {"of": ["ga"]}}
+    of_ga = {"checkpoints": {"of": ["ga"], "steps": [1]}, "mitigation": {"of": ["ga"]}, "repeats": {"of": ["ga"]}}
     evaluate = {"evals": [*EVALS], "controls": 1}
     given = {"name": "served", "model": "builtin:smollm2", "teach": False}
-    models = [{"name": "tiny", "model": "builtin:tiny"}, given]
+    models = [{"name": "tiny", "model": "builtin:tiny", "one_target": True}, given]
     forget = ["edge:0_1"]
     return study(
         folder, rates=rates, audit=audit, holes={**holes, **of_ga}, evaluate=evaluate, models=models, forget=forget

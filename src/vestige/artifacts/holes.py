@@ -338,6 +338,19 @@ class ScoredAnswer:
 
 
 @dataclass(frozen=True)
+class RepeatedScore:
+    """What a judge gave one answer of a model to a tested prompt: None where none came, or it was not judged."""
+
+    judge: str
+    model: str
+    generation: int
+    id: str
+    source: str
+    origin: str
+    score: float | None
+
+
+@dataclass(frozen=True)
 class SetScore:
     """One set of prompts under one model: `n_judged` of `n` were judged, and the estimates are over those."""
 

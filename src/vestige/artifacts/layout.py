@@ -210,6 +210,10 @@ class ProbeFolder:
     """One line for each candidate: why it was dropped, or both answers with their scores."""
     holes = Entry("holes.jsonl")
     """One line for each confirmed hole."""
+    judged = Entry("judged")
+    """What judges made of answers that were given besides: to criteria, and again."""
+    repeats = Entry("repeats.jsonl")
+    """One line for each score of an answer that was given again."""
     map = Entry("map.json")
     """Where each prompt that was tested lies in the picture of them all."""
     report = Entry("report.html")

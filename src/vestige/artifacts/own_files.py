@@ -39,7 +39,7 @@ _WITHIN = """
     judge/under-way judge/under-way/* judge/replies.jsonl lost.jsonl
 
     adjacent.jsonl attempts.jsonl iterations.jsonl answers/*.jsonl judged/*.jsonl scored/*.jsonl tested.jsonl
-    holes.jsonl map.json used.jsonl table.json answers.jsonl mitigation/*.json general/*.json
+    holes.jsonl repeats.jsonl map.json used.jsonl table.json answers.jsonl mitigation/*.json general/*.json
 
     manifest.json pistol.json edges.csv items.jsonl holdout.jsonl factual.jsonl contracts.jsonl khop.jsonl nodes.json
     graph.json contract_types/*.toml contract_types/*.txt.j2

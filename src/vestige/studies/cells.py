@@ -48,6 +48,7 @@ KINDS = {
     "policy": "vestige.studies.holes:HOLES",
     "checkpoint": "vestige.studies.holes:HOLES",
     "probe": "vestige.studies.holes:HOLES",
+    "repeat": "vestige.studies.holes:HOLES",
     "mitigate": "vestige.studies.holes:HOLES",
 }
 """Where the `CellKind` of each kind is. By name, since planning imports nothing that makes cells."""

@@ -28,6 +28,7 @@ from vestige.artifacts.holes import (
     Diversity,
     HoleRow,
     HoleTable,
+    RepeatedScore,
     estimates_of,
     numbers_of,
     read_attempts,
@@ -41,9 +42,12 @@ from vestige.artifacts.records import read_spec
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import slug
+from vestige.core.store import read_rows
 from vestige.core.text import one_line
 from vestige.probes.filters import ADJACENT
+from vestige.probes.hole_table import CHANGE, SCALE, mean_estimate
 from vestige.probes.latent import LATENT
+from vestige.probes.repeats import Runs, runs_of
 from vestige.steps.engine import Board, StudyCell
 from vestige.studies.cells import CellPoint, label_of, place_of, rate_name
 from vestige.studies.holes import hole_settings
@@ -97,6 +101,12 @@ TITLES = {
     ),
     3: ("one-shot mitigation (with Table 8), by steps", "Held-out prompts were not trained on; the others were."),
     4: ("iterative mitigation (with Table 9), by rounds", "Held-out prompts were not trained on; the others were."),
+    6: (
+        "the same prompts answered and graded again",
+        "A run is one generation of one model: the target's before, those of all seeds' models after. The tests over "
+        "runs are the paper's; generations of one model are not independent, so that over prompts stands beside them. "
+        "Prompts that the judge did not grade in every run are left out.",
+    ),
     7: (
         "checkpoints of one training",
         "Each checkpoint is searched anew; the mean is over its runs. The one without a step is the whole training.",
@@ -105,6 +115,7 @@ TITLES = {
         "ablation of the search",
         "One hyper-parameter of the search at a time. One seed each: between two settings lies chance as well.",
     ),
+    15: ("criteria of quality, 1 to 5", "Of the answers by which holes were told; Table 1 has their quality."),
 }
 _SHOWN = 5
 """Prompts and holes of a model that are shown as text."""
@@ -174,7 +185,7 @@ class HoleTables:
         study = self.results.study
         board = Board(study.folder.state)
         done = board.status().done
-        cells = [c for c in study.cells if c.kind in ("probe", "mitigate")]
+        cells = [c for c in study.cells if c.kind in ("probe", "repeat", "mitigate")]
         facts = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
         return [(c, study.folder.path / made["path"] if made else None, made) for c, made in facts]
 
@@ -220,7 +231,7 @@ class HoleTables:
             ),
         ]
         of_probes = chain(*(self._of_probe(*row) for row in rows))
-        return [*of_probes, *self._means(), *self._mended(3), *self._mended(4)]
+        return [*of_probes, *self._means(), *self._mended(3), *self._mended(4), *self._repeated()]
 
     def _of_probe(self, table: int, row: str, probe: Probed) -> Iterator[HoleNumber]:
         if table != 10:
@@ -235,6 +246,8 @@ class HoleTables:
                 yield _number(1, row, name, p, measure, scores.n_judged)
         # Table 2 has the diversity of the models of Table 1, and of the retained questions too.
         for source, name in {**SOURCES, RETAINED: RETAINED}.items() if table != 7 else ():
+            for estimate in probe.made.get("criteria", {}).get(source, ()) if table == 1 else ():
+                yield _number(15, row, name, Estimate(**estimate))
             diversity = probe.diversity(source)
             if diversity is not None and (table == 1 or source != RETAINED):
                 where, n = (2 if table == 1 else table, row, name), diversity.n
@@ -269,6 +282,18 @@ class HoleTables:
                 for task, benchmark in scores_of(read_benchmarks(Path(lm_eval)), *_place_and_time(subject)).items():
                     yield HoleNumber(table, row, task, f"benchmark {when}", benchmark.value, *benchmark.ends())
 
+    def _repeated(self) -> Iterator[HoleNumber]:
+        """The runs of every model whose prompts were answered again, by judge and set of prompts."""
+        for cell, path, _ in self._made:
+            if cell.kind != "repeat" or path is None:
+                continue
+            groups: dict[tuple[str, str], list[RepeatedScore]] = {}
+            for score in read_rows(ProbeFolder(path).repeats, RepeatedScore):
+                groups.setdefault((score.judge, score.source), []).append(score)
+            for (judge, source), scores in groups.items():
+                where = 6, f"{self.name(cell.point)}, {judge}", SOURCES.get(source, source)
+                yield from repeat_numbers(*where, runs_of(scores), seed=cell.point.seed)
+
     def _means(self) -> Iterator[HoleNumber]:
         """Mean quality after unlearning over the runs of a checkpoint that left prompts to test, and its SD."""
         for runs in self.checkpoints.values():
@@ -297,8 +322,8 @@ class HoleTables:
     def all(self) -> list[TextTable]:
         """The tables in the paper's order."""
         pivots = {number: self._pivot(number) for number in TITLES}
-        order = (pivots[1], pivots[2], pivots[3], pivots[4], self._settings(), pivots[7], pivots[10], *self._prompts())
-        return [table for table in order if table.rows]
+        tables = [pivots[n] for n in (1, 2, 3, 4)] + [self._settings()] + [pivots[n] for n in (6, 7, 10, 15)]
+        return [table for table in (*tables, *self._prompts()) if table.rows]
 
     def _pivot(self, number: int) -> TextTable:
         """A row for each model and set of prompts, a column for each measure; of several placebos the first."""
@@ -436,9 +461,44 @@ def change_tests(
 
     In the paired one what was made from one thing counts once; the other two take all prompts for independent.
     """
+    sides = (before, after)
+    return _p_values(
+        {"p, paired t": (_by_origin(after - before, origins),), "p, Welch t": sides, "p, Student t": sides}
+    )
+
+
+def repeat_numbers(table: int, row: str, of_set: str, runs: Runs, *, seed: int) -> Iterator[HoleNumber]:
+    """The numbers of one judge and set of prompts: means over runs with their SD, and whether they differ."""
+    n_prompts = len(runs.origins)
+    if not n_prompts:
+        yield _number(table, row, of_set, "no prompt was graded in every run", "quality after")
+        return
+    for when, scores in (("before", runs.before), ("after", runs.after)):
+        by_prompt, by_run = scores.mean(axis=0), scores.mean(axis=1)
+        estimate = mean_estimate(f"quality {when}", by_prompt, "score", SCALE, runs.origins, seed=seed)
+        yield _number(table, row, of_set, estimate)
+        spread = float(by_run.std(ddof=1)) if len(by_run) > 1 else "none: one run"
+        yield _number(table, row, of_set, spread, f"SD over runs {when}", len(by_run))
+        yield _number(table, row, of_set, float((scores <= SCALE[0]).mean()), f"lowest score {when}", scores.size)
+    gaps, means = (
+        runs.after.mean(axis=0) - runs.before.mean(axis=0),
+        (runs.before.mean(axis=1), runs.after.mean(axis=1)),
+    )
+    yield _number(table, row, of_set, mean_estimate("change", gaps, "score", CHANGE, runs.origins, seed=seed))
+    tests = _p_values({"p, Student t": means, "p, Welch t": means, "p over prompts": (_by_origin(gaps, runs.origins),)})
+    for measure, p in tests.items():
+        yield _number(table, row, of_set, p, measure, runs.n)
+
+
+def _by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[np.ndarray, " K"]:
+    """The mean over what was made from each thing."""
     _, indices = np.unique(np.asarray(origins, dtype=str), return_inverse=True)
-    gaps = np.bincount(indices, after - before) / np.bincount(indices)
-    samples = {"p, paired t": (gaps,), "p, Welch t": (before, after), "p, Student t": (before, after)}
+    means: Float[np.ndarray, " K"] = np.bincount(indices, values) / np.bincount(indices)
+    return means
+
+
+def _p_values(samples: Mapping[str, tuple[Float[np.ndarray, " N"], ...]]) -> dict[str, float | str]:
+    """Of one sample against 0, or of the second of two less the first: Student's t where the name says so."""
     p_values: dict[str, float | str] = {}
     for name, sides in samples.items():
         if min(map(len, sides)) < 2:
@@ -447,7 +507,7 @@ def change_tests(
         elif max(map(np.ptp, sides)) <= 1e-12:
             p_values[name] = "none: all values are equal, so there is no spread to test against"
         elif len(sides) == 1:
-            p_values[name] = float(ttest_1samp(gaps, 0.0).pvalue)
+            p_values[name] = float(ttest_1samp(sides[0], 0.0).pvalue)
         else:
-            p_values[name] = float(ttest_ind(after, before, equal_var="Student" in name).pvalue)
+            p_values[name] = float(ttest_ind(sides[1], sides[0], equal_var="Student" in name).pvalue)
     return p_values

@@ -22,6 +22,7 @@ from vestige import probes
 from vestige.artifacts.holes import WAYS, Way, read_tested
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.core.errors import InputError
+from vestige.core.files import write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
@@ -37,7 +38,7 @@ from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.judges.tasks import TASKS
 from vestige.models.embedder import HUB_ID, embedder_folder, load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes import answering, hole_table, latent, mitigation, questions
+from vestige.probes import answering, hole_table, latent, mitigation, questions, repeats
 from vestige.probes.adjacent import (
     AdjacentRequest,
     By,
@@ -105,6 +106,18 @@ class Mitigation(Settings):
     training: MendingSettings = MendingSettings()
 
 
+class RepeatSettings(Settings):
+    """For Table 6: whose prompts the target and the models of all seeds answer `generations` times, and who grades.
+
+    `judges` are specs (`judges.spec`), the study's own judge by default. All seeds need one target: one that is there,
+    or a model with `one_target`.
+    """
+
+    of: tuple[str, ...]
+    generations: PositiveInt = 3
+    judges: tuple[str, ...] = ()
+
+
 class HolesSettings(Settings):
     """How holes are looked for. `k` is the number of adjacent questions of a forgotten item, `by` how they are made.
 
@@ -113,6 +126,7 @@ class HolesSettings(Settings):
     `by` is graph, templates, or the chat model that writes questions. `harm` is the chat model that says of the answers
     to the forget set whether they are harmful, of every model that is probed or mended: the paper's harmscore.
     `lm_eval` is the --output_path of lm-evaluation-harness with these models, whose numbers Table 1 then shows too.
+    With `criteria` the judge, a chat model, grades the tested answers by five criteria too (Table 15).
     """
 
     asks: HolePolicy = HolePolicy()
@@ -128,8 +142,10 @@ class HolesSettings(Settings):
     checkpoints: CheckpointSettings | None = None
     ablation: Ablation | None = None
     mitigation: Mitigation | None = None
+    repeats: RepeatSettings | None = None
     lm_eval: str | None = None
     harm: str = ""
+    criteria: bool = False
 
     def check(self) -> None:
         """Refuse what one probe cannot be made by, before anything is searched."""
@@ -138,6 +154,10 @@ class HolesSettings(Settings):
         for key, name in (("harm", self.harm), ("by", "" if self.by in ("graph", "templates") else self.by)):
             if name and not judge_spec(name).by_model:
                 raise InputError(f"holes.{key} = {one_line(name)!r}: takes a language model; {BY_MODEL}")
+        if self.criteria and not judge.by_model:
+            raise InputError(f"holes.criteria: the judge {one_line(self.judge)!r} reads no criteria; {BY_MODEL}")
+        for name in self.repeats.judges if self.repeats else ():
+            judge_spec(name)
         if self.filter.name_groups == "writer" and not judge.by_model:
             # Groups are named last, after hours perhaps.
             raise InputError(f"holes.filter: {NO_WRITER}")
@@ -146,6 +166,7 @@ class HolesSettings(Settings):
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
         values = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
         identity = {**values, "judge": judge_spec(self.judge).text()}
+        identity |= {"criteria": True} if self.criteria else {}
         return {**identity, "harm": judge_spec(self.harm).text()} if self.harm else identity
 
     def taking_part(
@@ -158,18 +179,21 @@ class HolesSettings(Settings):
         seed: int,
         device: str,
     ) -> Participants:
-        """Everybody in the probe in `folder`; a judge of `truth` is told the answers of `corpus`."""
-
-        def grader(everybody: Participants) -> Grader:
-            base = everybody.graded_by(judge_spec(self.judge), folder.judge, device)
-            if not self.truth:
-                return base
-            data = corpus()
-            judge = KnownAnswersJudge(base.judge, (*data.items, *data.factual))
-            return Grader(judge, {**base.identity, "known_answers": judge.digest}, base.writer)
-
+        """Everybody in the probe in `folder`."""
         embeds = partial(load_embedder, self.embedder or HUB_ID, device=device)
+        grader = partial(self.grader, self.judge, folder, corpus, device)
         return Participants(target, unlearned, grader, embeds, self.answers, seed)
+
+    def grader(
+        self, judge: str, folder: ProbeFolder, corpus: Callable[[], Corpus], device: str, who: Participants
+    ) -> Grader:
+        """Who grades in the probe in `folder`; with `truth` it is told the answers of `corpus`."""
+        base = who.graded_by(judge_spec(judge), folder.judge, device)
+        if not self.truth:
+            return base
+        data = corpus()
+        told = KnownAnswersJudge(base.judge, (*data.items, *data.factual))
+        return Grader(told, {**base.identity, "known_answers": told.digest}, base.writer)
 
     def searching(self, sources: tuple[str, ...], device: str, taught: ModelSettings | None = None) -> Searching:
         """These searches, by the policy that is named or the one that was `taught`."""
@@ -217,13 +241,16 @@ def hole_settings(study: Study) -> HolesSettings:
     settings.check()
     if any(forget.in_turn for forget in study.settings.forget):
         raise InputError(f"{name}: [holes] looks around sets that are forgotten at once; leave in_turn out")
-    for part in (settings.checkpoints, settings.ablation, settings.mitigation):
-        for of in (*part.of, *getattr(part, "beside", ())) if part else ():
+    for part in (settings.checkpoints, settings.ablation, settings.mitigation, settings.repeats):
+        for of in part.of if part else ():
             if of not in methods:
                 raise InputError(f"holes names {one_line(of)!r} among methods; {closest(of, methods)}")
             trains = part is settings.checkpoints or (isinstance(part, Mitigation) and "iterative" in part.ways)
             if trains and study.method(of).model:
                 raise InputError(f"holes trains {one_line(of)!r} anew, of which only the model is given; leave it out")
+    targets_differ = len(study.settings.seeds) > 1 and any(m.teach and not m.one_target for m in study.settings.models)
+    if settings.repeats and targets_differ:
+        raise InputError("holes.repeats compares trainings from one target; set one_target = true for each model")
     list(settings.variants())
     if settings.lm_eval is not None:
         read_benchmarks(Path(settings.lm_eval))
@@ -257,6 +284,11 @@ def hole_cells(
                 yield ask(key, here_)
                 for run in range(1, settings_.checkpoints.runs + 1):
                     yield at.probe(f"run {run}", settings_, key, here_)
+        if settings_.repeats and point.method in settings_.repeats.of:
+            trained = [c.after[0] for _, c in asked if c.point._replace(seed=first) == point]
+            judges = [judge_spec(judge).text() for judge in settings_.repeats.judges]
+            key = content_id(["repeat", probe.key, trained, settings_.repeats.generations, judges])
+            yield StudyCell(key, "repeat", f"repeat {at.name}", (probe.key, target, *trained), point)
         if settings_.mitigation and point.method in settings_.mitigation.of:
             for way in settings_.mitigation.ways:
                 key = content_id(["mitigate", probe.key, way, settings_.mitigation.identity() | {"of": "", "ways": ""}])
@@ -316,7 +348,13 @@ def run_seed(seed: int, run: int) -> int:
 
 def make_hole_cell(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Make a cell of holes."""
-    kinds = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "mitigate": _mended}
+    kinds = {
+        "policy": _policy,
+        "checkpoint": _checkpoint,
+        "probe": _probe,
+        "repeat": _repeated,
+        "mitigate": _mended,
+    }
     return kinds[cell.kind](study, cell)
 
 
@@ -330,6 +368,7 @@ def hole_versions(study: Study) -> dict[str, int]:
         "names of groups": hole_table.NAMING_VERSION,
         "map of holes": hole_table.MAP_VERSION,
         "mitigation": mitigation.VERSION,
+        "repeats and criteria": repeats.VERSION,
         "grounded judge": grounded.VERSION,
         "kept replies of judges": spending.VERSION,
         **{f"judge's task {name}": task.version for name, task in TASKS.items()},
@@ -447,7 +486,27 @@ def _besides(cast: ProbedModels, folder: ProbeFolder, sources: ProbeSources, dev
         facts["harm"] = asdict(
             harm_of(folder, everybody.unlearned, forget, settings.answers, grader, everybody.seed)[0]
         )
+    if settings.criteria:
+        facts["criteria"] = repeats.criteria_of(folder, everybody.grader, seed=everybody.seed)
     return facts
+
+
+def _repeated(study: Study, cell: StudyCell) -> Mapping[str, Any]:
+    """Answers of the target and of all seeds' models to what a probe tested, given and graded several times."""
+    point, (probe, *models) = cell.point, cell.after
+    folder = ProbeFolder(place_of(study, probe))
+    cast = ProbedModels.of(study, folder, point, models[:2])
+    asked, corpus = cast.settings.repeats, partial(corpus_of, study, point.data)
+    assert asked is not None, "planned where repeats are asked for"
+    judges = {
+        judge_spec(judge).text(): partial(cast.settings.grader, judge, folder, corpus, study.settings.device, cast.who)
+        for judge in asked.judges or (cast.settings.judge,)
+    }
+    seeds = {c.key: c.point.seed for c in study.cells}
+    unlearned = {f"seed {seeds[key]}": partial(_model, study, key) for key in models[1:]}
+    request = repeats.RepeatRequest(cast.who, unlearned, judges, asked.generations)
+    write_jsonl(folder.repeats, (asdict(score) for score in repeats.repeated_scores(folder, request)))
+    return {"path": str(folder.path.relative_to(study.folder.path))}
 
 
 @lru_cache(maxsize=4)
