@@ -60,6 +60,22 @@ def test_no_block_of_any_family_adds_anything_along_it(family):
         assert float((state @ u).abs().max()) < 1e-4 * float(state.norm(dim=-1).max())
 
 
+def test_of_a_direction_for_every_block_each_is_taken_out_of_its_block_s_output():
+    model = small_model("llama")
+    torch.manual_seed(0)
+    u = torch.nn.functional.normalize(torch.randn(len(blocks(model)), model.config.hidden_size), dim=1)
+    with torch.no_grad():
+        inner = model.model
+        rotary = inner.rotary_emb(inner.embed_tokens(IDS), torch.arange(IDS.shape[1])[None])
+        state = inner.embed_tokens(IDS)
+        for n, block in enumerate(blocks(model)):
+            state = block(state, position_embeddings=rotary)
+            # By hand: x - (x . u) u for every token.
+            state = state - torch.einsum("btd,d,e->bte", state, u[n], u[n])
+        with without_direction(model, u):
+            torch.testing.assert_close(model(IDS).logits, model.lm_head(inner.norm(state)), atol=1e-5, rtol=1e-5)
+
+
 def test_a_direction_has_length_one_and_no_outlier():
     difference = torch.zeros(100)
     difference[0], difference[1], difference[2] = 100.0, 3.0, -4.0
@@ -81,9 +97,10 @@ def test_half_of_the_contracts_are_seen_and_the_others_are_asked():
 @pytest.mark.parametrize(
     ("gains", "costs", "best"),
     [
-        ((0.5, 2.0, 1.0), (0.0, 0.06, 0.04), 2),
-        ((0.5, 2.0, 1.0), (0.0, 0.04, 0.0), 1),
-        ((-0.1, 0.0, 2.0), (0, 0, 1), None),
+        ((0.5, 2.0, 1.0, 3.0), (0.0, 0.06, 0.04, 0.06), 2),
+        ((0.5, 2.0, 1.0, 1.9), (0.0, 0.04, 0.0, 0.0), 1),
+        ((0.5, 2.0, 1.0, 2.1), (0.0, 0.04, 0.0, 0.0), 3),
+        ((-0.1, 0.0, 2.0, 2.0), (0, 0, 1, 1), None),
     ],
 )
 def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(monkeypatch, gains, costs, best):
@@ -93,7 +110,8 @@ def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(
 
     @contextmanager
     def number(_, direction):
-        taken[:] = direction[:1].tolist()
+        # All of them are the fourth.
+        taken[:] = [4.0] if direction.ndim == 2 else direction[:1].tolist()
         yield
         taken.clear()
 

@@ -228,12 +228,13 @@ def test_data_has_no_place_for_an_infix():
 
 def test_an_audit_names_further_attacks_with_settings_of_their_own():
     none = dict.fromkeys(("relearn", "quantize", "ablate", "in_context"), ())
-    asked = AuditSettings(**none, further=("relearn material=related items=3", "gcg")).model_dump()
+    further = ("relearn material=related items=3", "gcg", "quantize bits=4", "quantize bits=nf4")
+    asked = AuditSettings(**none, further=further).model_dump()
     found = plan_all(asked, SPLITS, seed=0).attacks
-    assert [a.plan.name for a in found] == ["relearn related n=3", "gcg n=7"]
+    assert [a.plan.name for a in found] == ["relearn related n=3", "gcg n=7", "quantize 4 bits", "quantize nf4"]
     # Whoever names none has the identity that audits had before there were any.
     assert "further" not in AuditSettings().identity()
-    for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = '5': must be 'nf4', 4 or 8")):
+    for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = 5: must be 'nf4', 4 or 8")):
         with pytest.raises(InputError, match=said):
             plan_all({**asked, "further": (wrong,)}, SPLITS, seed=0)
 

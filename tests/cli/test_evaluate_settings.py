@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from vestige.cli.command import Given, assigned, value_in
+from vestige.cli.command import Given, assigned
 from vestige.cli.options import eval_names, evals_from
 from vestige.core.errors import InputError
+from vestige.core.text import value_in
 
 
 def settings(evals, *assignments):

@@ -1,5 +1,7 @@
 """What blocks hold: a lens whose oracle is the model itself, and a probe whose truth is planted."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from vestige.evals.base import View
 from vestige.evals.inside import InsideSettings, beaten, block_weights, probe_scores
 from vestige.models import scoring
 from vestige.models.distances import cosine
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.scoring import answers_inside, patched_answers, score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
@@ -249,3 +251,17 @@ def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(mode
     assert InsideSettings.build({"patch": str(tmp_path)}, where="settings").patch_weights == "1" * 64
     with pytest.raises(InputError, match="'elsewhere' is no finished model that Vestige made"):
         InsideSettings.build({"patch": "elsewhere"}, where="settings")
+
+
+def test_a_target_of_its_own_code_is_patched_into_where_the_subject_s_code_was_allowed_to_run(model, tmp_path):
+    model.model.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForCausalLM": "own.Own"}, "architectures": ["Own"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code = "from transformers import LlamaForCausalLM\n\nclass Own(LlamaForCausalLM):\n    pass\n"
+    (tmp_path / "own.py").write_text(code)
+    subject = load(ModelSettings(model=str(tmp_path), device="cpu", trust_remote_code=True))
+    settings = InsideSettings(patch=str(tmp_path), patch_weights=subject.digest().weights)
+    records = inside.collect(subject, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
+    assert all(r["cosine"] == pytest.approx(1.0) for r in records if not r["fit"])

@@ -6,10 +6,11 @@ perspective on machine unlearning, 2409.18025, who bring most of RMU's back by i
 
     v = mean over forgotten questions of h - mean over retained ones      h: mean output over the last 5 tokens
     u = v without coordinates beyond 3 SD of their mean, of length 1
-    x' = x - (x . u) u                                                     for all that is added to the residual stream
+    x' = x - (x . u) u     for all that is added to the residual stream, by one block's u; or (Łucki's code) for the
+                           output of every block, each by its own
 
-The block is chosen by the answers to half of the facts, where retained answers lose less than FLOOR; the other half is
-asked. The direction follows from questions alone, so that no answer is carried in but by that choice.
+One of these is chosen by the answers to half of the facts, where retained answers lose less than FLOOR; the other half
+is asked. A direction follows from questions alone, so that no answer is carried in but by that choice.
 
 Axes: B rows, T positions, D hidden width, L blocks, N items.
 """
@@ -70,18 +71,19 @@ class HalfSettings(AttackSettings):
 
 
 class AblateSettings(HalfSettings):
-    """Taking one direction out: questions of some forget items give it, and their answers choose the block."""
+    """Taking directions out: questions of some forget items give them, and their answers choose among the blocks'."""
 
     kind: ClassVar[str] = "ablate"
     weights: ClassVar[str] = "directional ablation"
+    version: ClassVar[int] = 2
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Choose a block, take its direction out, and ask; nothing is taken out where every block costs too much."""
+        """Choose a block or all of them and ask; nothing is taken out (block -1) where everything costs too much."""
         best = chosen_block(Best(loaded.model, *answers_seen(work, loaded)))
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
             work.ask(GIVEN, lambda: loaded, work.on_progress)
-        bits = math.log2(len(blocks(loaded.model)) + 1)
+        bits = math.log2(len(blocks(loaded.model)) + 2)
         return Ended({"choice of a block": bits}, NOTHING, NOTHING, {"block": float(block), "gain": best.gain})
 
 
@@ -128,16 +130,17 @@ class Best(Generic[C]):
 
 
 Direction = tuple[int, Float[Tensor, " D"]]
+Ablation = tuple[int, Float[Tensor, "*L D"]]
 
 
-def chosen_block(best: Best[Direction]) -> Best[Direction]:
-    """Try the direction of every block; the candidate has the block, from 0, with its direction."""
+def chosen_block(best: Best[Ablation]) -> Best[Ablation]:
+    """Try the direction of every block, then all; the candidate has the block, from 0 (or their number), and these."""
     model = best.model
     forget, retain = (_mean_states(model, [e.ids[: e.start] for e in part]) for part in (best.forget, best.retain))
-    for block, difference in enumerate(forget - retain):
-        direction = direction_of(difference)
-        with without_direction(model, direction):
-            best.spares((block, direction))
+    directions = torch.stack([direction_of(difference) for difference in forget - retain])
+    for candidate in (*enumerate(directions), (len(directions), directions)):
+        with without_direction(model, candidate[1]):
+            best.spares(candidate)
     return best
 
 
@@ -168,16 +171,17 @@ def _mean_states(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> 
 
 
 @contextmanager
-def without_direction(model: PreTrainedModel, direction: Float[Tensor, " D"] | None) -> Iterator[None]:
+def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] | None) -> Iterator[None]:
     """Within it nothing along `direction` is added to the model's residual stream; None changes nothing.
 
     As if it were written out of the embedding and of every matrix that ends an attention or an MLP. Raises InputError
-    where a block's parts are not found by name.
+    where a block's parts are not found by name. Of directions for all blocks, each is taken out of its block's output.
     """
     with ExitStack() as hooks:
         if direction is not None:
-            for part in _parts(model):
-                hooks.enter_context(changed_output(part, partial(_project, direction)))
+            each = direction.ndim == 2
+            for n, part in enumerate(blocks(model) if each else _parts(model)):
+                hooks.enter_context(changed_output(part, partial(_project, direction[n] if each else direction)))
         yield
 
 

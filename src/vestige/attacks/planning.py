@@ -11,8 +11,8 @@ from vestige.attacks import ATTACKS, known_attacks
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.plugins import brought
-from vestige.core.settings import Settings
-from vestige.core.text import closest, one_line
+from vestige.core.settings import Settings, type_in_words
+from vestige.core.text import closest, one_line, value_in
 from vestige.models.load import LoadedModel
 from vestige.training.checkpoints import TrainingJob
 
@@ -222,6 +222,7 @@ def check_kind(settings: "AttackSettings", plan: PlannedAttack) -> None:
 def further(text: str) -> AttackSettings:
     """An attack as an audit's setting names it: `NAME`, or `NAME KEY=VALUE ...`."""
     name, *words = text.split()
-    where = f"the attack {name!r}"
-    values = dict(word.partition("=")[::2] for word in words)
-    return find_attack(name).build(values, where=where)
+    kind = find_attack(name)
+    types = {key: type_in_words(field.annotation) for key, field in kind.model_fields.items()}
+    values = {key: value_in(value, types.get(key, "")) for key, _, value in (word.partition("=") for word in words)}
+    return kind.build(values, where=f"the attack {name!r}")

@@ -13,7 +13,6 @@ import difflib
 import functools
 import inspect
 import json
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib import import_module, resources
@@ -26,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.text import one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -428,18 +427,3 @@ def assigned(words: Sequence[str] | None) -> dict[str, str]:
             raise InputError(f"--set {one_line(word)!r}: expected KEY=VALUE, as in learning_rate=2e-5")
         pairs[key.strip()] = value.strip()
     return pairs
-
-
-def value_in(text: str, kind: str = "") -> Any:
-    """The value that a text stands for: as TOML has it, and of a type in words also plain text and lists by commas."""
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    *words, last = kind.split("|")
-    if not kind or isinstance(value, list) or (isinstance(value, str) and value != text):
-        return value
-    if last.endswith(",...") and text not in words:
-        item_kind = "|".join((*words, last.removesuffix(",...")))
-        return [value_in(part.strip(), item_kind) for part in text.split(",") if part.strip()]
-    return value if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit() else text

@@ -1,7 +1,9 @@
 """Text from models and data sets is hostile until shown otherwise; here it is made fit for one terminal line."""
 
 import difflib
+import tomllib
 import unicodedata
+from typing import Any
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
@@ -34,3 +36,18 @@ def closest(name: str, names: list[str]) -> str:
     if len(names) > _MOST_NAMED:
         return f"none of the {len(names):,} known names is close to it"
     return f"known: {', '.join(sorted(names))}"
+
+
+def value_in(text: str, kind: str = "") -> Any:
+    """The value that a text stands for: as TOML has it, and of a type in words also plain text and lists by commas."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *words, last = kind.split("|")
+    if not kind or isinstance(value, list) or (isinstance(value, str) and value != text):
+        return value
+    if last.endswith(",...") and text not in words:
+        item_kind = "|".join((*words, last.removesuffix(",...")))
+        return [value_in(part.strip(), item_kind) for part in text.split(",") if part.strip()]
+    return value if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit() else text

@@ -194,7 +194,10 @@ def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideS
     dtype = str(subject.model.dtype).removeprefix("torch.")
     dtype = dtype if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
     path = settings.patch if folder is None else str(folder.model)
-    target = load(ModelSettings(model=path, dtype=dtype, device=str(subject.model.device)))
+    # Of a model whose code came with it, running such code was allowed.
+    trusted = type(subject.model).__module__.startswith("transformers_modules.")
+    device = str(subject.model.device)
+    target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
     if target.digest().weights != settings.patch_weights:
         raise InputError(f"{one_line(settings.patch, width=120)} is not the target that blocks were to be patched into")
     same_tokens = target.prompter.digest == subject.prompter.digest
