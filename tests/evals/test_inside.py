@@ -257,10 +257,14 @@ def test_a_target_of_its_own_code_is_patched_into_where_the_subject_s_code_was_a
     model.model.save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"auto_map": {"AutoModelForCausalLM": "own.Own"}, "architectures": ["Own"]}
+    own = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    config |= {"auto_map": own, "architectures": ["Model"], "model_type": "own"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    code = "from transformers import LlamaForCausalLM\n\nclass Own(LlamaForCausalLM):\n    pass\n"
-    (tmp_path / "own.py").write_text(code)
+    (tmp_path / "own.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "class Config(LlamaConfig):\n    model_type = 'own'\n"
+        "class Model(LlamaForCausalLM):\n    config_class = Config\n"
+    )
     subject = load(ModelSettings(model=str(tmp_path), device="cpu", trust_remote_code=True))
     settings = InsideSettings(patch=str(tmp_path), patch_weights=subject.digest().weights)
     records = inside.collect(subject, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
