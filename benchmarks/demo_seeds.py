@@ -22,6 +22,7 @@ from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.judge import lay
 from vestige.auditing.matrix import expressed_in
 from vestige.auditing.run import rejudge
+from vestige.auditing.singles import single_facts
 from vestige.metrics.intervals import RESAMPLES
 from vestige.report import build_report
 from vestige.studies.demo import DemoSettings, run_demo
@@ -71,7 +72,8 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         formats = read_stored(ground)
         inside = expressed_in(ground, formats, subject)
         grouped = by_group(ground, formats, parts_of(ground, formats), inside, subject)
-        evidence = stored_evidence(ground, subject, formats, inside, grouped)
+        singles = single_facts(ground, "not stored", subject, formats.judged, ())
+        evidence = stored_evidence(ground, subject, formats, inside, grouped, singles)
         name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome
 

@@ -124,10 +124,15 @@ def attacked(
 
 
 def after_rmu(run: RunFolder, splits: NamedSplits, seed: int) -> SubjectFolder:
-    """The target after RMU, by the settings of the study `holes-rmu` for this model."""
+    """The target after RMU as in its paper: steered to well beyond the usual length, what is kept held.
+
+    At the lengths of this model's activations (12 in the block that is read) that is 30; an alpha of 30 keeps 0.96 of
+    what was kept, where 0.1, which forgets as much in half of the steps, leaves 0.41.
+    """
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
-    training = UnlearningSettings.build({**tiny_unlearning("rmu"), "epochs": 20, "learning_rate": 2e-3})
-    request = unlearn_request(target, splits, "rmu", lambda _: training, method_settings={"alpha": 0.1}, seed=seed)
+    training = UnlearningSettings.build({**tiny_unlearning("rmu"), "epochs": 40, "learning_rate": 2e-3})
+    settings = {"steering": 30.0, "alpha": 30.0}
+    request = unlearn_request(target, splits, "rmu", lambda _: training, method_settings=settings, seed=seed)
     folder = run.cell(request.name, unlearn_spec(request).id)
     unlearn(folder, request)
     return folder

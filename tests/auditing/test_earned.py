@@ -95,6 +95,18 @@ def test_trainings_that_began_alike_lie_as_far_from_each_other_as_from_the_targe
     assert by_weights(**HONEST, retrained_2=[0, 0, 0, 500, 0], ga=[9, 1, 0, 0, 1]) == {}
 
 
+@pytest.mark.parametrize("delta", [1.0, 0.05])
+def test_two_controls_that_began_where_the_target_did_are_none_of_each_other_beside_one_of_another_start(delta):
+    # A start far from the origin; three short trainings of it, in directions of their own; one of another start.
+    start, other = np.array([50.0, 0, 0, 0, 0]), [0, 50, 0, 0, 0]
+    target, first, second = (start + delta * np.eye(5)[n] for n in (2, 3, 4))
+    models = {"target": target, "retrained_0": first, "retrained_1": second, "retrained_2": other}
+    assert by_weights(**models, ga=target + 0.1 * delta) == {}
+    # A copy of the first is still one.
+    copied = by_weights(**{**models, "retrained_1": first + 1e-4 * delta}, ga=target + 0.1 * delta)
+    assert copied.keys() == {"retrained-1"}
+
+
 def test_a_control_next_to_the_subject_is_made_of_it():
     found = by_weights(**HONEST, retrained_2=[9, 1, 0, 0.1, 1], ga=[9, 1, 0, 0, 1])
     assert found.keys() == {"retrained-2"}

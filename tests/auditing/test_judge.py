@@ -652,9 +652,9 @@ def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
     assert found.prompts_asked == repeating.prompts_asked + 1
 
 
-def inside(lens, probe=0.5, shuffled=0.5, period=2):
+def inside(lens, probe=0.5, shuffled=0.5, period=2, apart=0.1):
     """What blocks tell of each forget item: shares of wrong answers beaten, around a mean."""
-    around = {i: 0.1 * (-1) ** (k // (period // 2)) for k, i in enumerate(FORGET)}
+    around = {i: apart * (-1) ** (k // (period // 2)) for k, i in enumerate(FORGET)}
     means = {"lens": lens, "probe": probe, "shuffled": shuffled}
     return {f"{name}/beaten": {i: mean + d for i, d in around.items()} for name, mean in means.items()}
 
@@ -699,6 +699,23 @@ def test_a_group_that_blocks_still_hold_is_not_hidden_by_those_that_they_lost():
     assert "edge-0" in line.reason
     # Lines of groups are of what is expressed.
     assert all(group.by != "lens" for group in found.groups)
+
+
+@pytest.mark.parametrize(("n", "outcome"), [(0, "holds"), (1, "holds"), (6, "fails")])
+def test_single_facts_in_the_blocks_fail_not_stored_where_the_mean_hides_them_and_open_nothing(n, outcome):
+    models = {name: inside(0.9 if name == "target" else 0.51, apart=0.02) for name in ("target", "ga", "suppressed")}
+    models |= {name: inside(0.5 + 0.01 * k, period=4 + 2 * k, apart=0.02) for k, name in enumerate(RETRAINED)}
+    models["ga"]["lens/beaten"] |= {FORGET[20 * k]: 1.0 for k in range(n)}
+    found = judge(case({m: together(subject(float(m == "target")), t) for m, t in models.items()}), resamples=QUICK)
+    line = verdict(found, "not stored")
+    assert line.outcome == outcome
+    # Six of 120 facts, (1 - 0.51) / (0.9 - 0.51) each.
+    assert line.evidence["lens"].value == pytest.approx(n / 120 * 0.49 / 0.39, abs=0.01)
+    assert ("it gives 6 facts of 120 away in lens, beyond any control" in line.reason) == (outcome == "fails")
+    # One alone may come of luck with so few controls: it is named, and opens nothing.
+    assert any("too few to be sure: it gives 1 fact of 120 away" in out for out in line.left_out) == (n == 1)
+    assert outcomes(found)["not expressed"] == "holds"
+    assert found.facts == ()
 
 
 def patched(level=None, period=2):

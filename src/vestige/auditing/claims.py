@@ -69,7 +69,7 @@ class SubjectEvidence:
     """All that was found out about one subject, of which each claim reads some.
 
     `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks; `inside`
-    is what its blocks hold, in the formats `stored`, of all facts and by group.
+    is what its blocks hold, in the formats `stored`, of all facts, by group and of single facts.
     """
 
     subject: str
@@ -82,6 +82,7 @@ class SubjectEvidence:
     stored: TestedFormats
     inside: Expressed
     stored_by_group: Grouped
+    stored_singles: Singles
     recovery: Recovery
     ability: AttackAbility
     membership: Membership
@@ -166,14 +167,18 @@ def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
 
 
 def not_stored(about: SubjectEvidence) -> ClaimEvidence:
-    """What its blocks tell, in every admitted format of the evaluation `inside`, of all facts and of every group."""
-    return stored_evidence(about.ground, about.subject, about.stored, about.inside, about.stored_by_group)
+    """What its blocks tell, in every admitted format of `inside`, of all facts, of every group and of single facts."""
+    by_group, singles = about.stored_by_group, about.stored_singles
+    return stored_evidence(about.ground, about.subject, about.stored, about.inside, by_group, singles)
 
 
 def stored_evidence(
-    ground: Ground, subject: str, stored: TestedFormats, inside: Expressed, grouped: Grouped
+    ground: Ground, subject: str, stored: TestedFormats, inside: Expressed, grouped: Grouped, singles: Singles
 ) -> ClaimEvidence:
-    """The same of one model by itself."""
+    """The same of one model by itself. Single facts can only fail it: few wrong answers are beaten by luck too often.
+
+    What speaks against some fact, and is not enough to fail it, is left out by name.
+    """
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
     lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
@@ -182,8 +187,8 @@ def stored_evidence(
     gaps = tuple(f"{name}: not read of it" for name in lacking)
     parts, one_group = _unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
-        (*parts, *_alone(grouped.verdict)),
-        (*stored.not_admitted, *other_start, *grouped.left_out),
+        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
+        (*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
         (*one_group, *gaps, *grouped.gaps),
     )
 

@@ -76,7 +76,9 @@ def _copies(ground: Ground, apart: Distances, kind: str, least: float, n: float)
     for number, name in enumerate(controls):
         to = apart[name]
         for origin in (plan.target, *plan.unlearned, *controls):
-            partners = [x for x in controls if x in to and x not in (name, origin)]
+            # Of two controls of one start among others, the target alone may lie as far as trainings of that start do.
+            trainings = [*controls, plan.target] if origin in controls else controls
+            partners = [x for x in trainings if x in to and x not in (name, origin)]
             if origin == name or origin not in to:
                 continue
             # Of two controls that are copies of one another, the first stays.

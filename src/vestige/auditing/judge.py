@@ -32,7 +32,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 9
+VERSION = 10
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 
 
@@ -261,6 +261,7 @@ def _verdicts(
                 stored,
                 inside,
                 by_group(ground, stored, stored_parts, inside, subject),
+                single_facts(ground, "not stored", subject, stored.judged, ()),
                 recovery,
                 ability,
                 membership,

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack, StoredLine
-from vestige.auditing.formats import BITS, FORMATS, Scale, TestedFormats, formats_of
+from vestige.auditing.formats import BITS, FORMATS, STORED, Scale, TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.items import QUESTION_FORMS
@@ -206,7 +206,7 @@ def _by_scores(
         for scale in scales
         if (items := items_of[scale.name]) and (standing := _standings(ground, scale, items, names, attack)) is not None
     }
-    graded = {form.name for form in formats_of(ground.case) if form.graded} - _OWN_WORDS | {BITS}
+    graded = {form.name for form in (*formats_of(ground.case), *STORED) if form.graded} - _OWN_WORDS | {BITS}
     singly = [(name, extreme([standing], together)) for name, standing in stand.items() if name in graded]
     tests: list[_Named] = []
     for kind in (set(stand) - RATIOS, RATIOS):
