@@ -17,15 +17,19 @@ from tests.probed import make_embedder, make_probed, silent, verdict
 from tests.small import nano
 from tests.studies.test_lm_eval import harness_file
 
+from vestige.artifacts import holes as records
 from vestige.artifacts.holes import RepeatedScore
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.data.dataset import compile_dataset
+from vestige.data.graph import load_graph
 from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
 from vestige.probes.adjacent import adjacent_of
 from vestige.probes.answering import KnownAnswersJudge
+from vestige.probes.hole_table import by_distance
 from vestige.probes.repeats import runs_of
 from vestige.steps.engine import Board, work
 from vestige.studies.cells import Study, place_of
@@ -139,6 +143,8 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     assert dict(zip(head.split(" | "), line.split(" | "), strict=True))["quality after"].startswith("1.00 ")
     assert [f"Table {n}:" in page for n in (1, 2, 5, 7, 10)] == [True, True, True, False, True]
     assert all(f"## {name}" in page for name in ("Table 3:", "Tables 11 to 14", "Tables 16 to 20"))
+    # The searches' own prompts and those near the forget texts are asked by no data.
+    assert any(r["table"] == "0" and r["set"] == "D_AP, no data ask it, no contract" for r in rows)
     # Two runs of either model are graded 9 and 1 by each judge, so that runs have no spread to test against.
     again = {(r["row"], r["measure"]): r for r in rows if (r["table"], r["set"]) == ("6", "D_AP")}
     judges = sorted({row for row, _ in again})
@@ -460,6 +466,36 @@ def test_runs_are_of_the_prompts_that_a_judge_graded_in_all_of_them_and_the_test
     )
     # Over prompts: a 3.5 - 9, b 3.5 - 8, so x -5; y 6.5 - 8.5 = -2. t = -3.5 / 1.5 with 1 df.
     assert numbers["p over prompts"] == pytest.approx(2 * stats.t.sf(3.5 / 1.5, 1))
+
+
+def test_prompts_are_told_apart_by_who_asks_them_and_by_the_steps_from_what_was_forgotten() -> None:
+    # A chain 0-1-2-3-4: 1_2 shares a party with the forgotten 0_1, 2_3 is two steps away and 3_4 three.
+    dataset = compile_dataset(load_graph("chain:4", seed=0), seed=0)
+    first = {edge: items[0] for edge, items in dataset.items_of_edge.items()}
+    splits = {"forget": dataset.items_of_edge["0_1"], "retain": dataset.items_of_edge["1_2"]}
+
+    def tested(prompt: str, *scores: float | None, origin: str, dropped: str = "") -> records.Tested:
+        before, after = scores
+        return records.Tested(prompt, prompt, "adjacent", origin, dropped, "a", "b", before, after)
+
+    prompts = [
+        tested(first["1_2"].question, 10, 8, origin="a"),
+        tested(str(first["1_2"].paraphrase), 8, 8, origin="b"),
+        tested(first["3_4"].question.upper(), 9, 3, origin="c"),
+        tested(first["2_3"].question, 9, 2, origin="d"),
+        tested(first["2_3"].question, 9, 9, origin="d", dropped="not valid"),
+        tested(dataset.items_of_edge["2_3"][1].question, None, 9, origin="e"),
+        tested("What is tea?", 7, 1, origin="f"),
+    ]
+    rows = by_distance(prompts, splits, dataset, seed=0)
+    assert [(r["asked"], r["distance"], r["estimates"][2]["value"], r["estimates"][2]["n"]) for r in rows] == [
+        (True, 1, -1.0, 2),
+        (False, 2, -7.0, 1),
+        (False, 3, -6.0, 1),
+        (False, None, -6.0, 1),
+    ]
+    plain = by_distance(prompts, splits, None, seed=0)
+    assert [(r["asked"], r["distance"], r["estimates"][0]["n"]) for r in plain] == [(True, None, 2), (False, None, 3)]
 
 
 def test_a_test_of_nothing_says_why_and_is_no_number() -> None:

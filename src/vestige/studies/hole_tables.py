@@ -85,8 +85,16 @@ MISSING = "not made"
 SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
 """The paper's names of the sources."""
 RETAINED = "retained questions"
+ASKED = {True: "the retained data ask it", False: "no data ask it"}
+DISTANCES = 0
+"""The number of the table that is ours."""
 RECALL, SPLITS = "qa.rouge1_recall", {"forget": "forget", "retain": "retained", "factual": "factual"}
 TITLES = {
+    DISTANCES: (
+        "quality by distance from the forgotten",
+        "Ours: of the prompts of Table 1 those that the retained data ask, as a static benchmark does, and the "
+        "others. Steps are from the nearest forgotten contract: 1 shares a party with it.",
+    ),
     1: (
         "quality before and after unlearning",
         "Quality is the judge's mean, 1 to 10. ROUGE-1 recall is of greedy answers to the data's own questions, over "
@@ -244,6 +252,10 @@ class HoleTables:
             yield from (_number(table, row, name, estimate) for estimate in estimates_of(scores))
             for measure, p in probe.tests(source).items() if table == 1 else ():
                 yield _number(1, row, name, p, measure, scores.n_judged)
+        for place in probe.made.get("distances", ()) if table == 1 else ():
+            steps = "no contract" if place["distance"] is None else f"{place['distance']} steps away"
+            of_set = f"{SOURCES.get(place['source'], place['source'])}, {ASKED[place['asked']]}, {steps}"
+            yield from (_number(DISTANCES, row, of_set, Estimate(**estimate)) for estimate in place["estimates"])
         # Table 2 has the diversity of the models of Table 1, and of the retained questions too.
         for source, name in {**SOURCES, RETAINED: RETAINED}.items() if table != 7 else ():
             for estimate in probe.made.get("criteria", {}).get(source, ()) if table == 1 else ():
@@ -322,7 +334,7 @@ class HoleTables:
     def all(self) -> list[TextTable]:
         """The tables in the paper's order."""
         pivots = {number: self._pivot(number) for number in TITLES}
-        tables = [pivots[n] for n in (1, 2, 3, 4)] + [self._settings()] + [pivots[n] for n in (6, 7, 10, 15)]
+        tables = [pivots[n] for n in (1, DISTANCES, 2, 3, 4)] + [self._settings()] + [pivots[n] for n in (6, 7, 10, 15)]
         return [table for table in (*tables, *self._prompts()) if table.rows]
 
     def _pivot(self, number: int) -> TextTable:
@@ -339,7 +351,7 @@ class HoleTables:
                 mended = read_mitigation(folder)
                 notes += [f"{name}: {', '.join(f'{n} {of_set}' for of_set, n in mended.sizes.items())}.", *mended.notes]
         return TextTable(
-            f"Table {number}: {title}",
+            f"Table {number}: {title}" if number else title.capitalize(),
             ("model", "set", *measures),
             tuple((*row, *(cells.get((*row, measure), "none") for measure in measures)) for row in rows),
             tuple(dict.fromkeys(notes)),
@@ -354,7 +366,7 @@ class HoleTables:
             for part, values in (("policy", settings.policy), ("latent", settings.latent))
             for key, value in values.identity().items()
         )
-        note = "The paper has its six hyper-parameters in its Table 5, of which we had no copy: these are ours."
+        note = "The paper has its six hyper-parameters in its Table 5, whose values its text lacks: these are ours."
         return TextTable("Table 5: settings of the search", ("setting", "value", "other values"), rows, (note,))
 
     def _prompts(self) -> Iterator[TextTable]:

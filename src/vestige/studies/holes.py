@@ -48,7 +48,7 @@ from vestige.probes.adjacent import (
 )
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
-from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
+from vestige.probes.hole_table import NO_WRITER, by_distance, diversity_of, topics_of
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.latent import LATENT, LatentSettings, Searching, listed_questions, search
 from vestige.probes.mitigate import mitigate
@@ -477,9 +477,11 @@ def _besides(cast: ProbedModels, folder: ProbeFolder, sources: ProbeSources, dev
     # Of retained texts nobody asks the data's own questions: those that were made near them stand for them.
     near = [adjacent.question.question for adjacent in read_adjacent(folder) if adjacent.of == "retain"]
     retained = [item.question for item in sources.splits.splits.get("retain", ())] or near
+    tested, splits = [t for t in read_tested(folder) if not t.dropped], sources.splits.splits
     facts: dict[str, Any] = {
         "retained": asdict(diversity_of(retained, embed)),
-        "topics": topics_of([t for t in read_tested(folder) if not t.dropped], embed, writer),
+        "topics": topics_of(tested, embed, writer),
+        "distances": by_distance(tested, splits, sources.corpus.dataset, seed=everybody.seed),
     }
     if grader := settings.harm_grader(folder, device):
         forget = cast.splits.splits["forget"]
