@@ -37,7 +37,6 @@ def test_a_folder_holds_what_the_manifest_says(sample1):
         "items.jsonl",
         "contracts.jsonl",
         "holdout.jsonl",
-        "khop.jsonl",
         "graph.json",
     } < set(found)
     for name, facts in manifest["files"].items():
@@ -99,10 +98,9 @@ def test_a_data_set_comes_back_whole(tmp_path, graph, temporal):
     write_dataset(dataset, tmp_path / "d")
     again = read_dataset(tmp_path / "d")
     assert again.digest == dataset.digest
-    assert (again.items, again.holdout, again.khop, again.contracts) == (
+    assert (again.items, again.holdout, again.contracts) == (
         dataset.items,
         dataset.holdout,
-        dataset.khop,
         dataset.contracts,
     )
     assert (again.name, again.seed, again.temporal) == (dataset.name, 4, temporal)

@@ -11,10 +11,6 @@ strings. An item of the forget set is
 - free: neither.
 (Qiu et al., 2024, arXiv:2406.16810, do not tell these apart: in their sample data set 1 retained contracts
 teach 4 of the 20 answers of A_B.)
-
-Questions across contracts: k of them in a row, each sharing an entity with the next. The entity asked about is
-described and not named: "the seller in the sales contract dated D1 with the customer in the sales contract dated D2
-with X". An entity signs at most one contract a day, so each step means one contract, and the answer is unique.
 """
 
 from collections import Counter
@@ -23,8 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -49,74 +43,6 @@ def dated(template: str, type_: ContractType) -> str:
     return template if f"{{{type_.spec.date}}}" in template else f"{template.removesuffix('?')} as of {{{AS_OF}}}?"
 
 
-HOPS = (1, 2, 3)
-PER_HOPS = 50
-"""Questions for each number of hops, at most."""
-
-
-@dataclass(frozen=True)
-class KHop:
-    """A question whose answer takes all of `edges`, in the order of the steps; k is their number."""
-
-    item: Item
-    edges: tuple[str, ...]
-
-
-def _khop_questions(drawing: ContractDrawing, graph: Graph, texts: Mapping[str, Mapping[str, str]]) -> tuple[KHop, ...]:
-    """Up to fifty questions each for one, two and three hops, by seeded walks that meet no entity twice."""
-    contracts_of: dict[str, list[tuple[str, str]]] = {node: [] for node in graph.nodes}
-    for id_, edge in graph.edges.items():
-        contracts_of[edge.first].append((id_, edge.second))
-        contracts_of[edge.second].append((id_, edge.first))
-    questions: list[KHop] = []
-    for hops in HOPS:
-        walks: dict[tuple[tuple[str, str], ...], None] = {}
-        for attempt in range(20 * PER_HOPS):
-            walk = _walk(contracts_of, graph.nodes, generator(drawing.seed, "k-hop", hops, attempt), hops)
-            if len(walk) == hops and len(walks) < PER_HOPS:
-                walks[walk] = None
-        questions += [_khop(drawing, texts, walk) for walk in walks]
-    return tuple(questions)
-
-
-def _walk(
-    contracts_of: Mapping[str, Sequence[tuple[str, str]]], nodes: Sequence[str], rng: np.random.Generator, hops: int
-) -> tuple[tuple[str, str], ...]:
-    """The edges of a walk, each with the node that it leads to; fewer than `hops` where it cannot go on."""
-    first, *choices = uniform_integers(rng, 0, 2**31 - 1, hops + 1).tolist()
-    node = nodes[first % len(nodes)]
-    visited, steps = {node}, []
-    for choice in choices:
-        contracts = contracts_of[node]
-        start = choice % max(1, len(contracts))
-        step = next((step for step in (*contracts[start:], *contracts[:start]) if step[1] not in visited), None)
-        if step is None:
-            break
-        steps.append(step)
-        node = step[1]
-        visited.add(node)
-    return tuple(steps)
-
-
-def _khop(drawing: ContractDrawing, texts: Mapping[str, Mapping[str, str]], walk: Sequence[tuple[str, str]]) -> KHop:
-    """Asks for the address of the last entity, or for its name where the last contract states none."""
-    described = ""
-    for id_, node in walk:
-        type_, values = drawing.types[drawing.graph.edges[id_].type], texts[id_]
-        side = drawing.signed[id_].parties.index(node)
-        near, far = type_.roles[1 - side], type_.roles[side]
-        described = (
-            f"the {far} in the {type_.spec.title} dated {values[type_.spec.date]} with "
-            f"{described or values[type_.name_of[near]]}"
-        )
-    attribute = {role: name for name, role in type_.addresses.items()}.get(far)
-    kind = "name" if attribute is None else "address"
-    attribute = attribute or type_.name_of[far]
-    answer = type_.answer(attribute, values[attribute])
-    item = Item(f"What was the {kind} of {described}?", answer, group=f"{len(walk)}-hop", attribute=kind)
-    return KHop(item, tuple(id_ for id_, _ in walk))
-
-
 @dataclass(frozen=True)
 class Contract:
     """One contract: an edge with its attributes filled in.
@@ -139,8 +65,8 @@ class Dataset:
     """A graph with its contracts and items.
 
     `items` come by edge, in the order of the graph, and within it in the order of the type's questions.
-    `holdout` asks about contracts outside the graph, `khop` across several contracts. `factual` are rows of a
-    source that belong to no contract, and `unknown` says in sentences what a source does not tell.
+    `holdout` asks about contracts outside the graph. `factual` are rows of a source that belong to no contract, and
+    `unknown` says in sentences what a source does not tell.
     """
 
     name: str
@@ -148,7 +74,6 @@ class Dataset:
     items: tuple[Item, ...]
     contracts: tuple[Contract, ...]
     holdout: tuple[Item, ...]
-    khop: tuple[KHop, ...]
     seed: int
     temporal: bool
     types: Mapping[str, ContractType]
@@ -162,7 +87,6 @@ class Dataset:
             {
                 "graph": self.graph.digest,
                 "items": [item_row(i) for part in (self.items, self.holdout, self.factual) for i in part],
-                "khop": [[item_row(k.item), list(k.edges)] for k in self.khop],
             }
         )
 
@@ -262,7 +186,6 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
         items=tuple(item for id_ in graph.edges for item in items(id_)),
         contracts=tuple(map(contract, graph.edges)),
         holdout=tuple(item for id_ in outside for item in items(id_)),
-        khop=_khop_questions(drawing, graph, texts),
         seed=drawing.seed,
         temporal=drawing.temporal,
         types=drawing.types,

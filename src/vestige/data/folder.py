@@ -3,7 +3,7 @@
 pistol.json       every question row in PISTOL's published form
 edges.csv         edge, type, connectivity, component, n_entailed, first, second, supersedes
 items.jsonl       items with paraphrase and wrong answers      holdout.jsonl  the same outside the graph
-contracts.jsonl   attributes and full text                     khop.jsonl     questions across contracts
+contracts.jsonl   attributes and full text
 graph.json        nodes and edges in networkx's node-link form
 contract_types/   the tables and templates that were used
 manifest.json     seed, settings, counts, and the digest of every file; written last
@@ -33,7 +33,6 @@ from vestige.data.contract_type import ContractType, read_types
 from vestige.data.dataset import (
     Contract,
     Dataset,
-    KHop,
     compile_planned,
     item_row,
     n_entailed_of_contracts,
@@ -45,12 +44,12 @@ from vestige.data.pistol import pistol_text
 SCHEMA = 1
 """Version of the folder's files. Another one is refused, never guessed at."""
 
-COMPILER = 2
+COMPILER = 3
 """Version of the compiler: the same settings give the same bytes as long as it stays the same."""
 
 MANIFEST = "manifest.json"
 PISTOL, EDGES, ITEMS, HOLDOUT = "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl"
-CONTRACTS, KHOP, GRAPH, TYPES = "contracts.jsonl", "khop.jsonl", "graph.json", "contract_types"
+CONTRACTS, GRAPH, TYPES = "contracts.jsonl", "graph.json", "contract_types"
 FACTUAL = "factual.jsonl"
 EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second", "supersedes")
 
@@ -120,7 +119,6 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
     """Write a data set, replacing what stood there, and give back its manifest."""
     graph = dataset.graph
     types = [dataset.types[name] for name in graph.types if name in dataset.types]
-    khop = ({**item_row(k.item), "edges": list(k.edges)} for k in dataset.khop)
     texts = {
         PISTOL: pistol_text((*dataset.items, *dataset.factual)),
         EDGES: edges_csv(dataset),
@@ -128,7 +126,6 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
         HOLDOUT: _json_lines(map(item_row, dataset.holdout)),
         FACTUAL: _json_lines(map(item_row, dataset.factual)),
         CONTRACTS: _json_lines(map(asdict, dataset.contracts)),
-        KHOP: _json_lines(khop),
         GRAPH: json.dumps(_node_link(dataset), indent=1, ensure_ascii=False) + "\n",
         # The types beside the data, so that a folder needs no other.
         **{f"{TYPES}/{type_.name}.toml": type_.table for type_ in types},
@@ -151,7 +148,6 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
                 "contracts": len(graph.edges),
                 "items": len(dataset.items),
                 "holdout": len(dataset.holdout),
-                "khop": len(dataset.khop),
                 "factual": len(dataset.factual),
             },
             "connectivity": graph.connectivity_by_type(),
@@ -191,14 +187,12 @@ def read_dataset(folder: Path) -> Dataset:
         parts=stored.graph.parts,
         nodes=[node.id for node in stored.nodes],
     )
-    khop = zip(_items(folder / KHOP), read_rows(folder / KHOP, _Across), strict=True)
     dataset = Dataset(
         name=graph.name,
         graph=graph,
         items=_items(folder / ITEMS),
         contracts=tuple(read_rows(folder / CONTRACTS, Contract)),
         holdout=_items(folder / HOLDOUT),
-        khop=tuple(KHop(item, across.edges) for item, across in khop),
         seed=about.seed,
         temporal=about.temporal,
         types=read_types(folder / TYPES) if (folder / TYPES).is_dir() else {},
@@ -216,13 +210,6 @@ class _About:
     seed: int
     temporal: bool
     unknown: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Across:
-    """What a question across contracts has beside its item."""
-
-    edges: tuple[str, ...]
 
 
 @dataclass(frozen=True)

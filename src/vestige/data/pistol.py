@@ -90,7 +90,6 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
             for edge, inferred in inferred_of.items()
         ),
         holdout=(),
-        khop=(),
         seed=0,
         temporal=False,
         types=types,
