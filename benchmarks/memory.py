@@ -30,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from vestige.methods import find_method
 from vestige.models.blocks import blocks, output_projection
-from vestige.steps.dry_run import estimate_memory, untrained_shape
+from vestige.steps.dry_run import forecast, untrained_shape
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.batching import FinetunePlan, Row, RowSource, UnlearnPlan
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
@@ -165,7 +165,7 @@ def _status(key: str) -> int:
 def compared(case: Case, device: str, *, with_resident: bool) -> dict[str, object]:
     """The estimate of a case beside what was measured of it."""
     shape = model_of(case, "meta")
-    said = estimate_memory(shape, job_of(case, shape, Path("unused")))
+    said = forecast(shape, job_of(case, shape, Path("unused")))
     took = allocated(case, device)
     told = {
         "bench": "memory",
@@ -224,7 +224,8 @@ def foreseen(shapes: Sequence[str] = ("7B",)) -> Iterator[str]:
             precision="bfloat16",
             gradient_checkpointing=checkpointing,
         )
-        said = asdict(estimate_memory(*_foreseen_job(shape, settings, size)))
+        takes = forecast(*_foreseen_job(shape, settings, size))
+        said = {**asdict(takes), "peak": takes.peak}
         n = min(4, 16 // size)
         how = "LoRA, bfloat16 weights" if rank else f"{'`fsdp`, ' if size > 1 else ''}full, float32 weights"
         cells = [f"{said[key] / 1e9:.1f}" for key in ("parameters", "gradients", "optimizer", "activations", "peak")]

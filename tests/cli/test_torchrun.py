@@ -91,8 +91,8 @@ def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     # 1,721,664 parameters of 4 bytes, and two moments each.
-    assert told["memory"]["parameters"] == 4 * told["n_parameters"] == 4 * 1_721_664
-    assert told["memory"]["optimizer"] == 8 * told["n_trained"]
+    assert told["parameters"] == 4 * told["n_parameters"] == 4 * 1_721_664
+    assert told["optimizer"] == 8 * told["n_trained"]
     assert not (folder / "dry").exists()
     assert "peak" in CliRunner().invoke(app, [*unlearn, "--output-dir", str(folder / "dry"), "--dry-run"]).stdout
 

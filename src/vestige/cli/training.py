@@ -118,21 +118,19 @@ class TrainingCommand:
             )
 
 
-def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
+def print_forecast(forecast: "Forecast", world: "World", *, as_json: bool) -> None:
     """Print what a training would take, for people, or as JSON with sizes in bytes; one process does."""
-    if forecast.rank != 0:
+    if world.rank != 0:
         return
     if as_json:
-        return print_json(forecast)
-    memory, n = forecast.memory, forecast.n_processes
-    processes = "1 process" if n == 1 else f"{n} processes ({forecast.kind})"
+        return print_json({**asdict(forecast), "peak": forecast.peak})
     typer.echo(
-        f"{forecast.steps} steps of {forecast.batch_size} rows in {forecast.n_parts} parts, {processes}; "
+        f"{forecast.steps} steps of {forecast.batch_size} rows, processes: {world.size}; "
         f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
-        f"memory of each process on {forecast.device}, estimated; nothing was trained:"
+        "memory of each process, estimated; nothing was trained:"
     )
     for name in ("parameters", "gradients", "optimizer", "activations", "peak"):
-        typer.echo(f"  {name:<12}{getattr(memory, name) / 1e6:>12,.1f} MB")
+        typer.echo(f"  {name:<12}{getattr(forecast, name) / 1e6:>12,.1f} MB")
 
 
 def _print_model(output: OutputOptions, trained: "Made") -> None:
@@ -190,7 +188,8 @@ def finetune_command(
     if options.dry_run:
         from vestige.steps.dry_run import forecast_finetuning
 
-        return print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=output.as_json)
+        world = planned_world(kind)
+        return print_forecast(forecast_finetuning(request, world), world, as_json=output.as_json)
     training = TrainingCommand(
         f"fine-tuning: learning rate {request.training.learning_rate:g}",
         (model, data, forget),
@@ -271,7 +270,8 @@ def unlearn_command(
     if dry_run:
         from vestige.steps.dry_run import forecast_unlearning
 
-        return print_forecast(forecast_unlearning(request, planned_world(kind)), as_json=output.as_json)
+        world = planned_world(kind)
+        return print_forecast(forecast_unlearning(request, world), world, as_json=output.as_json)
     harm = None
     if harm_judge:
         from vestige.judges.spec import judge_spec
