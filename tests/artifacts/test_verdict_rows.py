@@ -19,7 +19,7 @@ def line(metric, outcome, ends, *, claim="not expressed", unit="leakage", wide=0
 
 def outcome(one, *facts):
     nothing = dict.fromkeys(
-        ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures"), ()
+        ("formats", "matrix", "worst", "reversals", "gains", "curves", "budget", "membership", "measures"), ()
     )
     return AuditOutcome(
         "edge:A_B",

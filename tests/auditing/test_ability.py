@@ -156,7 +156,6 @@ def test_the_control_has_verdicts_of_its_own_and_is_none_of_the_methods():
     assert {v.subject for v in found.control} == {"suppressed"}
     assert {row["subject"] for row in verdict_rows([found])} == {"ga"}
     assert (found.unlearned, found.suppressed) == (("ga",), "suppressed")
-    assert not found.orders
     assert not found.reversals
     assert {f.subject for f in found.facts} <= {"ga"}
 

@@ -105,12 +105,6 @@ def test_a_model_that_knows_some_fails_by_leakage_and_by_how_many_rank_first():
     assert "before all alternatives (p = " in line.reason
     assert {f.by for f in found.facts} == {"ranked first"}
     assert {f.item for f in found.facts} >= set(FORGET[:36])
-    (own,) = [one for one in found.exposure if one.subject == "ga"]
-    assert own.n_first >= 36
-    assert own.of_first == 120
-    assert own.leakage.value == line.evidence["exposure"].value
-    first = next(r for r in own.ranks if r.item == FORGET[0])
-    assert (first.rank, first.of, first.p) == (1, K, 0.01)
 
 
 def test_five_facts_of_120_are_a_leak_that_the_mean_does_not_show():
@@ -185,7 +179,6 @@ def test_retrained_models_say_how_far_from_chance_the_ranks_are_and_are_judged_a
     assert "exposure" not in {f.format for f in found.formats}
     assert found.exposure_error.low < 0 < found.exposure_error.high
     assert any("Against alternatives the retrained models have a leakage of" in said for said in found.untested)
-    assert {one.subject for one in found.exposure} == {"target", "ga", *RETRAINED}
     # A bias that all of them share is no smaller for there being several.
     tilted = planted({**dict.fromkeys(RETRAINED, 0.3), "ga": 0.0}, retrained=RETRAINED)
     assert judge(tilted, resamples=QUICK).exposure_error.low > 0.1

@@ -7,7 +7,7 @@ import pytest
 from vestige.artifacts.audits import REQUIRED, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
 from vestige.auditing.claims import drop_failed_evidence
 
-LISTS = ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures")
+LISTS = ("formats", "matrix", "worst", "reversals", "gains", "curves", "budget", "membership", "measures")
 EMPTY = dict.fromkeys((*LISTS, "kept", "soundness"), ())
 
 

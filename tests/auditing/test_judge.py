@@ -384,15 +384,11 @@ def test_a_reversal_between_two_methods_is_found_with_the_formats_disagreement()
         ("ga", "npo", "forced", "option_text_mean"),
     }
     assert all(r.p <= 0.025 for r in found.reversals)
-    taus = {(o.first, o.second): o.tau.value for o in found.orders}
-    assert taus["generate", "option_text_mean"] == -1.0
-    assert taus["generate", "forced"] == 1.0
     # Of ga: without options the rest fails, with options inconclusive or holds; of npo the one that fails is foretold
     # by none.
     assert found.reliability.contradict >= 1
     same = judge(case(unlearned=("ga", "npo")), resamples=QUICK)
     assert same.reversals == ()
-    assert all(o.tau is None for o in same.orders)
 
 
 def test_a_quick_audit_of_a_perfect_unlearning_lets_two_claims_hold():

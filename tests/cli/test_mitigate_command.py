@@ -21,9 +21,8 @@ def made(tmp_path_factory):
     folder = make_probed(tmp_path_factory.mktemp("probed"))
     with serving(verdict) as log:
         words = folder, ["--judge", f"{log.url}#m"]
-        for part in (["adjacent", "--k", 1], ["filter", *models(folder)]):
-            done = run(words, SMALL[:3], *part)
-            assert done.exit_code == 0, done.output
+        done = run(words, SMALL[:3], "all", *models(folder), "--k", 1, "--searches", "none")
+        assert done.exit_code == 0, done.output
         yield words
 
 

@@ -89,8 +89,8 @@ def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(prob
 @pytest.mark.slow
 def test_a_search_is_not_gone_on_with_by_another_embedder_whose_novelty_it_would_be(probed, tmp_path):
     make_embedder(tmp_path / "other", seed=1)
-    out, search = tmp_path / "out", ["latent", *models(probed), "--policy", probed / "target", "--searches", "random"]
-    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
+    out, search = tmp_path / "out", [*models(probed), *data(probed), "--k", 1, "--policy", probed / "target"]
+    search += ["--searches", "random"]
     with serving(verdict) as log:
         done = probe(probed, out, *search, *judged_by(log, probed))
         assert done.exit_code == 0, done.output
@@ -99,35 +99,34 @@ def test_a_search_is_not_gone_on_with_by_another_embedder_whose_novelty_it_would
     assert "holds another part 'search' (it differs in embedder)" in str(refused.exception)
 
 
-def test_parts_by_themselves_are_the_whole_and_the_judge_needs_no_other_model(probed, tmp_path):
-    embedder = ["--embedder", probed / "embedder"]
-    out = tmp_path / "out"
-    done = probe(probed, out, "adjacent", *data(probed), "--k", 1, "--json")
-    assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)
-    assert {r["of"] for r in rows} == {"forget", "retain"}
-    assert len([r for r in rows if r["of"] == "forget"]) == 3
-    done = probe(probed, out, "filter", *models(probed), *data(probed), *embedder)
+def alone(probed):
+    """The words of a probe of the adjacent questions alone, one of each forget item."""
+    return [*models(probed), *data(probed), "--k", 1, "--searches", "none"]
+
+
+def test_the_same_words_give_the_same_bytes_and_the_judge_needs_no_other_model(probed, tmp_path):
+    out, words = tmp_path / "out", [*alone(probed), "--embedder", probed / "embedder"]
+    done = probe(probed, out, *words)
     assert done.exit_code == 0, done.output
     folder = ProbeFolder(out)
+    assert [k.of for k in read_adjacent(folder)].count("forget") == 3
     first, summary = folder.holes.read_bytes(), folder.summary.read_bytes()
     tested = [json.loads(line) for line in folder.tested.read_text().splitlines()]
     assert len(tested) == 3
     # The same bytes again from answers on the disk, and with nothing there.
     folder.summary.unlink()
-    assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
+    assert probe(probed, out, *words).exit_code == 0
     assert (folder.holes.read_bytes(), folder.summary.read_bytes()) == (first, summary)
 
 
 def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(probed, tmp_path):
-    out = tmp_path / "out"
-    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
+    out, rest = tmp_path / "out", alone(probed)[2:]
     with serving(verdict) as log:
         served = f"{log.url}?silent=yes#silent"
-        done = probe(probed, out, "filter", probed / "target", served, *data(probed), *judged_by(log, probed))
+        done = probe(probed, out, probed / "target", served, *rest, *judged_by(log, probed))
         assert done.exit_code == 0, done.output
         grounded = ["--embedder", probed / "embedder"]
-        refused = probe(probed, out, "latent", served, probed / "unlearned", "--policy", probed / "target", *grounded)
+        refused = probe(probed, tmp_path / "b", served, probed / "unlearned", *rest, *grounded)
     table, _ = read_table(ProbeFolder(out))
     assert table.n_holes == 3
     said = [body["messages"] for body in log.bodies if body["model"] == "silent"]
@@ -185,24 +184,14 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(probed, tmp_path, words, c
     assert complaint in str(refused.exception)
 
 
-def test_a_part_without_what_it_begins_from_says_what_to_run(probed, tmp_path):
-    embedder = ["--embedder", probed / "embedder"]
-    for part, more in (("latent", ["--policy", probed / "target"]), ("filter", data(probed))):
-        # Said before a model is looked for.
-        refused = probe(probed, tmp_path / part, part, "no/target", "no/unlearned", *more, *embedder)
-        assert isinstance(refused.exception, InputError)
-        assert "run `vestige probe adjacent`" in str(refused.exception)
-
-
 def test_placebos_are_told_apart_and_from_the_pair(probed, tmp_path):
     out = tmp_path / "out"
-    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
     # A placebo in a folder that is called "unlearned" is not the unlearned model.
     for name in ("unlearned", "a/kept", "b/kept"):
         shutil.copytree(probed / "target", tmp_path / name)
     placebos = [w for name in ("unlearned", "a/kept", "b/kept") for w in ("--placebo", tmp_path / name)]
     with serving(verdict) as log:
-        done = probe(probed, out, "filter", *models(probed), *data(probed), *judged_by(log, probed), *placebos)
+        done = probe(probed, out, *alone(probed), *judged_by(log, probed), *placebos)
     assert done.exit_code == 0, done.output
     (row,) = read_table(ProbeFolder(out))[0].rows
     assert row.after.value == 1
@@ -235,13 +224,11 @@ def test_texts_to_forget_are_probed_like_questions(probed, tmp_path):
 
 
 def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_path):
-    out = tmp_path / "out"
-    assert probe(probed, out, "adjacent", *data(probed)).exit_code == 0
-    refused = probe(probed, out, "adjacent", *data(probed), "--k", 2)
+    out, embedder = tmp_path / "out", ["--embedder", probed / "embedder"]
+    assert probe(probed, out, *alone(probed), *embedder).exit_code == 0
+    refused = probe(probed, out, *alone(probed), "--k", 2, *embedder)
     assert "holds another part 'adjacent' (it differs in settings)" in str(refused.exception)
-    embedder = ["--embedder", probed / "embedder"]
-    assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
-    swapped = probe(probed, out, "filter", *reversed(models(probed)), *data(probed), *embedder)
+    swapped = probe(probed, out, *reversed(models(probed)), *alone(probed)[2:], *embedder)
     assert "holds another part 'holes' (it differs in target, unlearned)" in str(swapped.exception)
 
 

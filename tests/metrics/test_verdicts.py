@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy import stats
 
 from vestige.core.errors import InputError
 from vestige.metrics.contrasts import Draws, Sample
@@ -11,8 +10,6 @@ from vestige.metrics.verdicts import (
     Evidence,
     Thresholds,
     admitted,
-    agreement_of_orders,
-    kendall_tau_b,
     not_recovered,
     over_forgotten,
     reliability,
@@ -270,31 +267,6 @@ def scale(form, rng):
 
 def knows(share, rng):
     return (rng.random(N) < share).astype(float)
-
-
-def test_tau_b_by_hand_and_as_scipy_has_it():
-    # 1, 2, 3 against 1, 3, 2: two pairs agree and one does not, (2 - 1) / 3.
-    assert kendall_tau_b(np.array([[1.0, 2, 3]]), np.array([[1.0, 3, 2]]))[0] == pytest.approx(1 / 3)
-    rng = np.random.default_rng(0)
-    first, second = rng.integers(0, 4, (2, 50, 6)).astype(float)
-    for ours, one, other in zip(kendall_tau_b(first, second), first, second, strict=True):
-        assert ours == pytest.approx(stats.kendalltau(one, other).statistic, nan_ok=True)
-
-
-def test_orders_that_agree_and_orders_that_are_reversed():
-    rng = np.random.default_rng(1)
-    levels = (0.1, 0.4, 0.7, 0.95)
-    one, other = scale("choose", rng), scale("generate", rng)
-    first = [leakage(knows(level, rng), one) for level in levels]
-    same = agreement_of_orders(first, [leakage(knows(level, rng), other) for level in levels])
-    turned = agreement_of_orders(first, [leakage(knows(level, rng), other) for level in levels[::-1]])
-    assert (same.value, turned.value) == (1, -1)
-    assert same.low > 0.3
-    assert turned.high < -0.3
-    with pytest.raises(ValueError, match="two subjects"):
-        agreement_of_orders(first[:1], first[:1])
-    with pytest.raises(ValueError, match="tied"):
-        agreement_of_orders(first, [first[0]] * 4)
 
 
 def planted(second_in_generate, rng):

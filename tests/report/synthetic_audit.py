@@ -190,7 +190,6 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
         ),
         n_judged=ITEMS,
         n_apart=30,
-        orders=(),
         reversals=(ReversalLine(names["ga"], names["kl"], "few_shot", "option_text_mean", 0.0012),),
         reliability=ReliabilityLine(21, 3, 4, estimate("agreement", 0.875, 0.1, n=24)),
         gains=tuple(

@@ -459,7 +459,7 @@ def test_a_run_without_an_audit_has_the_page_that_it_had(run):
 def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
     bare = replace(
         outcome(),
-        **dict.fromkeys(("retrained", "formats", "matrix", "worst", "orders", "reversals", "gains", "curves"), ()),
+        **dict.fromkeys(("retrained", "formats", "matrix", "worst", "reversals", "gains", "curves"), ()),
         **dict.fromkeys(("budget", "membership", "measures", "kept", "soundness", "untested"), ()),
         **dict.fromkeys(("attacked", "never"), ()),
         reliability=None,

@@ -141,7 +141,7 @@ def test_a_folder_of_before_there_were_maps_is_still_read(tmp_path):
 
 def test_a_search_that_is_not_finished_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "asked-adjacent.json").write_text("{}")
-    with pytest.raises(InputError, match="no finished search for holes; run `vestige probe filter` there first"):
+    with pytest.raises(InputError, match="no finished search for holes; run `vestige probe` there first"):
         build_report(tmp_path)
 
 

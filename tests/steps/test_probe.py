@@ -176,7 +176,7 @@ def test_groups_are_named_by_the_writer_of_the_judge_when_that_is_asked_for(tmp_
 
 
 def test_a_folder_without_candidates_is_refused(tmp_path, request_):
-    with pytest.raises(InputError, match="run `vestige probe adjacent`"):
+    with pytest.raises(InputError, match="run `vestige probe`"):
         filter_holes(ProbeFolder(tmp_path), request_)
 
 

@@ -400,15 +400,6 @@ class WorstLine:
 
 
 @dataclass(frozen=True)
-class OrderLine:
-    """How two formats agree on the order of the unlearned subjects: Kendall's tau-b; None where one ties them all."""
-
-    first: str
-    second: str
-    tau: Estimate | None
-
-
-@dataclass(frozen=True)
 class ReversalLine:
     """`first` leaks more than `second` in one format and less in the other, both clearly; p after Holm's correction."""
 
@@ -644,36 +635,6 @@ class StoredLine:
 
 
 @dataclass(frozen=True)
-class RankLine:
-    """The rank of one true answer among `of` answers, from 1; the exact p-value of one so good, and that by Holm."""
-
-    item: str
-    rank: float
-    of: int
-    p: float
-    corrected: float
-
-
-@dataclass(frozen=True)
-class ExposureLine:
-    """How a subject ranks the true answers among alternatives, as it is.
-
-    `score` is the mean of 1 - log rank / log number of answers, `chance` that of whoever never knew; `leakage` is their
-    difference over that of the target, None where the target is no better. `n_first` rank first of the `of_first` facts
-    with alternatives enough for that to say something, by chance with the probability `p_first`.
-    """
-
-    subject: str
-    score: Estimate
-    chance: float
-    leakage: Estimate | None
-    n_first: int
-    of_first: int
-    p_first: float
-    ranks: tuple[RankLine, ...]
-
-
-@dataclass(frozen=True)
 class GroupLine:
     """One contract, person or other group of the forget set under one subject: the quantity that says most against it.
 
@@ -733,7 +694,6 @@ class AuditOutcome:
     formats: tuple[FormatLine, ...]
     matrix: tuple[MatrixCell, ...]
     worst: tuple[WorstLine, ...]
-    orders: tuple[OrderLine, ...]
     reversals: tuple[ReversalLine, ...]
     reliability: ReliabilityLine | None
     gains: tuple[GainLine, ...]
@@ -751,7 +711,6 @@ class AuditOutcome:
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()
-    exposure: tuple[ExposureLine, ...] = ()
     exposure_error: Estimate | None = None
     first: DatedJudgement | None = None
     attacked: tuple[WorstLine, ...] = ()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
+from vestige.artifacts.audits import MatrixCell, ReliabilityLine, ReversalLine, WorstLine
 from vestige.auditing.formats import BITS, Scale, TestedFormats, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.core.estimates import Estimate
@@ -16,7 +16,6 @@ from vestige.metrics.gains import differences, excess, excess_bits, leakage, lea
 from vestige.metrics.verdicts import (
     Evidence,
     Outcome,
-    agreement_of_orders,
     over_forgotten,
     reliability,
     reversals,
@@ -43,7 +42,6 @@ class Matrix(NamedTuple):
     cells: tuple[MatrixCell, ...]
     worst: tuple[WorstLine, ...]
     never: tuple[WorstLine, ...]
-    orders: tuple[OrderLine, ...]
     reversals: tuple[ReversalLine, ...]
     reliability: ReliabilityLine | None
     expressed: dict[str, Expressed]
@@ -76,7 +74,6 @@ def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
         tuple(cells),
         tuple(worst),
         _never(ground, tested),
-        _orders(tested.scales, methods),
         _reversals(ground, tested.scales, methods),
         _reliability(ground, tested, methods),
         expressed,
@@ -189,18 +186,6 @@ def _below(ground: Ground, expressed: Expressed, name: str) -> bool:
     if name == "forced" and expressed.bits is not None and over_forgotten(expressed.bits, ground.thresholds.delta_bits):
         return True
     return name in expressed.excess and over_forgotten(expressed.excess[name], ground.thresholds.delta)
-
-
-def _orders(scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[OrderLine, ...]:
-    orders = []
-    for first_name, second_name in combinations([scale.name for scale in scales], 2):
-        both = [e for e in expressed.values() if first_name in e.leaks and second_name in e.leaks]
-        if len(both) < 2:
-            continue
-        first, second = [e.leaks[first_name] for e in both], [e.leaks[second_name] for e in both]
-        tied = any(len({draws.value for draws in side}) == 1 for side in (first, second))
-        orders.append(OrderLine(first_name, second_name, None if tied else agreement_of_orders(first, second)))
-    return tuple(orders)
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:

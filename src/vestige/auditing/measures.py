@@ -26,12 +26,10 @@ from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     BudgetLine,
-    ExposureLine,
     KeptLine,
     MeasureLine,
     MembershipLine,
     PlannedAttack,
-    RankLine,
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.verdicts import percentage
@@ -40,9 +38,9 @@ from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics import information
-from vestige.metrics.contrasts import Draws, Quantity, holm, mean_draws
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.information import relearning_generalization_index
-from vestige.metrics.membership import firsts, rank_draws, rank_of_truth
+from vestige.metrics.membership import rank_draws
 from vestige.metrics.memorization import forget_quality, harmonic_mean
 from vestige.metrics.verdicts import Evidence
 
@@ -352,60 +350,36 @@ KEY = f"{EXPOSURE}/score"
 
 
 class ExposureReading(NamedTuple):
-    """A line for each subject, the error of models that never knew where there are any, and both in sentences."""
+    """The leakage against alternatives of the retrained models together, and what a reader should know, in sentences.
 
-    lines: tuple[ExposureLine, ...]
+    The former should be 0; None where none were retrained, or nothing was asked with alternatives.
+    """
+
     error: Estimate | None
     sentences: tuple[str, ...]
 
 
 def read_exposure(ground: Ground) -> ExposureReading:
-    """Everything that was asked with alternatives, as the subjects are, over the facts that all were asked."""
+    """What the ranks among alternatives say of the data and the controls, over the facts that all were asked."""
     plan, ranked = ground.plan, ground.case.ranked
     names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, KEY)]
     items = ground.scores.common(names, KEY, ground.judged)
-    revealed = [i for i in ground.judged if i in ranked.revealed]
-    sentences = [
-        f"{len(revealed)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser reads "
-        "the true answer in fewer tokens, as one does that was made from the forget set."
-    ]
+    sentences = []
+    if revealed := [i for i in ground.judged if i in ranked.revealed]:
+        sentences.append(
+            f"{len(revealed)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser "
+            "reads the true answer in fewer tokens, as one does that was made from the forget set."
+        )
     if plan.target not in names or not items:
-        return ExposureReading((), None, tuple(sentences) if revealed else ())
-    chance = float(np.mean([row.mean() for row in ranked.of(plan.target, items)]))
+        return ExposureReading(None, tuple(sentences))
     length = ranks(ground, items, plan.target).value
-    lines = tuple(_exposure_line(ground, items, name, chance, length) for name in names)
     error = _error(ground, items, [name for name in plan.retrained if name in names], length)
     if error is not None:
         sentences.append(
             f"Against alternatives the retrained models have a leakage of {error} together, which would be 0 were the "
             "true answers and their alternatives alike to them."
         )
-    return ExposureReading(lines, error, tuple(sentences if revealed else sentences[1:]))
-
-
-def _exposure_line(ground: Ground, items: tuple[str, ...], subject: str, chance: float, length: float) -> ExposureLine:
-    ranked = ground.case.ranked
-    rows = ranked.of(subject, items)
-    excess = ranks(ground, items, subject)
-    leaks = ranks(ground, items, subject, length=length) if length > 0 else None
-    first = firsts(rows, ranked.units_of(items), seed=ground.plan.seed, resamples=ground.resamples)
-    placed = [rank_of_truth(row) for row in rows]
-    corrected = holm([p for _, p in placed])
-    low, high = excess.ends
-    unit = "leakage_vs_alternatives"
-    return ExposureLine(
-        subject=subject,
-        score=Estimate("score", "share", excess.value + chance, low + chance, high + chance, excess.n, excess.method),
-        chance=chance,
-        leakage=None if leaks is None else leaks.estimate(unit, unit),
-        n_first=int(first.facts.sum()),
-        of_first=first.of,
-        p_first=first.p,
-        ranks=tuple(
-            RankLine(item, rank, len(row), p, q)
-            for item, (rank, p), row, q in zip(items, placed, rows, corrected, strict=True)
-        ),
-    )
+    return ExposureReading(error, tuple(sentences))
 
 
 def _error(ground: Ground, items: tuple[str, ...], retrained: list[str], length: float) -> Estimate | None:

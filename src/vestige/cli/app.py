@@ -64,9 +64,6 @@ probe_app = group(
     "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
     {
         "all": "probe:all_command",
-        "adjacent": "probe:adjacent_command",
-        "latent": "probe:latent_command",
-        "filter": "probe:filter_command",
         "harm": "probe_repair:harm_command",
         "mitigate": "probe_repair:mitigate_command",
     },

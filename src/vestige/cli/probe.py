@@ -1,11 +1,10 @@
 """`vestige probe`: find the benign knowledge that went with the forget set.
 
-`vestige probe TARGET UNLEARNED` makes adjacent questions, searches for more, and tests which are holes; `adjacent`,
-`latent` and `filter` do one part each, in the same folder.
+`vestige probe TARGET UNLEARNED` makes adjacent questions, searches for more, and tests which are holes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -307,76 +306,6 @@ def all_command(
     for name in searching.sources:
         _search(name, searching, models, run)
     _print_result(_filtered(sources, models, run, placebo or ()), run)
-
-
-@command(*options_of("adjacent", "neighbours"), SOURCE, MODEL)
-def adjacent_command(
-    data: Data,
-    forget: Forget,
-    retain: Retain = None,
-    forget_n: ForgetN = None,
-    *,
-    adjacent: AdjacentOptions,
-    options: ProbeOptions,
-    given: Given,
-) -> None:
-    """Write questions near the forget set that it does not answer. A model is used only to write them."""
-    run = ProbeCommand.begin(options, given)
-    from vestige.probes.adjacent import make_adjacent
-
-    request = _adjacent_request(run.sources(data, forget, retain, forget_n), adjacent, run)
-    questions = make_adjacent(run.folder, request)
-    if options.as_json:
-        return print_json([{"of": q.of, **asdict(q.question)} for q in questions])
-    _say_adjacent(questions, run)
-    for near in [q for q in questions if q.of == "forget"][:5]:
-        typer.echo(f"  {one_line(near.question.question)}")
-
-
-@command(*options_of("latent", "policy", "answers"), MODEL)
-def latent_command(
-    target: TargetName,
-    unlearned: UnlearnedName,
-    policy: PolicyName = "builtin:smollm2",
-    searches: Searches = "latent",
-    *,
-    options: ProbeOptions,
-    given: Given,
-) -> None:
-    """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder."""
-    run = ProbeCommand.begin(options, given)
-    from vestige.probes.adjacent import beginnings_in
-
-    searching = run.searching(searches, policy)
-    # Before any model is loaded.
-    beginnings_in(run.folder)
-    models = run.participants(target, unlearned)
-    yields = {name: _search(name, searching, models, run) for name in searching.sources}
-    if options.as_json:
-        print_json({name: of_search._asdict() for name, of_search in yields.items()})
-
-
-@command(*options_of("answers", "filter"), SOURCE, MODEL)
-def filter_command(
-    target: TargetName,
-    unlearned: UnlearnedName,
-    data: Data,
-    forget: Forget,
-    retain: Retain = None,
-    placebo: Placebos = None,
-    forget_n: ForgetN = None,
-    *,
-    options: ProbeOptions,
-    given: Given,
-) -> None:
-    """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups."""
-    run = ProbeCommand.begin(options, given)
-    from vestige.probes.holes import candidates_in
-
-    sources = run.sources(data, forget, retain, forget_n, target, unlearned)
-    # Before any model is loaded.
-    candidates_in(run.folder)
-    _print_result(_filtered(sources, run.participants(target, unlearned), run, placebo or ()), run)
 
 
 def _adjacent_request(sources: "ProbeSources", adjacent: AdjacentOptions, run: ProbeCommand) -> "AdjacentRequest":

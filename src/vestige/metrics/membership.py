@@ -321,13 +321,6 @@ def rank_scores(likelihoods: Float[np.ndarray, " K"]) -> Scores:
     return scores
 
 
-def rank_of_truth(scores: Scores) -> tuple[float, float]:
-    """The rank of the truth, from 1, ties in the middle; and the exact p-value of one so good, ties against it."""
-    alternatives, truth = scores[1:], scores[0]
-    ahead, tied = int(np.count_nonzero(alternatives > truth)), int(np.count_nonzero(alternatives == truth))
-    return 1 + ahead + tied / 2, (1 + ahead + tied) / len(scores)
-
-
 def length_p_value(
     lengths: Sequence[Int[np.ndarray, "..."]], units: Sequence[str], *, seed: int, resamples: int
 ) -> float:

@@ -19,7 +19,6 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from vestige.core.estimates import Estimate
@@ -396,41 +395,6 @@ class Reliability(NamedTuple):
     contradict: int
     undecided: int
     agreement: Estimate | None
-
-
-def kendall_tau_b(first: Float[np.ndarray, "r S"], second: Float[np.ndarray, "r S"]) -> Float[np.ndarray, " r"]:
-    """(concordant - discordant) / sqrt((pairs not tied in one) (pairs not tied in the other)), row by row.
-
-    M. Kendall, The treatment of ties in ranking problems, Biometrika 33, 1945. Not a number where one row is all ties.
-    """
-    first_index, second_index = np.triu_indices(first.shape[1], k=1)
-    first_order, second_order = (
-        np.sign(first[:, first_index] - first[:, second_index]),
-        np.sign(second[:, first_index] - second[:, second_index]),
-    )
-    pairs = np.sqrt(np.abs(first_order).sum(axis=1) * np.abs(second_order).sum(axis=1))
-    taus: Float[np.ndarray, " r"] = np.divide(
-        (first_order * second_order).sum(axis=1), pairs, out=np.full(len(first_order), np.nan), where=pairs > 0
-    )
-    return taus
-
-
-def agreement_of_orders(first: Sequence[Draws], second: Sequence[Draws]) -> Estimate:
-    """Kendall's tau-b of the subjects' values in two formats, with percentiles over the resamples that they share.
-
-    Resamples in which one format ties all subjects say nothing about an order and are left out.
-    """
-    if len(first) != len(second) or len(first) < 2:
-        raise ValueError(f"an order needs the same two subjects or more, got {len(first)} and {len(second)}")
-    values = [np.array([[draws.value for draws in side]]) for side in (first, second)]
-    tau = float(kendall_tau_b(values[0], values[1])[0])
-    if np.isnan(tau):
-        raise ValueError("all subjects are tied in one format, so there is no order to agree on")
-    rows = [np.stack([(draws.low + draws.high) / 2 for draws in side], axis=1) for side in (first, second)]
-    taus = kendall_tau_b(rows[0], rows[1])
-    low, high = np.quantile(taus[~np.isnan(taus)], [_TAIL, 1 - _TAIL])
-    low, high = min(float(low), tau), max(float(high), tau)
-    return Estimate("kendall_tau_b", "correlation", tau, low, high, len(first), "percentiles over shared resamples")
 
 
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:

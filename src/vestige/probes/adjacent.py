@@ -286,7 +286,7 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
     for entry in read_adjacent(folder):
         questions.setdefault(plain(entry.question.question), entry.question.question)
     if not questions:
-        raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe adjacent` first")
+        raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe` first")
     return list(questions.values())
 
 

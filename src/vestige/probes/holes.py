@@ -90,10 +90,7 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
         candidate for search_folder in folder.searches() for candidate in candidates_of(read_attempts(search_folder))
     ]
     if not (adjacent_ones or searched):
-        raise InputError(
-            f"{folder.path} holds no prompts that could be holes; run `vestige probe adjacent` or `vestige probe "
-            "latent` there first"
-        )
+        raise InputError(f"{folder.path} holds no prompts that could be holes; run `vestige probe` there first")
     return [*adjacent_ones, *searched]
 
 

@@ -78,7 +78,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     A model has its name from there, else from the folder's provenance, else it is called by its digest.
     """
     if not folder.summary.exists():
-        raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe filter` there first")
+        raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe` there first")
     table, identity = read_table(folder)
     provenance = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     return Probe(
