@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vestige.core.ids import content_id
-from vestige.judges.base import Judgement, Prompt, Spend, Written
+from vestige.judges.base import Judgement, Prompt, Written
 
 
 def prompt_id(prompt: Prompt) -> str:
@@ -28,12 +28,11 @@ class ReplayWriter:
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of `n` requests: the scores that there are, the failures by name, and what it took."""
+    """What became of `n` requests: the scores that there are, and the failures by name."""
 
     n: int
     scores: tuple[float, ...]
     failures: Mapping[str, int]
-    spend: Spend
 
     @property
     def mean(self) -> float:
@@ -44,7 +43,7 @@ class Tally:
 
 
 def tally(judgements: Sequence[Judgement]) -> Tally:
-    """Scores, failures and spend of some judgements, apart."""
+    """Scores and failures of some judgements, apart."""
     failures = Counter(str(j.failure) for j in judgements if j.failure)
     scores = tuple(j.score for j in judgements if j.score is not None)
-    return Tally(len(judgements), scores, dict(sorted(failures.items())), sum((j.spend for j in judgements), Spend()))
+    return Tally(len(judgements), scores, dict(sorted(failures.items())))

@@ -57,12 +57,6 @@ def test_at_thirty_percent_faults_the_scores_are_those_of_a_faultless_server(tmp
         judged = PromptedJudge(writer(log, tmp_path / "faulty", attempts=8, readings=6)).judge(requests)
         assert len(log.bodies) > 80
     assert scores(judged) == scores(clean) == [1.0 + i % 10 for i in range(60)]
-    # All faults but an empty reply and an order came without a reply; those two are paid calls besides.
-    spend = tally(judged).spend
-    assert spend.faults + spend.calls == len(log.bodies)
-    assert spend.calls == len(log.paid)
-    assert tally(clean).spend.faults == 0
-    assert tally(clean).spend.prompt_tokens == 60 * 100
 
 
 @pytest.mark.parametrize(
@@ -97,14 +91,11 @@ def test_a_reply_is_never_paid_for_twice(tmp_path):
         assert len(log.paid) == 6, "five, and the one that is new"
     assert scores(again) == [1, 2, 3, 4, 5, 5, 6]
     assert scores(first) == scores(again)[:5]
-    assert tally(again).spend.cached_calls == 5
-    assert tally(again).spend.calls == 6
     # Unreadable replies were paid for as well: two of them, then no more.
     with serving(lambda body: "no idea") as log:
         for _ in range(2):
             (judged,) = PromptedJudge(writer(log, tmp_path / "b", readings=2)).judge(requests[:1])
             assert judged.failure == "unreadable"
-            assert judged.spend.calls == 2
         assert len(log.paid) == 2
 
 
@@ -155,7 +146,6 @@ def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
     assert len(set(log.paid)) == 40
     lost = UnderWay(tmp_path).lost()
     assert twice <= lost.calls <= 2 * kills, "two threads, so at most two a kill, and none of them unnoticed"
-    assert tally(judged).spend.cached_calls >= 25
 
 
 def test_the_key_goes_into_the_header_and_into_nothing_else(tmp_path, monkeypatch, capfd):
@@ -286,7 +276,6 @@ def test_equal_requests_are_asked_once(tmp_path):
         judged = PromptedJudge(writer(log, tmp_path)).judge(requests_of(1) * 5)
         assert len(log.bodies) == 1
     assert scores(judged) == [1] * 5
-    assert tally(judged).spend.calls == 1
 
 
 def test_two_commands_in_one_folder_are_refused_and_a_damaged_file_is_named(tmp_path):
@@ -341,11 +330,12 @@ def test_what_is_no_json_is_garbage(tmp_path, content):
 def test_tokens_that_a_server_does_not_tell_are_estimated_and_marked_so(tmp_path):
     without = json.dumps({"choices": [{"message": {"content": "[[4]]"}, "finish_reason": "stop"}]}).encode()
     with serving(rating, raw=lambda body: without) as log:
-        (judged,) = PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
         sent = sum(len(m["content"]) for m in log.bodies[0]["messages"])
     # Four bytes a token, rounded up; the reply has five. Two '·' are two bytes each.
-    assert (judged.spend.estimated_calls, judged.spend.completion_tokens) == (1, 2)
-    assert judged.spend.prompt_tokens == pytest.approx(sent / 4, abs=2)
+    ((reply,),) = (json.loads(path.read_text())["replies"] for path in tmp_path.glob("??/*.json"))
+    assert (reply["estimated"], reply["completion_tokens"]) == (True, 2)
+    assert reply["prompt_tokens"] == pytest.approx(sent / 4, abs=2)
 
 
 def test_a_reply_that_the_server_filtered_is_not_asked_for_again(tmp_path):

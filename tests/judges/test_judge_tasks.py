@@ -8,7 +8,7 @@ import pytest
 from tests.judges.replay import ReplayWriter, prompt_id, tally
 
 from vestige.core.errors import InputError
-from vestige.judges.base import Judgement, Request, Spend
+from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import (
     CRITERIA,
     LONGEST_TEXT,
@@ -220,7 +220,6 @@ def test_a_judgement_has_either_a_score_or_a_failure():
         Judgement(None)
     with pytest.raises(ValueError, match="a score or a failure"):
         Judgement(3.0, failure="empty")
-    assert Spend(1, 2, 3) + Spend(1, 1, 1, faults=2) == Spend(2, 3, 4, faults=2)
 
 
 def test_an_unknown_task_is_named_with_what_was_meant():

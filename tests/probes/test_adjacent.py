@@ -15,7 +15,7 @@ from vestige.core.items import Item
 from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
 from vestige.data.texts import Passage
-from vestige.judges.base import Prompt, Spend, Writer, Written
+from vestige.judges.base import Prompt, Writer, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import ServerSettings
 from vestige.probes import questions
@@ -105,7 +105,6 @@ def test_offline_questions_are_k_a_source_benign_in_form_and_repeatable():
     assert all(q.keyword in q.question and q.distance is None and q.answer == "" for q in made.questions)
     assert made == adjacent(ITEMS, AdjacentSettings(k=3), by="offline", seed=0)
     assert made.questions != adjacent(ITEMS, AdjacentSettings(k=3), by="offline", seed=1).questions
-    assert made.n_sources == 3
 
 
 def test_no_question_is_asked_twice_and_shortfalls_are_counted():
@@ -169,18 +168,18 @@ GOOD = reply(("detonator", "Where are detonators used in mining?"), ("powder", "
 
 
 def asked(text: str, failure: str = "", k: int = 2) -> Adjacent:
-    writer = Scripted(lambda prompt: Written(text, failure, Spend(1, 10, 5)))
+    writer = Scripted(lambda prompt: Written(text, failure))
     assert isinstance(writer, Writer)
     return adjacent(ITEMS[:1], AdjacentSettings(k=k), by=writer, seed=0)
 
 
-def test_a_model_s_list_becomes_questions_and_its_spend_is_kept():
+def test_a_model_s_list_becomes_questions():
     made = asked(f"Here you are:\n```json\n{GOOD}\n```")
     assert [(q.keyword, q.question) for q in made.questions] == [
         ("detonator", "Where are detonators used in mining?"),
         ("powder", "What is baking powder made of?"),
     ]
-    assert (made.failures, made.spend) == ({}, Spend(1, 10, 5))
+    assert made.failures == {}
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,6 @@ def test_a_faulty_server_gives_the_questions_of_a_faultless_one_and_is_paid_once
     assert len(sound.questions) == 24
     assert n_sound == 12
     assert faulty.questions == sound.questions
-    assert faulty.spend.faults > 0
 
 
 def test_long_sources_are_read_from_their_beginning_and_cut_at_a_blank():

@@ -105,7 +105,7 @@ def test_adjacent_questions_are_made_once(tmp_path):
     assert make_adjacent(folder, NEAR) == made == read_adjacent(folder)
     assert folder.adjacent.stat().st_mtime_ns == before
     found = json.loads(folder.asked("adjacent").read_text())["found"]
-    assert (found["forget"]["n"], found["forget"]["n_sources"], found["retain"]["n"]) == (6, 3, 3)
+    assert (found["forget"]["n"], found["retain"]["n"]) == (6, 3)
     with pytest.raises(InputError, match="differs in seed"):
         make_adjacent(folder, replace(NEAR, seed=1))
     with pytest.raises(InputError, match="no graph"):

@@ -6,7 +6,7 @@ it is left out of every mean and counted.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from vestige.core.errors import InputError
@@ -24,26 +24,6 @@ one), "rejected" (a request that the server will not take), "too long" (a reques
 "too large" (a reply of megabytes), "rate limited", "server error", "timeout", "connection". Else: "limit" (tokens or
 money are used up), "not judged" (a judge that lacks what the task needs).
 """
-
-
-@dataclass(frozen=True)
-class Spend:
-    """What was used: calls that were answered, their tokens, and how many calls failed on the way.
-
-    `cached_calls` of the calls were answered before and read from the disk. `estimated_calls` are those whose server
-    did not say how many tokens they took, so that the tokens are our estimate.
-    """
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_calls: int = 0
-    estimated_calls: int = 0
-    faults: int = 0
-
-    def __add__(self, more_spend: "Spend") -> "Spend":
-        """The sum, amount by amount."""
-        return Spend(*(a + b for a, b in zip(astuple(self), astuple(more_spend), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -70,7 +50,6 @@ class Judgement:
     values: Mapping[str, float] = field(default_factory=dict)
     failure: Failure = ""
     text: str = ""
-    spend: Spend = Spend()
 
     def __post_init__(self) -> None:
         """Either a score or a failure."""
@@ -125,7 +104,6 @@ class Written:
 
     text: str
     failure: Failure = ""
-    spend: Spend = Spend()
 
 
 def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str = "", instead: str = "") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
 from vestige.judges import find_judge
-from vestige.judges.base import Failure, Grader, Prompt, Spend, Writer, Written
+from vestige.judges.base import Failure, Grader, Prompt, Writer, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import JudgeSpec, LocalSettings, ServerSettings
 from vestige.judges.tasks import PromptedJudge, open_thought
@@ -60,7 +60,7 @@ class LocalWriter:
             for i, reply in zip(rows, replies, strict=True):
                 text = begun + self.loaded.prompter.decode(reply.ids)
                 failure: Failure = "cut short" if reply.finish == "length" else ""
-                written[i] = Written(text, failure, Spend(1, len(ids[i]), len(reply.ids)))
+                written[i] = Written(text, failure)
         return written
 
     def _ids(self, prompt: Prompt, context: int) -> tuple[int, ...]:

@@ -8,14 +8,14 @@ were under way, at most `concurrency`, are asked again, since nobody has seen th
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked
-from vestige.judges.base import Prompt, Spend, Written
+from vestige.judges.base import Prompt, Written
 from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import Kept, Register, Shelf, UnderWay, estimated_tokens, most_of
 from vestige.models.address import Amount, Server, server_parts
@@ -66,11 +66,7 @@ class ServerWriter:
             raise InputError(f"the judge's server at {self._url} rejects every request: {text}")
         replies = dict(zip(by_name, written, strict=True))
         self._tell(prompts, [replies[name] for name in names])
-        first = {name: n for n, name in reversed(list(enumerate(names)))}
-        # Of equal requests only the first bears what they took.
-        return [
-            replies[name] if first[name] == n else replace(replies[name], spend=Spend()) for n, name in enumerate(names)
-        ]
+        return [replies[name] for name in names]
 
     @cached_property
     def _register(self) -> Register:
@@ -114,23 +110,20 @@ class Desk:
     async def see_through(self, name: str, prompt: Prompt) -> Written:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
         replies = self._shelf.read(name)
-        spend = _cached(replies)
         body = body_of(self._settings, prompt)
-        while (done := _come_to(prompt, replies, spend, self._settings.readings)) is None:
-            failed: list[bool] = []
+        while (done := _come_to(prompt, replies, self._settings.readings)) is None:
             try:
-                got = await self.client.reply(self._job(name, body, prompt, len(replies), failed))
+                got = await self.client.reply(self._job(name, body, prompt, len(replies)))
             except Fault as fault:
                 self._note(fault)
-                return Written(replies[-1].text if replies else "", fault.failure, spend + Spend(faults=len(failed)))
+                return Written(replies[-1].text if replies else "", fault.failure)
             replies.append(got)
             self._shelf.write(name, self._url, body, replies)
             self._under_way.end(name)
-            spend += Spend(1, got.prompt_tokens, got.completion_tokens, 0, int(got.estimated), len(failed))
         return done
 
-    def _job(self, name: str, body: dict[str, Any], prompt: Prompt, n_kept: int, failed: list[bool]) -> Job[Kept]:
-        """One request, noted while it is under way; to `failed` each attempt that brought no reply is added."""
+    def _job(self, name: str, body: dict[str, Any], prompt: Prompt, n_kept: int) -> Job[Kept]:
+        """One request, noted while it is under way."""
         most = most_of(prompt, self._settings.reasoning_tokens)
 
         def note(sent: bool) -> None:
@@ -138,7 +131,6 @@ class Desk:
                 self._under_way.begin(name, n_kept, most)
             else:
                 self._under_way.end(name)
-                failed.append(True)
 
         read = partial(_reply, self.client, prompt)
         return Job("chat/completions", body, read, most, lambda reply: _amount([reply]), note)
@@ -206,14 +198,14 @@ def _text(content: Any) -> Any:
     return content
 
 
-def _come_to(prompt: Prompt, replies: Sequence[Kept], spend: Spend, readings: int) -> Written | None:
+def _come_to(prompt: Prompt, replies: Sequence[Kept], readings: int) -> Written | None:
     if not replies:
         return None
     last = replies[-1]
     if last.finish == _FILTERED:
-        return Written(last.text, "filtered", spend)
+        return Written(last.text, "filtered")
     if prompt.accepts(last.text) or len(replies) >= readings:
-        return Written(last.text, "cut short" if last.finish in _CUT else "", spend)
+        return Written(last.text, "cut short" if last.finish in _CUT else "")
     return None
 
 
@@ -226,8 +218,3 @@ def _hint(rejection: str) -> str:
 
 def _amount(replies: Sequence[Kept]) -> Amount:
     return Amount(len(replies), sum(r.prompt_tokens for r in replies), sum(r.completion_tokens for r in replies))
-
-
-def _cached(replies: Sequence[Kept]) -> Spend:
-    amount = _amount(replies)
-    return Spend(*amount, cached_calls=len(replies), estimated_calls=sum(r.estimated for r in replies))

@@ -362,8 +362,6 @@ def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.
     if written.failure not in {"", "cut short"}:
-        return Judgement(None, failure=written.failure, text=written.text, spend=written.spend)
+        return Judgement(None, failure=written.failure, text=written.text)
     failure = written.failure if verdict.failure and written.failure else verdict.failure
-    return Judgement(
-        None if failure else verdict.score, verdict.values, failure, text=written.text, spend=written.spend
-    )
+    return Judgement(None if failure else verdict.score, verdict.values, failure, text=written.text)

@@ -76,18 +76,16 @@ def neighbour_questions(
         raise InputError(f"{dataset.graph.name}: no forgotten edge to look around; name at least one")
     around = _Around(dataset, frozenset((*forget, *before)), max(settings.distances))
     desk = QuestionDesk(())
-    n_sources = 0
     for edge in dict.fromkeys(forget):
         steps = around.edges_from(edge)
         for item in dataset.items_of_edge.get(edge, ()):
-            n_sources += 1
             cells = [
                 _Cell(distance, relation, item, around.items(steps.get(distance, ()), item, relation), seed)
                 for distance in settings.distances
                 for relation in (SAME, OTHER)
             ]
             desk.short(settings.k - _deal(desk, around, cells, settings.k))
-    return desk.result(n_sources=n_sources)
+    return desk.result()
 
 
 def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | None = None) -> dict[str, int]:
@@ -258,8 +256,8 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
             {
                 of: {
                     "n": len(adjacents.questions),
-                    **{name: getattr(adjacents, name) for name in ("n_sources", "dropped", "failures")},
-                    "spend": asdict(adjacents.spend),
+                    "dropped": adjacents.dropped,
+                    "failures": adjacents.failures,
                 }
                 for of, adjacents in by_set.items()
             },

@@ -28,7 +28,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
 from vestige.data.texts import Passage
-from vestige.judges.base import Failure, Prompt, Spend, Writer
+from vestige.judges.base import Failure, Prompt, Writer
 from vestige.judges.tasks import fenced, read_list, readable
 from vestige.metrics.diversity import FUNCTION_WORDS
 from vestige.probes.keywords import Keyword, Kind, keywords, tokens
@@ -73,17 +73,15 @@ class AdjacentQuestion:
 
 @dataclass(frozen=True)
 class Adjacent:
-    """The questions in the order of their sources; what was dropped and what failed, by reason; and what it took.
+    """The questions in the order of their sources; what was dropped and what failed, by reason.
 
     `dropped` counts questions, and under `SHORT` those that a source is short of its k. `failures` counts sources that
     a language model gave nothing usable for, which are not counted short.
     """
 
     questions: tuple[AdjacentQuestion, ...]
-    n_sources: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
-    spend: Spend = field(default_factory=Spend)
 
 
 def as_they_are(items: Sequence[Item]) -> Adjacent:
@@ -91,7 +89,7 @@ def as_they_are(items: Sequence[Item]) -> Adjacent:
     desk = QuestionDesk(())
     for item in items:
         desk.admit(AdjacentQuestion(item.id, "", item.question, answer=item.answer, relation="retained"))
-    return desk.result(n_sources=len(items))
+    return desk.result()
 
 
 def source_text(source: Source, most_characters: int) -> str:
@@ -140,12 +138,9 @@ class QuestionDesk:
         if n:
             self._dropped[SHORT] += n
 
-    def result(
-        self, *, n_sources: int, failures: Mapping[str, int] | None = None, spend: Spend | None = None
-    ) -> Adjacent:
+    def result(self, failures: Mapping[str, int] | None = None) -> Adjacent:
         """Everything admitted, with the counts."""
-        dropped = dict(sorted(self._dropped.items()))
-        return Adjacent(tuple(self._admitted), n_sources, dropped, failures or {}, spend or Spend())
+        return Adjacent(tuple(self._admitted), dict(sorted(self._dropped.items())), failures or {})
 
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -244,9 +239,8 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     """Up to k questions of each source, written by `writer`."""
     texts = [source_text(s, settings.most_characters) for s in sources]
     written = writer.write([prompt(text, settings.k, writer.reserved) for text in texts])
-    desk, failures, spend = QuestionDesk(sources), Counter[str](), Spend()
+    desk, failures = QuestionDesk(sources), Counter[str]()
     for source, text, reply in zip(sources, texts, written, strict=True):
-        spend += reply.spend
         pairs = read_pairs(reply.text, settings.k)
         # A whole list counts although the reply ended at its limit of tokens.
         failure = reply.failure if reply.failure not in {"", "cut short"} or isinstance(pairs, str) else ""
@@ -255,7 +249,7 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
             continue
         n = sum(_admit(desk, source, text, pair) for pair in pairs)
         desk.short(settings.k - n)
-    return desk.result(n_sources=len(sources), failures=dict(sorted(failures.items())), spend=spend)
+    return desk.result(dict(sorted(failures.items())))
 
 
 def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> Prompt:
@@ -342,7 +336,7 @@ def adjacent_offline(
                 break
             n += _ask(desk, source, keyword, text_sentences, seed)
         desk.short(settings.k - n)
-    return desk.result(n_sources=len(sources))
+    return desk.result()
 
 
 def _ask(desk: QuestionDesk, source: Source, keyword: Keyword, text_sentences: Sequence[Sentence], seed: int) -> int:
