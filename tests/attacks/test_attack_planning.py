@@ -3,7 +3,6 @@
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks import Meter
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import (
@@ -163,18 +162,6 @@ def test_an_item_is_asked_with_facts_in_all_its_wordings_and_keeps_everything_el
     assert (found.answer, found.edge, found.attribute, found.perturbed) == ("Ann.", "e", "a", ("Bob.",))
     assert asked[bare.id].paraphrase is None
     assert found.id != item.id
-
-
-def test_a_meter_is_charged_before_and_refuses_to_overspend():
-    meter = Meter({"steps": 10, "items_shown": 5})
-    meter.charge({"steps": 6, "items_shown": 5})
-    assert meter.spent == {"steps": 6, "items_shown": 5}
-    with pytest.raises(InputError, match="has 4 steps left, and it asks for 5"):
-        meter.charge({"items_shown": 0, "steps": 5})
-    with pytest.raises(InputError, match="has 0 tokens_shown left"):
-        meter.charge({"steps": 1, "tokens_shown": 1})
-    # What was refused was not booked.
-    assert meter.spent == {"steps": 6, "items_shown": 5}
 
 
 def test_prompts_are_searched_on_a_part_of_the_forget_set_and_asked_of_the_rest():

@@ -5,16 +5,14 @@ import copy
 import pytest
 import torch
 
-from vestige.attacks import Meter
 from vestige.attacks.enhanced import (
     EnhancedSettings,
     GuideReply,
     find_prefix,
-    largest_cost,
     layers_at_depth,
     samples_of,
 )
-from vestige.attacks.gcg import SearchSettings, search
+from vestige.attacks.gcg import SearchSettings, nothing_spent, search
 from vestige.attacks.placement import around, deployed
 from vestige.core.errors import InputError
 from vestige.models.load import LoadedModel
@@ -154,7 +152,7 @@ def test_a_prefix_that_was_changed_leaves_the_buffer_and_all_that_were_scored_go
         return children[prompt]
 
     loop = SearchSettings(steps=3, buffer=2, stop_when_reached=False, reopens=False)
-    found = search((1,), Table(), propose, loop, seed=0, meter=Meter({"steps": 3, "candidates": 7}))
+    found = search((1,), Table(), propose, loop, seed=0, spent=nothing_spent())
     # 5 gives 6 and 7; 6 gives 8 and 9, of which 8 stays beside 7; 7 gives 7.5 and 9.5, of which 7.5 stays beside 8.
     assert parents == [(1,), (3,), (2,)]
     assert found.buffer == (((6,), 7.5), ((5,), 8.0))
@@ -190,21 +188,6 @@ def test_the_target_itself_as_the_subject_is_read_once(nano):
     assert len(calls) - n_alone == n_alone
     assert alone.ids == other.ids
     assert alone.spent["tokens_read"] < other.spent["tokens_read"]
-
-
-def test_a_budget_that_is_used_up_ends_the_search_with_the_best_so_far(nano, target):
-    asked = settings()
-    samples = samples_of(target, QUESTIONS, asked)
-    texts = [around(nano.prompter, s.question, s.said, "prefix") for s in samples]
-    granted = {**largest_cost(texts, asked), "steps": 2}
-    found = find_prefix(nano, target, samples, asked, seed=3, meter=Meter(granted))
-    assert (found.ended, found.steps, found.spent["steps"]) == ("budget", 2, 2)
-
-
-def test_nothing_is_short_without_a_meter(nano, target):
-    asked = settings(gcg_share=0.0, delete_share=0.0, swap_share=0.5)
-    found = find_prefix(nano, target, samples_of(target, QUESTIONS, asked), asked, seed=0)
-    assert found.ended == "steps"
 
 
 def test_what_cannot_be_searched_is_refused(nano, target):

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 import torch
 
-from vestige.attacks import Meter
 from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel
@@ -20,7 +19,6 @@ TEXTS = (Around((1, 2), (30, 31, 3), (40, 41, 42)), Around((1, 2), (33, 3), (43,
 FORCED = (2, 1)
 PROMPTS = [(50, 51, 52, 53), (54, 50, 54, 54)]
 SHAPE = Shape(TermWeights(distance=0.7, representation=10.0, fluency=1.5, repetition=3.0), 0.6, False, 1.5)
-PLENTY = {"tokens_read": 10**6, "gradients": 100}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def objective(subject, guide, shape=SHAPE, texts=TEXTS, forced=FORCED):
         forced,
         tuple(without) if shape.weights.representation else (),
         shape,
-        Meter(PLENTY),
+        Counter(),
     )
 
 
@@ -140,13 +138,13 @@ def test_what_is_read_is_charged_before_it_is_read(nano, target):
     apart = objective(nano, target)
     # Two texts of 8 + 4 and 5 + 4 tokens: 21 a prompt and model.
     apart.leaders(PROMPTS, 1)
-    assert apart.meter.spent["tokens_read"] == 2 * 2 * 21
+    assert apart.spent["tokens_read"] == 2 * 2 * 21
     apart.gradient(PROMPTS[0])
-    assert apart.meter.spent == {"tokens_read": 84 + 42, "gradients": 1}
+    assert apart.spent == {"tokens_read": 84 + 42, "gradients": 1}
     apart.next_logits(PROMPTS[0])
-    assert apart.meter.spent["tokens_read"] == 126 + 6
+    assert apart.spent["tokens_read"] == 126 + 6
     apart.reached(PROMPTS[0])
-    assert apart.meter.spent["tokens_read"] == 132 + 21
+    assert apart.spent["tokens_read"] == 132 + 21
 
 
 def test_next_logits_are_those_of_each_place_and_of_the_one_behind(nano):

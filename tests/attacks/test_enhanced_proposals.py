@@ -1,12 +1,12 @@
 """What a step proposes: the move that its draw and the prompt's length ask for, kept as text."""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
-from vestige.attacks import Meter
 from vestige.attacks.enhanced_moves import ByMoves, Lengths, Rules
 from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
 from vestige.attacks.placement import Vocabulary, admissible, around, kept_in, places_of
@@ -30,8 +30,7 @@ def prompt(nano, texts):
 
 
 def proposer(nano, texts, lengths, vocabulary=None, **shares):
-    meter = Meter({"tokens_read": 10**6, "gradients": 100})
-    objective = PrefixObjective(Streams(nano.model, nano.way, texts, ()), None, (2,), (), SHAPE, meter)
+    objective = PrefixObjective(Streams(nano.model, nano.way, texts, ()), None, (2,), (), SHAPE, Counter())
     rules = Rules({"gcg": 0.0, "delete": 0.0, "insert": 0.0, "swap": 0.0, **shares}, lengths, 6, 20)
     vocabulary = vocabulary or admissible(nano.tokenizer, 400)
     return ByMoves(objective, nano.tokenizer, vocabulary, places_of(nano.tokenizer, texts), rules)
@@ -47,7 +46,7 @@ def test_every_proposal_is_one_change_of_its_kind_and_stays_the_same_tokens(nano
     assert kept_in(nano.tokenizer, found, propose.places) == found
     if not longer:
         assert all(sum(a != b for a, b in zip(p, prompt, strict=True)) == 1 for p in found)
-    assert propose.objective.meter.spent["gradients"] == (move == "gcg")
+    assert propose.objective.spent["gradients"] == (move == "gcg")
 
 
 def test_tokens_of_the_gradients_choice_are_the_best_of_their_place(nano, texts, prompt):
@@ -80,7 +79,7 @@ def test_a_lone_token_that_nothing_stands_before_is_not_swapped_by_what_a_model_
     found = propose(prompt[:1], 0, np.random.default_rng(0))
     # The gradient stands in.
     assert found
-    assert objective.meter.spent["gradients"] == 1
+    assert objective.spent["gradients"] == 1
     longer = propose(prompt[:2], 0, np.random.default_rng(0))
     assert {p[0] for p in longer} == {prompt[0]}
 

@@ -9,8 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from vestige.attacks import Meter
-from vestige.attacks.gcg import GcgSettings, SearchState, find_prompt, largest_cost
+from vestige.attacks.gcg import GcgSettings, SearchState, find_prompt
 from vestige.attacks.placement import admissible, around, deployed, kept_in, places_of
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
@@ -115,33 +114,12 @@ def test_the_same_seed_finds_the_same_and_another_does_not(nano):
     assert one.ids != other.ids
 
 
-def test_restarts_are_never_worse_and_spend_in_one_meter(nano):
+def test_restarts_are_never_worse_and_are_counted_together(nano):
     texts = texts_of(nano)
     one = find_prompt(nano, texts, GcgSettings(**SMALL), seed=1)
     three = find_prompt(nano, texts, GcgSettings(**SMALL, restarts=3), seed=1)
     assert three.loss <= one.loss
     assert (three.steps, three.spent["gradients"]) == (12, 12)
-
-
-def test_the_largest_cost_grants_enough_and_is_counted_by_hand(nano):
-    texts = texts_of(nano)
-    settings = GcgSettings(**SMALL, restarts=2)
-    cost = largest_cost(texts, 4, settings)
-    each = len(texts[0].before) + 4 + len(texts[0].after) + len(texts[0].target)
-    # 2 starts of 4 steps of 24 candidates; a gradient and a look at the winner a step; a look at each start.
-    assert cost == {"steps": 8, "gradients": 8, "candidates": 194, "tokens_read": each * (194 + 8 + 8 + 2)}
-    spent = find_prompt(nano, texts, settings, seed=1).spent
-    assert all(spent[name] <= amount for name, amount in cost.items())
-    # What was read is what was scored and looked at, and a gradient a step.
-    assert spent["tokens_read"] == each * (spent["candidates"] + 8 + 8 + 2)
-
-
-def test_a_small_budget_ends_the_search_with_its_best(nano):
-    texts = texts_of(nano)
-    cost = largest_cost(texts, 4, GcgSettings(**SMALL))
-    found = find_prompt(nano, texts, GcgSettings(**SMALL), seed=1, meter=Meter({**cost, "gradients": 2}))
-    assert (found.ended, found.steps, found.spent["gradients"]) == ("budget", 2, 2)
-    assert found.loss == pytest.approx(loss_by_hand(nano, texts[0], found.ids), abs=1e-5)
 
 
 class File:

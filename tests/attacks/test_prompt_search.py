@@ -1,4 +1,4 @@
-"""The loop: traces by hand, budgets, and searches that are killed at any place and go on to the same end."""
+"""The loop: traces by hand, and searches that are killed at any place and go on to the same end."""
 
 import dataclasses
 import math
@@ -7,14 +7,12 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from vestige.attacks import Meter
-from vestige.attacks.gcg import SearchSettings, search
+from vestige.attacks.gcg import SearchSettings, nothing_spent, search
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed, generator
 from vestige.models.variants import Scored
 
 LOSSES = MappingProxyType({0: 5.0, 1: 4.0, 2: 6.0, 3: 1.0, 4: 2.0, 5: 3.0})
-PLENTY = MappingProxyType({"steps": 10**6, "candidates": 10**6, "gradients": 10**6})
 
 
 @dataclasses.dataclass
@@ -55,7 +53,7 @@ class Memory:
         self.states.append(state)
 
 
-def found(lines, objective=None, *, start=0, granted=PLENTY, keeper=None, restarts=(), **settings):
+def found(lines, objective=None, *, start=0, keeper=None, restarts=(), **settings):
     script = Script(lines)
     state = search(
         (start,),
@@ -63,7 +61,7 @@ def found(lines, objective=None, *, start=0, granted=PLENTY, keeper=None, restar
         script,
         SearchSettings(**{"steps": len(lines), **settings}),
         seed=0,
-        meter=Meter(granted),
+        spent=nothing_spent(),
         keeper=keeper,
         restarts=restarts,
     )
@@ -108,8 +106,8 @@ def test_the_draws_of_a_step_follow_from_seed_restart_and_step_alone():
         drawn.append(rng.random())
         return [(1,)]
 
-    settings, meter = SearchSettings(steps=2), Meter(PLENTY)
-    search((0,), Table(), propose, settings, seed=7, meter=meter, restarts=[(2,)])
+    settings = SearchSettings(steps=2)
+    search((0,), Table(), propose, settings, seed=7, spent=nothing_spent(), restarts=[(2,)])
     expected = [generator(7, "prompt search", restart, step).random() for restart in (0, 1) for step in (0, 1)]
     assert drawn == expected
     assert len(set(drawn)) == 4
@@ -134,7 +132,7 @@ def test_a_start_that_reaches_needs_no_step():
     assert keeper.load() == state
 
 
-def test_restarts_begin_anew_and_share_the_best_and_the_meter():
+def test_restarts_begin_anew_and_share_the_best_and_the_count():
     # From 0 by 1 to 4 (loss 2); then from 2 by 5 to 1. The second start's buffer knows nothing of the first's.
     state, given = found([[1], [4]], restarts=[(2,)], buffer=3)
     assert given == [0, 1, 2, 1]
@@ -142,19 +140,6 @@ def test_restarts_begin_anew_and_share_the_best_and_the_meter():
     assert state.buffer == (((4,), 2.0), ((1,), 4.0), ((2,), 6.0))
     assert state.spent["candidates"] == 2 + 4
     assert state.step == 4
-
-
-def test_a_used_up_budget_ends_the_search_with_its_best():
-    # 1 for the start and 2 for the first step leave 1, and the second step asks for 2.
-    state, given = found([[1, 4], [5, 2], [3]], granted={"steps": 9, "candidates": 4})
-    assert (state.ended, state.best, state.step, given) == ("budget", ((4,), 2.0), 1, [0, 4])
-    # Nothing of the step that was not affordable is booked.
-    assert state.spent == {"steps": 1, "candidates": 3}
-
-
-def test_a_budget_that_cannot_score_the_start_is_refused():
-    with pytest.raises(InputError, match="the attack's budget has 0 candidates left, and it asks for 1; grant more"):
-        found([[1]], granted={"steps": 9, "candidates": 0})
 
 
 def test_a_loss_that_is_no_number_is_refused():
@@ -170,7 +155,7 @@ def test_progress_is_told_step_by_step():
         Script([[1], [2]]),
         SearchSettings(steps=2),
         seed=0,
-        meter=Meter(PLENTY),
+        spent=nothing_spent(),
         on_step=lambda done, of: told.append((done, of)),
     )
     assert told == [(1, 2), (2, 2)]
@@ -225,28 +210,27 @@ def shuffled_proposals(prompt, step, rng):
     return [tuple(row) for row in np.where(rng.random((8, len(prompt))) < 0.3, tokens, prompt).tolist()]
 
 
-def run(memory, fuse, granted=PLENTY):
+def run(memory, fuse):
     return search(
         (1, 2, 3, 4),
         Hashed(fuse),
         shuffled_proposals,
         SearchSettings(steps=12, buffer=2),
         seed=5,
-        meter=Meter(granted),
+        spent=nothing_spent(),
         keeper=Fused(memory, fuse),
         restarts=[(4, 3, 2, 1)],
     )
 
 
-@pytest.mark.parametrize("granted", [PLENTY, {"steps": 99, "candidates": 150}], ids=["plenty", "short"])
-def test_a_search_killed_at_twenty_random_places_ends_as_if_never_killed(granted):
-    whole = run(Memory(), Fuse(10**9), granted)
-    assert whole.ended == ("steps" if granted is PLENTY else "budget")
+def test_a_search_killed_at_twenty_random_places_ends_as_if_never_killed():
+    whole = run(Memory(), Fuse(10**9))
+    assert whole.ended == "steps"
     for kill in range(20):
         memory, fuse = Memory(), Fuse(int(np.random.default_rng(kill).integers(0, 70)))
         with pytest.raises(KeyboardInterrupt):
-            run(memory, fuse, granted)
-        assert run(memory, Fuse(10**9), granted) == whole
+            run(memory, fuse)
+        assert run(memory, Fuse(10**9)) == whole
 
 
 def test_a_search_killed_again_and_again_ends_as_if_never_killed():

@@ -1,15 +1,9 @@
 """Attacks: ways to get out of a model what it was made to forget. They search and never judge themselves.
 
-What an attack may use and what it used are steps of training, items and tokens shown, charged before it acts.
-
 The table has every kind of attack with the class that is its settings and does it (`planning.AttackSettings`). To add
 one, write its file and its line; docs/extend.md shows it, and how another package brings one without a line here.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from vestige.core.errors import InputError
 from vestige.core.plugins import Kind, with_installed
 
 ATTACKS = {
@@ -51,28 +45,3 @@ ATTACKS = {
 def known_attacks() -> dict[str, Kind]:
     """Every kind of attack by name; no attack is loaded."""
     return with_installed("attacks", ATTACKS)
-
-
-class OverBudget(InputError):
-    """What was asked for is more than is left. A search that meets it ends with what it has."""
-
-
-@dataclass
-class Meter:
-    """The amounts granted, by name, and those spent so far."""
-
-    granted: Mapping[str, int]
-    spent: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Begin with nothing spent."""
-        self.spent = {name: 0 for name in self.granted} | self.spent
-
-    def charge(self, amounts: Mapping[str, int]) -> None:
-        """Book what is about to be used; refused, and nothing booked, where it is more than is left."""
-        for name, amount in amounts.items():
-            rest = self.granted.get(name, 0) - self.spent.get(name, 0)
-            if not 0 <= amount <= rest:
-                raise OverBudget(f"the attack's budget has {rest} {name} left, and it asks for {amount}; grant more")
-        for name, amount in amounts.items():
-            self.spent[name] = self.spent.get(name, 0) + amount

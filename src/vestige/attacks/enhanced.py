@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks import Meter
 from vestige.attacks.enhanced_moves import ByMoves, Lengths, Move, Rules
 from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
 from vestige.attacks.gcg import (
@@ -22,9 +21,9 @@ from vestige.attacks.gcg import (
     SearchSettings,
     drawn_start,
     found_prompt,
+    nothing_spent,
     search,
     tell_nobody,
-    tokens_read,
 )
 from vestige.attacks.placement import (
     PromptSettings,
@@ -185,13 +184,12 @@ def find_prefix(
     *,
     seed: int,
     keeper: Keeper | None = None,
-    meter: Meter | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
 ) -> FoundPrompt:
-    """The prefix under which `loaded` comes nearest to its target `guide`. Without a meter nothing is short.
+    """The prefix under which `loaded` comes nearest to its target `guide`.
 
     The search goes on when all that is forced is said, since the other terms can still fall; at the end it is looked
-    at once, uncharged. Where `guide` is `loaded` itself no distance lies between them and none is computed.
+    at once, uncounted. Where `guide` is `loaded` itself no distance lies between them and none is computed.
     """
     texts = _texts(loaded, guide, samples)
     n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
@@ -202,8 +200,7 @@ def find_prefix(
     else:
         rng = generator(seed, "start of a prefix search")
         start = drawn_start(loaded, places, vocabulary, settings.rules.lengths.first, rng)
-    meter = meter or Meter(largest_cost(texts, settings))
-    objective = _objective(loaded, guide, samples, texts, settings, meter)
+    objective = _objective(loaded, guide, samples, texts, settings)
     _check(objective.subject, vocabulary, len(start), settings)
     state = search(
         start,
@@ -212,19 +209,10 @@ def find_prefix(
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False, reopens=False),
         seed=seed,
         keeper=keeper,
-        meter=meter,
+        spent=objective.spent,
         on_step=on_step,
     )
     return found_prompt(state, loaded, places, vocabulary, reached=objective.says(state.best[0]))
-
-
-def largest_cost(texts: Sequence[Around], settings: EnhancedSettings) -> dict[str, int]:
-    """The most that a search can spend, by name: a budget that stops no search."""
-    each = 2 * tokens_read(texts, [(0,) * settings.tokens])
-    candidates = 1 + settings.steps * settings.candidates
-    # A step scores its candidates; where its moves yield nothing, each of the four makes a pass.
-    reads = each * (candidates + 4 * settings.steps)
-    return {"steps": settings.steps, "gradients": settings.steps, "candidates": candidates, "tokens_read": reads}
 
 
 def _texts(loaded: LoadedModel, guide: LoadedModel, samples: Sequence[GuideReply]) -> tuple[Around, ...]:
@@ -244,7 +232,6 @@ def _objective(
     samples: Sequence[GuideReply],
     texts: tuple[Around, ...],
     settings: EnhancedSettings,
-    meter: Meter,
 ) -> PrefixObjective:
     compared = settings.distance > 0 and guide.model is not loaded.model
     layers: tuple[int, ...] = ()
@@ -268,7 +255,7 @@ def _objective(
         forced=tuple(len(s.forced) for s in samples),
         without=tuple(without),
         shape=settings.shape,
-        meter=meter,
+        spent=nothing_spent(),
     )
 
 

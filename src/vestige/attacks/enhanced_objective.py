@@ -21,7 +21,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from vestige.attacks import Meter
 from vestige.attacks.gcg import tokens_read
 from vestige.models.forward import within_memory
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget
@@ -114,17 +113,17 @@ class PrefixObjective:
     forced: tuple[int, ...]
     without: tuple[Float[Tensor, "L P D"], ...]
     shape: Shape
-    meter: Meter
+    spent: Counter[str]
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The prompts of least loss; those of one call have one length."""
-        self.meter.charge({"tokens_read": self.cost(prompts)})
+        self.spent.update({"tokens_read": self.cost(prompts)})
         losses = self.losses(prompts)
         return [Scored(int(i), float(losses[i])) for i in losses.argsort(stable=True)[:n]]
 
     def reached(self, prompt: Ids) -> bool:
         """Whether every forced token is the likeliest one."""
-        self.meter.charge({"tokens_read": tokens_read(self.subject.texts, [prompt])})
+        self.spent.update({"tokens_read": tokens_read(self.subject.texts, [prompt])})
         return self.says(prompt)
 
     def cost(self, prompts: Sequence[Ids]) -> int:
@@ -154,7 +153,7 @@ class PrefixObjective:
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The loss's gradient with respect to the prompt's one-hot tokens, through subject and target."""
-        self.meter.charge({"gradients": 1, "tokens_read": self.cost([prompt])})
+        self.spent.update({"gradients": 1, "tokens_read": self.cost([prompt])})
         weights = self.shape.weights
         models = [streams.model for streams in self._readers()]
         return one_hot_gradient(models, prompt, lambda inputs: self.terms(inputs).weighed(weights)[0])
@@ -165,7 +164,7 @@ class PrefixObjective:
 
         Where nothing stands before the prompt, nothing says its first token, and N is T and not T + 1.
         """
-        self.meter.charge({"tokens_read": len(self.subject.texts[0].before) + len(prompt)})
+        self.spent.update({"tokens_read": len(self.subject.texts[0].before) + len(prompt)})
         return self.subject.read(self.subject.prompts([prompt]))[0][0]
 
     def terms(self, inputs: Sequence[Prompts]) -> Terms:

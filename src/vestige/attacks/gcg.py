@@ -20,6 +20,7 @@ a search goes on from a kept state as if it had never stopped.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -28,7 +29,6 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks import Meter, OverBudget
 from vestige.attacks.placement import (
     Place,
     Placement,
@@ -51,7 +51,7 @@ from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.variants import Around, Ids, Scored, Variants
 
-Ended = Literal["", "reached", "steps", "budget"]
+Ended = Literal["", "reached", "steps"]
 
 
 class SearchSettings(Settings):
@@ -69,7 +69,7 @@ class SearchSettings(Settings):
 
 @runtime_checkable
 class SearchObjective(Protocol):
-    """What is searched for. It charges the tokens that it reads to the meter itself, before it reads them."""
+    """What is searched for. It counts the tokens that it reads itself."""
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The `n` prompts of least loss, least first."""
@@ -82,7 +82,7 @@ class SearchObjective(Protocol):
 
 @runtime_checkable
 class Proposer(Protocol):
-    """What to look at next: at least one prompt, none twice. It charges the passes that it makes itself, before."""
+    """What to look at next: at least one prompt, none twice. It counts the passes that it makes itself."""
 
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> Sequence[Ids]:
         """Prompts to score at this step of this start, from the current one."""
@@ -117,6 +117,11 @@ class Keeper(Protocol):
         ...
 
 
+def nothing_spent() -> Counter[str]:
+    """What a search counts, before it begins."""
+    return Counter(dict.fromkeys(("steps", "gradients", "candidates", "tokens_read"), 0))
+
+
 def tell_nobody(done: int, of: int) -> None:
     """Tell nobody."""
 
@@ -128,23 +133,23 @@ def search(
     settings: SearchSettings,
     *,
     seed: int,
-    meter: Meter,
+    spent: Counter[str],
     keeper: Keeper | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
     restarts: Sequence[Ids] = (),
 ) -> SearchState:
-    """Search from `start`, then from each of `restarts` with the same meter; the best of all is what is found.
+    """Search from `start`, then from each of `restarts`; the best of all is what is found.
 
-    Charged here: `steps`, and `candidates` for every prompt scored. A budget that is used up ends the search; one
-    too small to score the start is refused.
+    Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
     starts = (start, *restarts)
     total = settings.steps * len(starts)
     state = keeper.load() if keeper is not None else None
     if state is None:
-        state = _begun(start, objective, settings, meter, None)
+        state = _begun(start, objective, settings, spent, None)
     else:
-        meter.spent = dict(state.spent)
+        spent.clear()
+        spent.update(state.spent)
     while True:
         if not state.ended and state.step == total:
             state = replace(state, ended="steps")
@@ -152,7 +157,7 @@ def search(
             keeper.save(state)
         if state.ended:
             return state
-        state = _after(state, starts, objective, propose, settings, seed, meter)
+        state = _after(state, starts, objective, propose, settings, seed, spent)
         on_step(state.step, total)
 
 
@@ -163,36 +168,33 @@ def _after(
     propose: Proposer,
     settings: SearchSettings,
     seed: int,
-    meter: Meter,
+    spent: Counter[str],
 ) -> SearchState:
-    """The state one step on, or the same one as ended where the budget has no more."""
+    """The state one step on."""
     restart, step = divmod(state.step, settings.steps)
-    try:
-        if restart and not step:
-            state = _begun(starts[restart], objective, settings, meter, state)
-            if state.ended:
-                return state
-        prompts = propose(state.buffer[0][0], step, generator(seed, "prompt search", restart, step))
-        leaders = _leaders(prompts, objective, meter, {"steps": 1}, 1 if settings.reopens else max(settings.buffer, 1))
-        winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
-        reached = settings.stop_when_reached and objective.reached(winner[0])
-    except OverBudget:
-        return replace(state, ended="budget", spent=dict(meter.spent))
+    if restart and not step:
+        state = _begun(starts[restart], objective, settings, spent, state)
+        if state.ended:
+            return state
+    prompts = propose(state.buffer[0][0], step, generator(seed, "prompt search", restart, step))
+    leaders = _leaders(prompts, objective, spent, {"steps": 1}, 1 if settings.reopens else max(settings.buffer, 1))
+    winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
+    reached = settings.stop_when_reached and objective.reached(winner[0])
     return SearchState(
         step=state.step + 1,
         buffer=_taken_in(buffer, leaders, settings.buffer),
         best=winner if reached or winner[1] < state.best[1] else state.best,
         ended="reached" if reached else "",
-        spent=dict(meter.spent),
+        spent=dict(spent),
         losses=(*state.losses, winner[1]),
     )
 
 
 def _begun(
-    start: Ids, objective: SearchObjective, settings: SearchSettings, meter: Meter, before: SearchState | None
+    start: Ids, objective: SearchObjective, settings: SearchSettings, spent: Counter[str], before: SearchState | None
 ) -> SearchState:
     """The state at a start, before its first step; what an earlier start found stays the best unless this is better."""
-    (scored,) = _leaders([start], objective, meter, {}, 1)
+    (scored,) = _leaders([start], objective, spent, {}, 1)
     reached = settings.stop_when_reached and objective.reached(start)
     better = before is None or reached or scored[1] < before.best[1]
     return SearchState(
@@ -200,16 +202,16 @@ def _begun(
         buffer=(scored,),
         best=scored if before is None or better else before.best,
         ended="reached" if reached else "",
-        spent=dict(meter.spent),
+        spent=dict(spent),
         losses=before.losses if before is not None else (),
     )
 
 
 def _leaders(
-    prompts: Sequence[Ids], objective: SearchObjective, meter: Meter, besides: Mapping[str, int], n: int
+    prompts: Sequence[Ids], objective: SearchObjective, spent: Counter[str], besides: Mapping[str, int], n: int
 ) -> list[tuple[Ids, float]]:
-    """The `n` prompts of least loss. What is charged `besides` the candidates is booked with them or not at all."""
-    meter.charge({**besides, "candidates": len(prompts)})
+    """The `n` prompts of least loss. What is spent `besides` the candidates is counted with them."""
+    spent.update({**besides, "candidates": len(prompts)})
     leaders = [(prompts[index], loss) for index, loss in objective.leaders(prompts, n)]
     if not all(math.isfinite(loss) for _, loss in leaders):
         raise InputError(
@@ -290,7 +292,7 @@ class GcgSettings(PromptSettings):
 class FoundPrompt:
     """The best prompt of a search. `reached` is what the search claims: every target token is the first choice.
 
-    `ended` is `reached`, `steps` or `budget`. `admissible_bits` is what one of its tokens could carry.
+    `ended` is `reached` or `steps`. `admissible_bits` is what one of its tokens could carry.
     """
 
     ids: Ids
@@ -305,11 +307,11 @@ class FoundPrompt:
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of all texts as what a search is for, by one model; it charges what that reads."""
+    """The targets of all texts as what a search is for, by one model; it counts what that reads."""
 
     variants: Variants
     texts: tuple[Around, ...]
-    meter: Meter
+    spent: Counter[str]
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The prompts of least loss."""
@@ -323,7 +325,7 @@ class Targets:
 
     def charge(self, prompts: Sequence[Ids]) -> None:
         """Book the tokens of the prompts in their texts."""
-        self.meter.charge({"tokens_read": tokens_read(self.texts, prompts)})
+        self.spent.update({"tokens_read": tokens_read(self.texts, prompts)})
 
 
 @dataclass(frozen=True)
@@ -339,7 +341,7 @@ class ByGradient:
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
         """At most `width` prompts. Drawn anew, `DRAWS` times at most, where none stays the same tokens."""
         settings = self.settings
-        self.targets.meter.charge({"gradients": 1, "tokens_read": tokens_read(self.targets.texts, [prompt])})
+        self.targets.spent.update({"gradients": 1, "tokens_read": tokens_read(self.targets.texts, [prompt])})
         gradient = self.targets.variants.gradient(prompt)
         for _ in range(DRAWS):
             swaps = swaps_by_gradient(
@@ -365,16 +367,6 @@ def tokens_read(texts: Sequence[Around], prompts: Sequence[Ids]) -> int:
     return sum(text.length(len(prompt)) for text in texts for prompt in prompts)
 
 
-def largest_cost(texts: Sequence[Around], n_tokens: int, settings: GcgSettings) -> dict[str, int]:
-    """The most that a search for a prompt of `n_tokens` can spend, by name: a budget that stops no search."""
-    each = tokens_read(texts, [(0,) * n_tokens])
-    steps = settings.steps * settings.restarts
-    candidates = settings.restarts + steps * settings.width
-    # A step scores its candidates, takes a gradient and looks at its winner; a start is scored and looked at.
-    reads = {"tokens_read": each * (candidates + 2 * steps + settings.restarts)}
-    return {"steps": steps, "gradients": steps, "candidates": candidates, **reads}
-
-
 def find_prompt(
     loaded: LoadedModel,
     texts: Sequence[Around],
@@ -382,21 +374,19 @@ def find_prompt(
     *,
     seed: int,
     keeper: Keeper | None = None,
-    meter: Meter | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
 ) -> FoundPrompt:
-    """The prompt that makes `loaded` say the target of every text, or comes nearest. Without a meter nothing is short.
+    """The prompt that makes `loaded` say the target of every text, or comes nearest.
 
-    Where the search did not look whether a prompt reached its targets, the best is looked at once, uncharged.
+    Where the search did not look whether a prompt reached its targets, the best is looked at once, uncounted.
     """
     variants = Variants(loaded.model, texts)
     vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=settings.ascii_only)
     check_topk(settings.topk, vocabulary)
     places = places_of(loaded.tokenizer, texts)
     starts = _starts(loaded, places, vocabulary, settings, seed)
-    if meter is None:
-        meter = Meter(largest_cost(texts, len(starts[0]), settings))
-    targets = Targets(variants, tuple(texts), meter)
+    spent = nothing_spent()
+    targets = Targets(variants, tuple(texts), spent)
     state = search(
         starts[0],
         targets,
@@ -404,7 +394,7 @@ def find_prompt(
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
         seed=seed,
         keeper=keeper,
-        meter=meter,
+        spent=spent,
         on_step=on_step,
         restarts=starts[1:],
     )

@@ -20,7 +20,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from pydantic import PositiveInt
 
-from vestige.attacks import Meter
 from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -310,8 +309,6 @@ class InContextSettings(AttackSettings):
         n_facts = sum(len(facts) for facts in work.attack.facts.values())
         texts = _texts_of_facts(work, loaded)
         granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
-        meter = Meter(granted)
-        meter.charge(granted)
         bounds = {
             "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer))
         }
@@ -319,7 +316,7 @@ class InContextSettings(AttackSettings):
             lengths = [code_length(np.array(s.logp)) for s in loaded.engine.score_answers(texts, whole=True)]
             bounds["code length of the text shown, under the subject"] = sum(lengths)
         work.ask(GIVEN, lambda: loaded, work.on_progress)
-        return Ended(bounds, meter.granted, meter.spent)
+        return Ended(bounds, granted, granted)
 
 
 def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:

@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
-from vestige.attacks import Meter
 from vestige.attacks.in_context import answered_by_others, close, holds_answer, not_asked, related_items
 from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
@@ -296,9 +295,8 @@ def _relearn(work: Work, loaded: LoadedModel, settings: RelearnSettings) -> Ende
     work.tuned = done > 0
     rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
     epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
-    meter = Meter({name: amount * len(points) for name, amount in epoch_costs.items()})
+    spent = {name: amount * len(points) for name, amount in epoch_costs.items()}
     for number, point in enumerate(points):
-        meter.charge(epoch_costs)
         until = (number + 1) * per_epoch
         on_share = partial(_tell, work, number + 1, number)
         if done > until:
@@ -310,7 +308,7 @@ def _relearn(work: Work, loaded: LoadedModel, settings: RelearnSettings) -> Ende
             # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
             work.ask(point, lambda: replace(loaded), on_share)
     bits = prequential_bits(job)
-    return Ended({"prequential code length of what was shown": bits}, meter.granted, meter.spent)
+    return Ended({"prequential code length of what was shown": bits}, spent, spent)
 
 
 def _tell(work: Work, epochs_trained: float, points_asked: int, share: float = 0.0) -> None:
