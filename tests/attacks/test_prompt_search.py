@@ -75,7 +75,7 @@ def test_without_a_buffer_the_winner_takes_over_even_if_it_is_worse_and_the_best
     assert state.losses == (4.0, 6.0, 2.0, 4.0)
     assert (state.best, state.buffer, state.ended, state.step) == (((4,), 2.0), (((1,), 4.0),), "steps", 4)
     # The start and six proposals were scored.
-    assert state.spent == {"steps": 4, "candidates": 7, "gradients": 0}
+    assert state.spent == {"steps": 4, "candidates": 7, "gradients": 0, "tokens_read": 0}
 
 
 def test_a_buffer_of_two_goes_on_from_the_best_of_two():
