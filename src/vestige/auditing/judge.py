@@ -32,7 +32,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 10
+VERSION = 11
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 
 
