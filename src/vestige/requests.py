@@ -24,7 +24,7 @@ from vestige.data.corpus import (
     items_of,
     named_splits,
     read_idk,
-    refuse_nothing_found,
+    refuse_not_found,
     refuse_nothing_kept,
     undivided,
     without,
@@ -140,7 +140,7 @@ def unlearning(
     is what the splits were read with. With `read` False no weights are read: enough for a plan.
     """
     recipe = _recipe(target, corpus, splits, method, settings, base, seed)
-    refuse_nothing_found(corpus, splits, retain)
+    refuse_not_found(corpus, splits, retain)
 
     def training(start: str) -> UnlearningSettings:
         return UnlearningSettings.build({**(tiny_unlearning(method) if start.startswith(TINY) else {}), **settings})
@@ -315,7 +315,7 @@ def audit_questions(
     `holdout` is a file of items that no model was taught, `alternatives` one of other answers to the forget questions.
     """
     splits = questions(corpus, forget, retain, models=models)
-    refuse_nothing_found(corpus, splits, retain)
+    refuse_not_found(corpus, splits, retain)
     splits = with_alternatives(corpus, splits, alternatives, n=settings.alternatives)
     refuse_nothing_kept(corpus, splits)
     if holdout is None:

@@ -128,7 +128,7 @@ def test_what_an_attack_brings_back_is_found_and_a_ceiling_is_not():
     assert verdict(found, "not recoverable").outcome == "inconclusive"
     # What was there before came back with nothing, and fails without an attack.
     kept = judge(planted({"ga": 0.4}, everywhere(0.4), attacks=(RELEARN,)), resamples=QUICK)
-    assert verdict(kept, "not recoverable").decides == "no attack, exposure"
+    assert verdict(kept, "not recoverable").decides == "without any attack, exposure"
 
 
 def test_an_attack_that_was_not_asked_is_a_gap_and_those_that_cannot_be_ranked_are_told():

@@ -57,7 +57,7 @@ def test_what_a_subject_answers_needs_no_attack(before):
     audit = judged(RETAIN_ONLY, 0.0, before, before=before)
     line = verdict(audit, "not recoverable")
     assert line.outcome == "fails"
-    assert line.decides == f"no attack, {verdict(audit, 'not expressed').decides}"
+    assert line.decides == f"without any attack, {verdict(audit, 'not expressed').decides}"
     assert line.evidence[line.decides].value == pytest.approx(before)
     assert line.reason.startswith("It gives knowledge that no attack carried in: without any attack, leakage in ")
     assert any("so too little is left to bring back" in reason for reason in line.left_out)

@@ -200,7 +200,7 @@ def test_what_was_hidden_is_found_and_what_was_carried_in_or_repaired_is_not_cou
         assert found[subject, "not recoverable"] != "fails", subject
     lines = {line.subject: line for line in outcome.verdicts if line.claim == "not recoverable"}
     assert lines["suppressed 0.5"].decides.startswith("relearn")
-    assert lines["knows 0.3 and no more"].decides.startswith("no attack, ")
+    assert lines["knows 0.3 and no more"].decides.startswith("without any attack, ")
 
 
 @pytest.mark.slow

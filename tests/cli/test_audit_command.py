@@ -78,7 +78,7 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
     (made / "passed.json").write_text(json.dumps(before))
     gate = vestige(*words(made), "--baseline", str(made / "passed.json"), code=ended.exit_code)
     assert "worse than the baseline: ga, not recoverable: pass -> inconclusive" in gate.stderr
-    with pytest.raises(InputError, match="it goes with the models"):
+    with pytest.raises(InputError, match="it goes with models or --logs, and not with"):
         vestige(*words(made), "--baseline", str(made / "passed.json"), "--plan")
     # Its reasons are read from what is there.
     for name in ("run_audit", "rejudge"):
@@ -193,16 +193,16 @@ def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, mon
     ended = vestige(*asked, "--retrained", "one", "--retrained", "two", code=None)
     assert ended.exit_code == 0, ended.output
     said = " ".join(ended.output.split())
-    assert "4 facts, 1 wordings each, 2 controls, 2 formats, 1 attacks" in said
-    assert "fails above 0.05 (2 bits), holds below 0.2 (6 bits)" in said
-    assert "too few controls to test single facts, which takes 3" in said
+    assert "4 facts in 1 wording each, 2 controls, 2 forms of question, 1 attacks" in said
+    assert "to exceed 5 % (2 bits an answer), and passes where all are shown to be below 20 % (6 bits)" in said
+    assert "single facts cannot be tested, which takes three controls" in said
     found = json.loads(vestige(*asked, "--json", code=None).stdout)
     assert (found["facts"], found["controls"], found["given_away"]) == (4, 5, 3)
     assert [line["claim"] for line in found["claims"]][:2] == ["not expressed", "not recoverable"]
     quick = [*asked[: -len(SET)], "--quick"]
     said = " ".join(vestige(*quick, code=None).output.split())
     # Two of the claims that are planned, and so all of them together, whatever the trainings do.
-    assert (said.count("cannot hold │"), "by number of controls" in said) == (6, False)
+    assert (said.count("cannot pass │"), "by number of controls" in said) == (6, False)
     found = json.loads(vestige(*quick, "--json", code=None).stdout)
     never = {line["claim"] for line in found["claims"] if line["holds"] == 0.0}
     assert never == {"not recoverable", "indistinguishable"} < set(found["cannot_hold"])

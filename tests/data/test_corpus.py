@@ -10,7 +10,7 @@ from vestige.data.corpus import (
     left_out,
     named_splits,
     open_corpus,
-    refuse_nothing_found,
+    refuse_not_found,
 )
 from vestige.data.selectors import select_edges
 
@@ -176,15 +176,14 @@ def test_a_forget_set_of_a_file_is_called_by_what_it_holds_and_not_by_where_it_l
 
 def test_a_forget_set_that_the_data_does_not_ask_is_refused_unless_what_is_kept_is_named(tmp_path):
     corpus = opened(write(tmp_path / "qa.jsonl", rows(4)))
-    for n in (0, 1):
+    # One that is not found would be forgotten and, as the data spell it, kept: so every one has to be found.
+    for n, found in ((0, "none of the 1 questions"), (1, "1 of the 2 questions"), (2, "2 of the 3 questions")):
         strange = write(tmp_path / "f.jsonl", [*rows(n), {"question": "Question\u200b 2?", "answer": "Answer 2."}])
         splits = named_splits(corpus, str(strange))
-        if n:
-            refuse_nothing_found(corpus, splits, None)
-            continue
-        with pytest.raises(InputError, match=r"none of the 1 questions of the forget set f.jsonl-\w+ is in"):
-            refuse_nothing_found(corpus, splits, None)
-        refuse_nothing_found(corpus, splits, "edge:e0")
+        with pytest.raises(InputError, match=rf"{found} of the forget set f.jsonl-\w+ (is|are) in") as refused:
+            refuse_not_found(corpus, splits, None)
+        assert "'Question· 2?' (there: 'Question 2?')" in str(refused.value)
+        refuse_not_found(corpus, splits, "edge:e0")
 
 
 def test_questions_that_differ_in_spelling_alone_and_are_answered_otherwise_are_told(tmp_path):
@@ -206,7 +205,7 @@ def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp
     taught = left_out(corpus, named_splits(corpus, str(write(tmp_path / "f.jsonl", plain))))
     assert [i.question for i in taught] == ["Question 3?", "Question 4?", "Question 5?"]
     strange = write(tmp_path / "s.jsonl", [{"question": "Never asked?", "answer": "No."}])
-    with pytest.raises(InputError, match=r"'Never asked\?' of the forget set is not in"):
+    with pytest.raises(InputError, match=r"look at how they are spelt: 'Never asked\?'; or name what"):
         left_out(corpus, named_splits(corpus, str(strange)))
 
 

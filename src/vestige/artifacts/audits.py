@@ -163,7 +163,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
     ),
 }
 """To add a claim: its name above, its statement here, and its grounds in `auditing.claims.GROUNDS`."""
-NO_ATTACK = "no attack"
+NO_ATTACK = "without any attack"
 """In place of an attack's name where "not recoverable" fails by what is answered without one."""
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
 REQUIRED = tuple(claim for claim, statement in STATEMENTS.items() if not statement.optional)

@@ -162,7 +162,7 @@ _SHARES = {
 """sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
 _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
 """sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
-NO_HOLDOUT = "Indistinguishable cannot hold without items that no model was taught: give --holdout."
+NO_HOLDOUT = "Indistinguishable cannot pass without items that no model was taught: give --holdout."
 _GAP_BITS = 20.0
 """By how many bits an answer the target exceeds its controls: of the same."""
 _CONTROLS = (2, 3, 5, 10)

@@ -120,13 +120,14 @@ QUICK: Mapping[str, Any] = {
 """A quick audit: the plain, multiple-choice and paraphrased question, one relearning and one rounding.
 
 It has no positive control, no membership scores, no relearning on retained items and reads no blocks: three of the five
-claims that it judges can fail and cannot hold.
+claims that it judges can fail and cannot pass.
 """
 QUICK_OPEN: tuple[Claim, ...] = ("not recoverable", "indistinguishable", "benchmark valid")
 """The claims that a quick audit can fail and cannot let hold."""
 QUICK_SAID = (
-    "a quick audit has no positive control, no membership test and two attacks, so not recoverable, "
-    "indistinguishable and benchmark valid may fail here and cannot hold; the same audit without quick tests them"
+    "a quick audit judges five of the six claims: not expressed and utility preserved can pass and fail; not "
+    "recoverable, indistinguishable and benchmark valid can only fail, since it has two attacks, no positive control "
+    "and no membership test; the same audit without quick judges all"
 )
 
 

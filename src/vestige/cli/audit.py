@@ -70,7 +70,10 @@ AUDIT = Part(
 DEMO = Part("vestige.studies.demo:DemoSettings", "Settings")
 Quick = Annotated[
     bool,
-    typer.Option("--quick", help="The smallest audit that decides something: claims can fail, and only two can hold."),
+    typer.Option(
+        "--quick",
+        help="A first look: five claims can fail, and two of them (not expressed, utility preserved) can pass.",
+    ),
 ]
 Why = Annotated[
     bool,
@@ -225,15 +228,18 @@ def audit_command(
 
     Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
-    which never saw the forget set. A failed attack counts only if it recovers what a positive control withholds:
-    SUPPRESSED, or else a target trained to refuse.
+    which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
+    control hides: SUPPRESSED, or else a target trained to refuse.
 
-    Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
+    Exit code 0: every claim passes. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
     typed.refuse_others()
-    if baseline is not None and (rejudge is not None or logs or plan or dry_run):
-        raise InputError("--baseline holds the verdicts of an audit against earlier ones; it goes with the models")
+    if baseline is not None and (rejudge is not None or plan or dry_run):
+        raise InputError(
+            "--baseline compares new verdicts with earlier ones, so it goes with models or --logs, and not with "
+            "--rejudge, --plan or --dry-run"
+        )
     # Before the audit, which may write into the same folder.
     earlier = None if baseline is None else _baseline(baseline)
     if rejudge is not None:
@@ -245,7 +251,9 @@ def audit_command(
             raise InputError(
                 "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
             )
-        return _judge_logs(logs, typed, questions.forget, output_dir, printing, controls=controls, dry_run=dry_run)
+        return _judge_logs(
+            logs, typed, questions.forget, output_dir, printing, controls=controls, dry_run=dry_run, baseline=earlier
+        )
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     if seal and not plan:
@@ -323,6 +331,7 @@ def _judge_logs(
     *,
     controls: Sequence[str] | None,
     dry_run: bool,
+    baseline: "Earlier | None",
 ) -> None:
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.settings import AuditSettings
@@ -332,7 +341,8 @@ def _judge_logs(
     if dry_run:
         return show(taken)
     run, margins = RunFolder(output_dir or OUTPUT), typed.of(AuditSettings)
-    end_with(judge_taken(taken, run, forget=forget, margins=margins, as_json=printing.as_json, why=printing.why))
+    outcomes = judge_taken(taken, run, forget=forget, margins=margins, as_json=printing.as_json, why=printing.why)
+    end_with(outcomes, baseline)
 
 
 @command(DEMO)
@@ -524,36 +534,42 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
     ]
     shares.append(("all of them", "", bool(foreseen.cannot_hold), (foreseen.holds, foreseen.unsteady)))
     rows = [
-        [claim, n, *("cannot hold" if never else _percent(value) for value in values)]
+        [claim, n, *("cannot pass" if never else _percent(value) for value in values)]
         for claim, n, never, values in shares
     ]
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
-    leaks = [f"{first.leakage:.2f} of what the target knows, in one format"] if first.leakage is not None else []
+    of = "of what the target knows, in one form of question"
+    leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []
     leaks += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
     controls = ", ".join(f"{m}: {_percent(share)}" for m, share in foreseen.by_controls.items())
+    margins, bits = foreseen.margins, foreseen.margins_bits
+    wordings = f"{foreseen.wordings:.2g} wording{'' if foreseen.wordings == 1 else 's'}"
     lines = [
-        f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts, {foreseen.wordings:.2g} wordings each, "
-        f"{foreseen.controls} controls, {len(foreseen.formats)} formats, {foreseen.attacks} attacks",
-        f"margins: fails above {foreseen.margins.narrow:g} ({foreseen.margins_bits.narrow:g} bits), holds below "
-        f"{foreseen.margins.wide:g} ({foreseen.margins_bits.wide:g} bits); of answers of which the target knows more "
-        "bits than 30, the same shares of these",
+        f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts in {wordings} each, {foreseen.controls} "
+        f"controls, {len(foreseen.formats)} forms of question, {foreseen.attacks} attacks",
+        f"a claim fails where a leak is shown to exceed {_percent(margins.narrow)} ({bits.narrow:g} bits an answer), "
+        f"and passes where all are shown to be below {_percent(margins.wide)} ({bits.wide:g} bits); where the target "
+        "knows more than 30 bits of an answer, those in bits are the same shares of these",
     ]
     after = [
-        f"seen in 80 % of audits: {' or '.join(leaks) or 'no leakage in one format alone'}",
-        "too few controls to test single facts, which takes 3"
+        "the least leak that 80 % of such audits would show: "
+        f"{', or '.join(leaks) or 'none, if it is in one form of question alone'}",
+        "single facts cannot be tested, which takes three controls"
         if foreseen.given_away is None
-        else f"{foreseen.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
-        "" if foreseen.cannot_hold else f"all of them hold by number of controls: {controls}",
-        f"for 80 %: {foreseen.needed}" if foreseen.needed else "",
-        f"without any control, {foreseen.ranked} facts are ranked among alternatives: not expressed would hold in "
-        f"{_percent(foreseen.ranked_holds)}, with leakage known to within {foreseen.ranked_arm:.2f}"
-        if foreseen.ranked_holds is not None
+        else f"facts given away that no control gives away, of which so many fail a claim alone: {foreseen.given_away}",
+        "" if foreseen.cannot_hold else f"all of these claims pass, by number of controls: {controls}",
+        f"to bring this to 80 %, one of these: {foreseen.needed}" if foreseen.needed else "",
+        f"without any control, {foreseen.ranked} facts are ranked among alternatives: not expressed would pass in "
+        f"{_percent(foreseen.ranked_holds)} of audits, and what is left be known to {_percent(foreseen.ranked_arm)}"
+        if foreseen.ranked_holds is not None and foreseen.ranked_arm is not None
         else "",
+        "not foreseen: utility preserved, which compares two models that are there, and not stored",
         "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
         "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
     ]
     typer.echo("\n".join(lines))
-    print_table("", ["claim", "quantities", "a perfect unlearning holds", "with unsteady seeds"], rows)
+    heads = ["claim", "numbers tested", "a perfect unlearning passes in", "if seeds vary more"]
+    print_table("", heads, rows)
     for sentence in (*filter(None, after), *foreseen.untested):
         typer.echo(one_line(sentence, width=500))
 

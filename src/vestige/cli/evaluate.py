@@ -125,4 +125,6 @@ def _say_next(subject: "Subject", name: str, words: tuple[str, ...]) -> None:
         models = ("--target", "TARGET", "--unlearned", name, "--retrained", "CONTROL")
         say_next("audit", "--quick", *models, *words, "--output-dir", "RUN")
     elif subject.spec.subject == "target":
-        say_next("unlearn", name, "--method", "npo_gd", *words, "--output-dir", "UNLEARNED")
+        goal = ("--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", "RATE")
+        say("the next command finds the learning rate of a method, which `vestige unlearn` then takes")
+        say_next("calibrate", name, "--method", "npo_gd", *words, *goal)

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vestige.cli.tables import print_json, print_table, print_verdicts
+from vestige.cli.tables import print_json, print_summaries, print_table, print_verdicts
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.settings import read_toml
 from vestige.core.text import one_line
@@ -216,6 +216,7 @@ def _tell(
         f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"
     )
     print(f"report: {run.report}")
+    print_summaries(outcomes)
 
 
 _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")

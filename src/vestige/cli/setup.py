@@ -160,14 +160,15 @@ def _decided(plan: "AuditPower") -> list[str]:
     facts = f"{plan.facts} facts and {plan.controls} controls"
     first = next(line for line in plan.claims if line.claim == "not expressed")
     if plan.cannot_hold:
-        lines = [f"with {facts} a perfect unlearning holds not expressed in {100 * first.holds:.0f} % of audits"]
-        lines.append(f"{', '.join(plan.cannot_hold)} cannot hold: give --holdout, items that no model was taught")
+        lines = [f"with {facts} a perfect unlearning passes not expressed in {100 * first.holds:.0f} % of audits"]
+        lines.append(f"{', '.join(plan.cannot_hold)} cannot pass: give --holdout, items that no model was taught")
     else:
-        lines = [f"with {facts} a perfect unlearning holds all claims in {100 * plan.holds:.0f} % of audits"]
+        lines = [f"with {facts} a perfect unlearning passes all claims in {100 * plan.holds:.0f} % of audits"]
     if plan.needed:
-        lines.append(f"for 80 %: {plan.needed}")
+        lines.append(f"to bring this to 80 %, one of these: {plan.needed}")
     if first.leakage is not None:
-        lines.append(f"it sees {first.leakage:.2f} of what was known, left in one format alone, in 80 % of cases")
+        leak = f"{100 * first.leakage:.0f} % of what the target knows, in one form of question"
+        lines.append(f"the least leak that 80 % of such audits would show: {leak}")
     return lines
 
 

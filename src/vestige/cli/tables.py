@@ -27,6 +27,7 @@ def print_results(summary: "Summary") -> None:
     """
     results = [r for r in summary.results if not r.split.startswith("edge:")]
     metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in results))
+    metrics.sort(key=lambda metric: metric[1] not in ("exact_match", HEADLINE))
     fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
     columns = [_column(results, split, metrics) for split in dict.fromkeys((r.split, r.scope) for r in results)]
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"

@@ -33,7 +33,7 @@ from vestige.data.corpus import (
     SourceSettings,
     named_splits,
     open_corpus,
-    refuse_nothing_found,
+    refuse_not_found,
     refuse_nothing_kept,
     without,
 )
@@ -98,7 +98,7 @@ class RequestSequence:
         resolved: list[NamedSplits] = []
         for name in self.settings.requests:
             splits = named_splits(self.corpus, name, before=[s.resolved for s in resolved])
-            refuse_nothing_found(self.corpus, splits, None)
+            refuse_not_found(self.corpus, splits, None)
             for earlier in resolved:
                 shared = {*splits.splits["forget"]} - {*without(splits.splits["forget"], earlier.splits["forget"])}
                 if shared:
