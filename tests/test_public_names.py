@@ -26,3 +26,9 @@ def test_a_misspelt_setting_is_refused_here_and_by_mypy() -> None:
         vestige.audit(target="t", unlearned="u", data="d", forget="f", output_dir="o", delta_wyde=0.3)  # type: ignore[call-arg]
     with pytest.raises(vestige.InputError, match="relearn_epochs"):
         vestige.audit(target="t", unlearned="u", data="d", forget="f", output_dir="o", relearn_epochs="two")  # type: ignore[arg-type]
+    with pytest.raises(vestige.InputError, match="did you mean 'delta_wide'"):
+        vestige.plan(data="d", forget="f", delta_wyde=0.3)  # type: ignore[call-arg]
+    with pytest.raises(vestige.InputError, match="did you mean 'epochs'"):
+        vestige.attack("m", "relearn", data="d", forget="f", epoch=2)  # type: ignore[call-arg]
+    with pytest.raises(vestige.InputError, match="did you mean 'judge'"):
+        vestige.probe("t", "u", data="d", forget="f", output_dir="o", juge="grounded")  # type: ignore[call-arg]

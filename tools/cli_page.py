@@ -16,9 +16,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer.main
 from typer.cli import get_docs_for_click
 
+from vestige.attacks import ATTACKS
 from vestige.cli.app import app
 from vestige.cli.command import Part, in_words, settings_table
-from vestige.core.settings import described
+from vestige.core.settings import described, tables_in
 
 TABLE = Path(__file__).parents[1] / "src" / "vestige" / "cli" / "settings.json"
 KEYS = Path(__file__).parents[1] / "src" / "vestige" / "keys.pyi"
@@ -31,8 +32,13 @@ TYPED = {
     "UnlearnKeys(ModelKeys)": ("vestige.training.settings:UnlearningSettings", ()),
     "CalibrateKeys(UnlearnKeys)": ("vestige.studies.calibrate:CalibrateSettings", ("goal",)),
     "AuditKeys(ModelKeys)": ("vestige.auditing.settings:AuditSettings", ("alternatives",)),
+    "AttackKeys(ModelKeys)": (" ".join(kind.home for kind in ATTACKS.values()), ()),
+    "ProbeKeys(ModelKeys)": (
+        "vestige.studies.holes:HolesSettings",
+        ("checkpoints", "ablation", "mitigation", "lm_eval", "harm"),
+    ),
 }
-"""What functions of `vestige.api` take by name: the class of these settings, and the fields that are left out."""
+"""What functions of `vestige.api` take by name: the class of these settings, or several, and the fields left out."""
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# The command line
 
@@ -71,12 +77,15 @@ def table() -> str:
 
 
 def keys() -> str:
-    """keys.pyi as it should be: a TypedDict for each settings class."""
+    """keys.pyi as it should be: a TypedDict for each line of `TYPED`."""
     blocks = []
-    for name, (kind, besides) in TYPED.items():
-        module, class_name = kind.split(":")
-        fields = getattr(import_module(module), class_name).model_fields
-        rows = [f"    {key}: {typed(field.annotation)}" for key, field in fields.items() if key not in besides]
+    for name, (kinds, besides) in TYPED.items():
+        types: dict[str, dict[str, None]] = {}
+        for module, _, class_name in (kind.partition(":") for kind in kinds.split()):
+            fields = getattr(import_module(module), class_name).model_fields
+            for key in (key for key in fields if key not in besides):
+                types.setdefault(key, {})[typed(fields[key].annotation)] = None
+        rows = [f"    {key}: {' | '.join(of_key)}" for key, of_key in types.items()]
         head = name if "(" in name else f"{name}(TypedDict)"
         blocks.append("\n".join([f"class {head.removesuffix(')')}, total=False):", *rows]))
     return KEYS_BEGIN + "\n\n".join(blocks) + "\n"
@@ -86,7 +95,7 @@ KEYS_BEGIN = '''# ruff: noqa
 # fmt: off
 """The settings that functions of `vestige` take by name; written by tools/cli_page.py."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 '''
@@ -105,6 +114,8 @@ def typed(annotation: Any) -> str:
         return f"Sequence[{typed(args[0])}]"
     if annotation is NoneType:
         return "None"
+    if tables_in(annotation):
+        return "Mapping[str, Any]"
     return annotation.__name__ if annotation in (bool, int, float, str) else "Any"
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vestige.auditing.request import AuditRequest
     from vestige.data.corpus import Corpus, SourceSettings
     from vestige.keys import (
+        AttackKeys,
         AuditKeys,
         CalibrateKeys,
         CheckKeys,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         FinetuneKeys,
         MarginKeys,
         ModelKeys,
+        ProbeKeys,
         UnlearnKeys,
     )
     from vestige.studies.calibrate import Calibration
@@ -430,7 +432,7 @@ def attack(
     evals: Sequence[str] | Mapping[str, Mapping[str, Any]] = ("qa",),
     role: str = "base",
     seed: int = 0,
-    **settings: Any,
+    **settings: "Unpack[AttackKeys]",
 ) -> Results:
     """Attack a model in memory, and ask it before and after what it was made to forget.
 
@@ -448,6 +450,7 @@ def attack(
 
     attacker, (read, options) = find_attack(kind), _apart(settings)
     amount = {} if n is None else {attacker.amount or "n": n}
+    planned = attacker.build({**amount, **options}, where=f"attack {kind}")
     path, evidence = _path(subject), None if output_dir is None else fspath(output_dir)
     corpus, asked_by = _corpus(data), _evals(evals)
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
@@ -456,7 +459,6 @@ def attack(
         folder_of_target = None if evidence is None else f"{evidence}/target"
         return requests.subject(_path(target), read, folder_of_target, role="target")
 
-    planned = attacker.build({**amount, **options}, where=f"attack {kind}")
     request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide if target is not None else None)
     attacked = requests.subject(path, read, evidence, role=role)
     folder = run_attack(attacked, request)
@@ -514,19 +516,30 @@ def plan(
     controls: int = 3,
     target: AnyModel = "target",
     unlearned: AnyModel = "unlearned",
+    retrained: AnyModel | None = None,
+    suppressed: AnyModel | None = None,
+    retain: Data | None = None,
+    holdout: Data | None = None,
+    alternatives: Data | None = None,
+    quick: bool = False,
+    seed: int = 0,
     seal_in: Named | None = None,
-    **settings: Any,
+    **settings: "Unpack[AuditKeys]",
 ) -> "AuditPower":
     """What an audit of these data with so many retrained models could decide, before anything is trained or asked.
 
-    `settings` are what `audit` takes besides the folder. With `seal_in`, the folder of the audit, plan and margins are
-    written there with a digest (`sealed.json`), and the audit says what of them it did otherwise.
+    All else is what `audit` takes; `controls` counts where no `retrained` are named. With `seal_in`, the folder of the
+    audit, plan and margins are written there with a digest (`sealed.json`), and the audit says what of them it did
+    otherwise.
     """
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.run import seal_plan
 
-    named = {"retrained": [f"retrained {number}" for number in range(1, controls + 1)], **settings}
-    request = _auditing(target, unlearned, data, forget, **named)
+    models = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
+    request = _auditing(
+        target, unlearned, data, forget, retrained=models, suppressed=suppressed, retain=retain, holdout=holdout,
+        alternatives=alternatives, quick=quick, seed=seed, **settings,
+    )  # fmt: skip
     if seal_in is not None:
         seal_plan(Path(seal_in), request)
     return foresee_audit(request)
@@ -654,7 +667,7 @@ def probe(
     placebos: Mapping[str, AnyModel] | None = None,
     forget_n: int | None = None,
     seed: int = 0,
-    **settings: Any,
+    **settings: "Unpack[ProbeKeys]",
 ) -> Holes:
     """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
 

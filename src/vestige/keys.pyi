@@ -2,7 +2,7 @@
 # fmt: off
 """The settings that functions of `vestige` take by name; written by tools/cli_page.py."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 class ModelKeys(TypedDict, total=False):
@@ -146,3 +146,60 @@ class AuditKeys(ModelKeys, total=False):
     options: int
     membership: Sequence[Literal['loss', 'min_k', 'min_k_plus', 'zlib', 'reference']]
     gradient_norm: bool
+
+class AttackKeys(ModelKeys, total=False):
+    material: Literal['retain', 'related', 'unrelated', 'forget_part', 'forget']
+    items: int
+    epochs: int
+    rate: float
+    rank: int
+    alpha: int
+    dropout: float
+    batch_size: int
+    warmup: float
+    weight_decay: float
+    precision: Literal['float32', 'bfloat16']
+    also: str
+    bits: Literal['nf4', 4, 8]
+    bound: float
+    steps: int
+    facts: int
+    placement: Literal['prefix', 'suffix', 'infix']
+    tokens: int
+    width: int
+    topk: int
+    replaced: int
+    buffer: int
+    restarts: int
+    ascii_only: bool
+    stop_when_reached: bool
+    initial: str
+    first_tokens: int
+    ramp_steps: int
+    candidates: int
+    forced_tokens: int
+    matched_tokens: int
+    clamp: float
+    layers: Sequence[int]
+    distance: float
+    scaled: bool
+    representation: float
+    fluency: float
+    repetition: float
+    repetition_power: float
+    gcg_share: float
+    delete_share: float
+    insert_share: float
+    swap_share: float
+
+class ProbeKeys(ModelKeys, total=False):
+    asks: Mapping[str, Any]
+    judge: str
+    truth: bool
+    embedder: str | None
+    k: int
+    by: str
+    answers: Mapping[str, Any]
+    latent: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    filter: Mapping[str, Any]
