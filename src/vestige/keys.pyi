@@ -203,3 +203,5 @@ class ProbeKeys(ModelKeys, total=False):
     latent: Mapping[str, Any]
     policy: Mapping[str, Any]
     filter: Mapping[str, Any]
+    repeats: Mapping[str, Any] | None
+    criteria: bool
