@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from vestige.artifacts import provenance
 from vestige.artifacts.audits import LEVELS, AuditOutcome, FactLine, GroupLine, VerdictLine, never_knew
-from vestige.artifacts.verdicts import bound_said, controls_said, read_baseline, regressions, verdict_rows
+from vestige.artifacts.verdicts import bound_said, controls_said, measured, read_baseline, regressions, verdict_rows
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 
@@ -135,7 +136,8 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
         claims = ("not expressed", "not recoverable", "utility preserved")
         of = zip(claims, verdicts, strict=False)
         margins = {"margin": 0.05, "wide": 0.2, "unit": "leakage", "delta": 0.05, **thresholds}
-        return [{"forget": "f", "subject": subject, "claim": c, "verdict": v, "thresholds": margins} for c, v in of]
+        same = {"forget": "f", "subject": subject, "thresholds": margins, "rules": 9}
+        return [{**same, "claim": c, "verdict": v} for c, v in of]
 
     def worse(now, then):
         file = tmp_path / "verdicts.json"
@@ -153,9 +155,15 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
     # A claim that was not judged then is held against a pass, and so is another model of several.
     assert worse(rows("fail", "pass", "inconclusive"), then[:1]) == [("utility preserved", "pass")]
     two = [*rows("fail"), *rows("fail", subject="gd")]
-    assert worse(two, then) == [("not expressed", "pass")]
+    gone = ("utility preserved (not judged any more)", "pass")
+    assert worse(two, then) == [("not expressed", "pass"), gone]
+    # What passed and is not judged any more is worse, and what failed is not.
+    assert worse(then[:2], then) == [gone]
+    assert worse(then[2:], then) == []
     with pytest.raises(InputError, match="other margins"):
         worse(rows("fail", delta=0.1), then)
+    with pytest.raises(InputError, match="another version's rules"):
+        worse([{**row, "rules": 10} for row in then], then)
     with pytest.raises(InputError, match="no verdict on the forget set"):
         worse([{**then[0], "forget": "g"}], then)
     for text in ("[]", "{}", '[{"forget": 1}]', '[{"forget": "f", "subject": "s", "claim": "c", "verdict": "well"}]'):
@@ -164,3 +172,18 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
             read_baseline(tmp_path)
     with pytest.raises(InputError, match="to hold the verdicts against"):
         read_baseline(tmp_path / "gone")
+
+
+def test_a_sampled_loss_below_nothing_is_not_called_a_count_of_all():
+    verdict = line("harm", "holds", (-0.09, -0.02), claim="utility preserved", unit="share")
+    name = verdict.decides
+    below = replace(verdict, evidence={name: Estimate("harm", "share", -0.06, -0.09, -0.02, 40, "t")})
+    assert measured(below) == "0 % lost (at most 0 %)"
+
+
+def test_what_is_cached_goes_by_the_packages_data_files_too(monkeypatch):
+    read = []
+    monkeypatch.setattr(provenance, "file_digest", lambda path: read.append(path.name) or "digest")
+    provenance.code_digest.__wrapped__()
+    assert {"priors.toml", "forms.toml", "bank.toml", "tasks.toml", "leaks.jsonl", "intervals.py"} <= {*read}
+    assert not {"main.js", "report.css"} & {*read}

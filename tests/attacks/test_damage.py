@@ -27,7 +27,7 @@ def test_the_set_difference_and_the_smallest_by_hand():
     place = torch.arange(200.0)[None]
     weight = place + 1
     retain = -(place - 7).abs()
-    results = by_name(weight, -place, retain)
+    results = by_name(weight, 200 - place, retain)
     zeros = {name: (matrix == 0).nonzero()[:, 1].tolist() for name, matrix in results.items()}
     assert zeros["set difference q=0.05 p=0.025"] == [0, 1, 2, 3, 4]
     assert zeros["set difference q=0.005 p=0.05"] == [0]
@@ -36,6 +36,9 @@ def test_the_set_difference_and_the_smallest_by_hand():
     assert zeros["magnitude 0.5"] == list(range(100))
     assert torch.equal(results["magnitude 0.1"][0, 20:], weight[0, 20:])
     assert len(results) == 16 + 5 + 9
+    # Where forgotten answers need two weights alone, no share takes more.
+    few = by_name(weight, (place < 2).float(), retain)
+    assert (few["set difference q=0.05 p=0.005"] == 0).sum() == 2
 
 
 def test_noise_is_a_share_of_the_root_mean_square_and_each_draw_another():

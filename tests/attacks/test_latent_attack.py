@@ -8,6 +8,7 @@ import torch
 from tests.attacks.conftest import ITEMS, labelled_loss, untrained
 from tests.models.families import FAMILIES, small_model
 
+from vestige.attacks.ablate import changed_output
 from vestige.attacks.latent import LatentVectorSettings, perturbed, root_mean_square, search
 from vestige.models.blocks import block_output, blocks
 from vestige.models.load import LoadedModel
@@ -46,9 +47,12 @@ def test_the_first_step_goes_against_the_gradients_sign_and_none_beyond_the_boun
     prompts = [e.ids[: e.start] for e in encoded]
     with torch.no_grad():
         states = [nano.model(torch.tensor([p]), output_hidden_states=True).hidden_states[1] for p in prompts]
-    everything = torch.cat([s.flatten() for s in states])
-    size = float(everything.square().mean().sqrt())
+    tokens = torch.cat([s[0] for s in states]).square().mean(dim=-1).sqrt().tolist()
+    size = sorted(tokens)[(len(tokens) - 1) // 2]
     assert root_mean_square(nano.model, 0, prompts) == pytest.approx(size, rel=1e-5)
+    # A first token that is a thousand times as long as any other changes no bound.
+    with changed_output(blocks(nano.model)[0], lambda hidden: torch.cat([1000 * hidden[:, :1], hidden[:, 1:]], dim=1)):
+        assert root_mean_square(nano.model, 0, prompts) == pytest.approx(size, rel=0.2)
 
     biased = copy.deepcopy(nano.model)
     bias = torch.nn.Parameter(torch.zeros(biased.config.hidden_size))

@@ -1,9 +1,11 @@
 """An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
 
 import dataclasses
+import json
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -136,6 +138,17 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     # Other margins are told too, and so is an audit without a seal.
     (judged,) = rejudge(run.path, {"delta": 0.1})
     assert judged.sealed == lead + "changed since: seed; delta 0.1 in place of 0.05."
+    # So are newer rules, an attack that was sealed and is not made any more, and answers that were there before.
+    with mock.patch("vestige.auditing.judge.VERSION", 99):
+        assert "changed since: seed; rules of judging; delta 0.1" in rejudge(run.path)[0].sealed
+    place = run.audit("edge:p0_q0").sealed
+    before = json.loads(place.read_text())
+    sealed_more = {**before, "settings": {**before["settings"], "further": ["latent"]}}
+    place.write_text(json.dumps({**sealed_more, "time": "2100-01-01T00:00:00+00:00"}))
+    said = again(run).outcome.sealed
+    assert "evaluations are older than the seal" in said
+    assert said.endswith("further None in place of ['latent'].")
+    place.write_text(json.dumps(before))
     with pytest.raises(InputError, match="already, and a plan is sealed before that"):
         study.seal_plan(run.path, audited.request(run))
     run.audit("edge:p0_q0").sealed.unlink()

@@ -252,3 +252,8 @@ def test_a_fact_is_told_with_the_wording_and_the_reply_that_give_it(run):
     assert (told.question, told.answer, told.reply) == ("In which city?", "Rome", "It is in Rome.")
     # Nothing was asked after the attack.
     assert untold == lines[1]
+    # What asks round a corner has an answer of its own, and is quoted with it.
+    forms["khop"] = {"asked": "In which country?", "answer": "Italy", "reply": "Italy."}
+    collected("f", record("b", "In which city?", forms={name: forms[name] for name in ("plain", "khop")}))
+    (told,) = with_replies(run, both, lines[:1])
+    assert (told.question, told.answer, told.reply) == ("In which country?", "Italy", "Italy.")

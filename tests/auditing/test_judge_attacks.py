@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hand_made import (
@@ -329,6 +330,22 @@ def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     assert gain(found).gain.value == 0.0
     assert gain(found).gain.n == 80
     assert any("away: 40 of the 120 items asked after relearn retain n=50." in said for said in found.untested)
+
+
+@pytest.mark.parametrize(("contract", "stored"), [(lambda k: k % 10, True), (lambda k: max(k - 29, 0), False)])
+def test_what_one_contracts_luck_may_have_brought_is_not_shown_to_be_stored(contract, stored):
+    # The subject recalls the first 30 of 60 facts, a tenth of which the controls recall too.
+    shown = attack("relearn forget_part n=60", material="forget_part", tested=FORGET[:60])
+    attacked = everywhere(shown, 0.05, unlearned=0.25)
+    edges = {item: f"edge-{contract(k)}" for k, item in enumerate(FORGET)}
+    outcome = judge(case(attacked=attacked, attacks=(shown,), edges=edges), resamples=QUICK)
+    share = next(line.share for line in outcome.stored if line.subject == "ga")
+    assert share.value == pytest.approx(4 / 9)
+    assert (share.low > 0) == stored
+    # Two controls tell nothing from luck.
+    few = case(attacked=attacked, attacks=(shown,), edges=edges)
+    few = replace(few, plan=replace(few.plan, retrained=few.plan.retrained[:2]))
+    assert judge(few, resamples=QUICK).stored == ()
 
 
 @pytest.mark.parametrize(("level", "share", "words"), [(0.25, 4 / 9, "about 27 of 60"), (0.0, -1 / 9, "about 0 of 60")])

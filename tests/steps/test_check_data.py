@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from tests.small import squares, written
@@ -12,7 +13,7 @@ from vestige.artifacts.audits import exit_code, read_soundness
 from vestige.artifacts.layout import RunFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, Options
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import SoundnessSettings
 from vestige.steps.check_data import CheckRequest, check_data
@@ -42,6 +43,24 @@ def test_what_is_written_is_read(tmp_path):
     assert read_soundness(run.soundness) == found
     assert exit_code(found.lines) == 3
     assert found.leaking["copied questions"] == tuple(i.id for i in forget[12:15])
+
+
+def test_the_checks_are_of_these_questions_with_all_that_is_asked():
+    splits = NamedSplits("people", {"forget": people(), "retain": others()}, {})
+
+    def digest(**changes):
+        forget = (replace(people()[0], **changes), *people()[1:])
+        return replace(splits, splits={**splits.splits, "forget": forget}).digest
+
+    assert digest() == splits.digest
+    options = Options(("Axe", "x", "y"), 0)
+    assert len({digest(**c) for c in ({}, {"perturbed": ("x",)}, {"options": options}, {"paraphrase": "P?"})}) == 4
+    given = digest(alternatives=("Owl",))
+    assert given != splits.digest
+    # Drawn ones are as many as the audit asks for.
+    drawn = replace(splits, drawn=frozenset(i.id for i in people()))
+    more = {"forget": tuple(replace(i, alternatives=("Owl",)) for i in people())}
+    assert replace(drawn, splits={**splits.splits, **more}).digest == splits.digest
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from vestige.requests import TINY_FINETUNE
 from vestige.steps.engine import Board, StudyCell
 from vestige.studies import dose
 from vestige.studies.cells import Study, corpus_of
-from vestige.studies.results import PooledResults
+from vestige.studies.results import PooledResults, ResultGroup, ScoreMatrix, _ranked
 from vestige.studies.settings import StudySettings
 from vestige.studies.tables import latex, markdown, tables_of, write_report
 
@@ -231,6 +232,24 @@ def test_methods_are_ranked_by_what_they_keep_less_what_they_leave_and_ties_are_
     names = [path.name for path in write_report(study)]
     assert "ranks.csv" in names
     assert any(name.startswith("tradeoff-tiny") for name in names)
+
+
+def test_a_method_that_is_worse_on_every_shared_seed_is_not_first_by_seeds_that_the_other_lacks() -> None:
+    rng = np.random.default_rng(0)
+
+    def matrix(levels: Sequence[float], kind: str) -> ScoreMatrix:
+        values = np.array(levels)[:, None] + 0.02 * rng.standard_normal((len(levels), 40))
+        return ScoreMatrix(
+            values, tuple("01234"[: len(levels)]), tuple(f"{kind}{n}" for n in range(40)), (None,) * 40, ("",) * 40
+        )
+
+    long, short = (ResultGroup("m", "d", "f", name, "1e-5") for name in ("long", "short"))
+    scores = {
+        long: (matrix([0.50, 0.51, 0.49, 0.95, 0.95], "r"), matrix([0.1] * 5, "f")),
+        short: (matrix([0.62, 0.63, 0.61], "r"), matrix([0.1] * 3, "f")),
+    }
+    places = [(row.method, row.rank_low, row.rank_high) for row in _ranked(scores, "qa.mrr")]
+    assert places == [("short", 1, 1), ("long", 2, 2)]
 
 
 def test_one_seed_ranks_nothing_and_a_rank_by_what_nobody_asked_is_refused(tmp_path: Path) -> None:

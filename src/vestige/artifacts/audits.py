@@ -305,7 +305,7 @@ class AuditPlan:
     are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
     answers lie that are there, so that a verdict can be given again without a model; `failed` what is missing of what
     was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
-    (`core.items.digest_of`), by which the checks of the data set are known to be of these items. `sizes` says how many
+    (`NamedSplits.digest`), by which the checks of the data set are known to be of these items. `sizes` says how many
     items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
     `groups` names the group of forget items without an edge, where the data have one; `alike` has by `answer` and
     `attribute` what forget items share, since facts that share it can be guessed together.
@@ -684,6 +684,7 @@ class AuditOutcome:
     those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
     `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
     `thresholds` says. `warnings` say in sentences what speaks against the controls, and so bears on every verdict.
+    `rules` is the version of the rules of judging.
     """
 
     forget: str
@@ -724,6 +725,7 @@ class AuditOutcome:
     stored: tuple[StoredLine, ...] = ()
     margins_bits: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
+    rules: int = 0
 
     @property
     def prompts_asked(self) -> int:
@@ -816,7 +818,7 @@ def _read(path: Path, kind: type[T]) -> T:
 class Soundness:
     """The checks of one data set seen from one forget set.
 
-    `digest` is that of the items of both splits in their order. `left_out` says in sentences which checks do not apply
+    `digest` is that of the splits (`NamedSplits.digest`). `left_out` says in sentences which checks do not apply
     to this data; `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser solves;
     `figures` are further numbers, and `needs` says how many items the margin takes, where open checks have fewer.
     """

@@ -57,10 +57,11 @@ def installed_versions() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """Content id of the code that numbers come from: every module of this package, and the packages beneath it."""
+    """Content id of what numbers come from: all files of this package but the page's, and the packages beneath it."""
     package = Path(__file__).parents[1]
-    modules = {path.relative_to(package).as_posix(): file_digest(path) for path in sorted(package.rglob("*.py"))}
-    return content_id([modules, installed_versions()], length=64)
+    files = {p.relative_to(package): p for p in sorted(package.rglob("*")) if p.is_file() and p.suffix != ".pyc"}
+    digests = {name.as_posix(): file_digest(path) for name, path in files.items() if "page" not in name.parts}
+    return content_id([digests, installed_versions()], length=64)
 
 
 @cache

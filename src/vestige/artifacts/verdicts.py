@@ -62,7 +62,7 @@ def measured(v: VerdictLine) -> str:
     if v.decides is None or low is None or high is None:
         return ""
     value, metric = v.evidence[v.decides].value, v.evidence[v.decides].metric
-    two_sided = v.claim == "indistinguishable"
+    two_sided, exact = v.claim == "indistinguishable", low == value == high
     words = _differs(v, metric) if two_sided else "{} likelier" if v.unit == "bits" else _BOUNDED.get(metric, "{}")
     if two_sided:
         # Both directions count, so bounds are those of the size of the difference.
@@ -71,7 +71,7 @@ def measured(v: VerdictLine) -> str:
     elif v.unit != "bits":
         # Less than nothing would only be misread.
         value, low, high = max(value, 0.0), max(low, 0.0), max(high, 0.0)
-    if low == value == high:
+    if exact:
         # Of two given models, asked about all there is.
         bound = "all were asked"
     elif v.outcome == "fails":
@@ -172,6 +172,8 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "detectable": v.detectable,
             "decides": v.decides,
             "thresholds": {"margin": v.margin, "wide": v.wide, "unit": v.unit, **outcome.thresholds},
+            "margins_bits": list(outcome.margins_bits),
+            "rules": outcome.rules,
         }
         for outcome in outcomes
         for v in outcome.verdicts
@@ -262,8 +264,9 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
     """Those of `verdict_rows` that are worse than in the baseline, each with what it was there.
 
     A model is known by its name, or, where there is one here and one there, whatever they are called. A claim that the
-    baseline does not have is held against a pass. Raises InputError where the baseline has no verdict on such a forget
-    set, or was judged at other margins.
+    baseline does not have is held against a pass, and one that passed there and was not judged here is inconclusive.
+    Raises InputError where the baseline has no verdict on such a forget set, or was judged at other margins or by other
+    rules.
     """
     subjects = {subject for _, subject, _ in baseline}
     alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
@@ -274,6 +277,14 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
         earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
         if "thresholds" in earlier and _margins(earlier) != _margins(row):
             raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
+        if "thresholds" in earlier and earlier.get("rules") != row.get("rules"):
+            raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
         if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
             worse.append((row, str(earlier["verdict"])))
+    judged = {(row["forget"], alone or row["subject"], row["claim"]) for row in rows}
+    for forget, subject in dict.fromkeys(key[:2] for key in judged):
+        gone = [key for key in baseline if key[:2] == (forget, subject) and key not in judged]
+        for claim in (key[2] for key in gone if baseline[key]["verdict"] == "pass"):
+            row = {"subject": subject, "claim": f"{claim} (not judged any more)", "verdict": "inconclusive"}
+            worse.append((row, "pass"))
     return worse

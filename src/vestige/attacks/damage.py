@@ -50,6 +50,7 @@ class DamageSettings(HalfSettings):
 
     kind: ClassVar[str] = "damage"
     weights: ClassVar[str] = "damaged weights"
+    version: ClassVar[int] = 2
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Try every damage, and ask after the best; after none where every one costs too much."""
@@ -80,7 +81,8 @@ def damages(
 
     def difference(q: float, p: float) -> Iterator[Float[Tensor, "O I"]]:
         for weight, forget, retain in zip(before, of_forget, of_retain, strict=True):
-            yield weight.masked_fill(greatest(forget, q) & ~greatest(retain, p), 0.0)
+            # What nothing depends on is no part of a set, of however few the rest is.
+            yield weight.masked_fill(greatest(forget, q) & (forget > 0) & ~greatest(retain, p), 0.0)
 
     def magnitude(share: float) -> Iterator[Float[Tensor, "O I"]]:
         for weight in before:

@@ -49,9 +49,10 @@ class LatentVectorSettings(HalfSettings):
 
     kind: ClassVar[str] = "latent"
     weights: ClassVar[str] = "latent perturbation"
+    version: ClassVar[int] = 2
 
     bound: PositiveFloat = 1.0
-    """Greatest entry, as a share of the root mean square of what the block gives."""
+    """Greatest entry, as a share of a token's root mean square in what the block gives (median of tokens)."""
     steps: PositiveInt = 200
     """Steps of the search."""
     rate: PositiveFloat = 0.01
@@ -107,14 +108,17 @@ def search(
 
 
 def root_mean_square(model: PreTrainedModel, block: int, prompts: Sequence[tuple[int, ...]]) -> float:
-    """Of all entries of what a block gives to the tokens of the prompts."""
-    squares, n = 0.0, 0
+    """Of the entries of what a block gives to one token of the prompts, the (lower) median of all tokens.
+
+    A mean would be that of the first token, which in many models is a hundred times as long as any other (M. Sun et
+    al., Massive activations in large language models, 2024).
+    """
+    sizes = []
     for prompt in prompts:
         ids = torch.tensor([prompt], device=model.device)
         with torch.no_grad():
-            hidden = block_output(model, ids, block)
-        squares, n = squares + float(hidden.square().sum()), n + hidden.numel()
-    return math.sqrt(squares / n)
+            sizes.append(block_output(model, ids, block)[0].float().square().mean(dim=-1).sqrt())
+    return float(torch.cat(sizes).median())
 
 
 @contextmanager

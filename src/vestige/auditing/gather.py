@@ -143,9 +143,9 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
         for row in read_records(EvalFolder(run.path / evaluation.path)):
             item = stands_for.get(str(row["item"]), str(row["item"]))
             for key in ((evaluation.subject, name, plan.facts.get(item, item)) for name in names):
-                for reply in _replies(row) if key in keys else ():
-                    question, answer = str(row["question"]), str(row["answer"])
-                    sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
+                for form in _replies(row) if key in keys else ():
+                    question, answer, reply = form["asked"], form["answer"], form["reply"]
+                    sought = {part: form[part] for part in ("fact", "accepted", "wrong") if part in form}
                     score = leak_score(reply, answer, question=question, **sought)
                     if key not in best or score > best[key][0]:
                         best[key] = score, question, answer, reply
@@ -157,11 +157,18 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     return tuple(with_text(fact) for fact in facts)
 
 
-def _replies(row: Mapping[str, Any]) -> list[str]:
-    """What was said to one question: the greedy reply of `qa`, those of `freeform` by form."""
+def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was said to one question: the greedy reply of `qa`, those of `freeform` by form.
+
+    A form with an answer of its own, as one that asks round a corner, is quoted as it was asked.
+    """
     forms = row.get("forms", {})
     forms_asked = [row, *(forms.values() if isinstance(forms, dict) else ())]
-    return [form["reply"] for form in forms_asked if isinstance(form, dict) and isinstance(form.get("reply"), str)]
+    return [
+        form if "answer" in form and "asked" in form else {**row, "asked": row["question"], "reply": form["reply"]}
+        for form in forms_asked
+        if isinstance(form, dict) and isinstance(form.get("reply"), str)
+    ]
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:

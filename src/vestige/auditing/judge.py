@@ -32,8 +32,10 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 11
+VERSION = 12
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
+RULES = "rules of judging"
+"""What they are called in a sealed plan."""
 
 
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
@@ -98,6 +100,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
             *([not_counted] if not_counted else []),
             *_untested(ground, tested, recovery, membership, losses_read),
         ),
+        rules=VERSION,
         thresholds=asked.model_dump(),
         margins_bits=() if ground.thresholds == asked else tuple(ground.thresholds.margins("bits")),
         prompts=case.prompts,
@@ -173,9 +176,11 @@ def _sealed(plan: AuditPlan) -> str:
         return ""
     if plan.sealed is None:
         return "Plan and margins were not sealed before the models were asked."
-    then = plan.sealed.settings
-    settings = [f"{k} {v} in place of {then.get(k)}" for k, v in plan.settings.items() if v != then.get(k)]
-    changed = "; ".join((*plan.sealed.changed, *settings))
+    then, now = plan.sealed.settings, plan.settings
+    # What is not set stands in neither: a sealed attack that was left out is missing now.
+    settings = [f"{k} {now.get(k)} in place of {then.get(k)}" for k in {**then, **now} if now.get(k) != then.get(k)]
+    rules = [RULES] if plan.sealed.plan.get(RULES) != VERSION else []
+    changed = "; ".join(dict.fromkeys((*plan.sealed.changed, *rules, *settings)))
     lead = f"Plan and margins were sealed on {plan.sealed.time}, before the models were asked (digest "
     return f"{lead}{plan.sealed.digest}); changed since: {changed or 'nothing'}."
 

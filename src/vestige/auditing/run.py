@@ -33,12 +33,13 @@ from vestige.artifacts.audits import (
     write_sealed_plan,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.provenance import code_digest, odd_tokens_told
+from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
+from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
 from vestige.auditing.origins import (
@@ -74,7 +75,7 @@ from vestige.auditing.tasks import (
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id, file_digest
-from vestige.core.items import Item, digest_of, items_digest
+from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_sealed, read_versioned, write_sealed
 from vestige.core.text import closest, one_line, sentence
@@ -161,11 +162,11 @@ def _to_seal(request: AuditRequest) -> dict[str, Any]:
     splits = request.splits.splits
     return {
         "forget set": request.splits.forget,
-        "questions": {name: items_digest(items) for name, items in sorted(splits.items())},
-        "alternatives": content_id([i.alternatives for i in splits["forget"]], length=32),
+        "questions": {name: questions_digest(items) for name, items in sorted(splits.items())},
         "models": {role: list(request.names(role)) for role in ROLES},
         "seed": request.seed,
-        "rules of judging": JUDGE_VERSION,
+        "number format and template": [request.dtype, content_id(request.chat_template)],
+        JUDGE_RULES: JUDGE_VERSION,
     }
 
 
@@ -175,6 +176,16 @@ def _since_sealed(folder: AuditFolder, request: AuditRequest) -> SealedPlan | No
     if sealed is None:
         return None
     return replace(sealed, changed=tuple(name for name in contents if contents[name] != sealed.plan.get(name)))
+
+
+def _since_answered(run: RunFolder, plan: AuditPlan) -> AuditPlan:
+    """The plan, whose seal says how many answers lay there before it."""
+    if plan.sealed is None:
+        return plan
+    records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
+    before = sum(str(record["times"]["started"]) < plan.sealed.time for record in records)
+    early = (f"{before} of {len(records)} evaluations are older than the seal",) if before else ()
+    return replace(plan, sealed=replace(plan.sealed, changed=(*plan.sealed.changed, *early)))
 
 
 def _write_settings(run: RunFolder, request: AuditRequest) -> None:
@@ -201,7 +212,7 @@ def conduct(
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
-    plan = replace(_plan(run, request, planned, failed), sealed=sealed)
+    plan = _since_answered(run, replace(_plan(run, request, planned, failed), sealed=sealed))
     write_plan(folder, plan)
     return Audited(judge_plan(run, folder, plan), failed, len(tasks))
 
@@ -302,7 +313,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
             *asked_otherwise(run, folders, target),
             *_odd_tokens(run, answered),
         ),
-        data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
+        data=request.splits.digest,
         facts=planned.facts,
         alternatives=_alternatives_source(request.splits),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},

@@ -19,6 +19,7 @@ from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, Planned
 from vestige.auditing.formats import BITS, FORMATS, STORED, Scale, TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
+from vestige.core.estimates import Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
@@ -254,12 +255,12 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
 
     By relearning on the largest part of the forget set, at the stage that a search of rates chose on other facts: a
     fact is recalled if any admitted format in the model's own words has it. The interval is about the facts asked:
-    what another training would have recalled of them.
+    what another training would have recalled of them. It begins at 0 where one group's luck would explain it.
     """
     plan = ground.plan
     parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
     attack = max((a for a in parts if not ground.case.search_of(a.name)), key=lambda a: a.n_shown, default=None)
-    takes = "an admitted format in the model's own words, asked of models and controls after relearning a part"
+    takes = f"an admitted format in the model's own words, asked after relearning of it and {LEAST_CONTROLS} controls"
     not_counted = f"How many facts are stored was not estimated, which takes {takes}."
     if not plan.attacks or not plan.retrained or ground.doubts:
         return (), ""
@@ -275,13 +276,38 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
         items = [i for i in ground.judged if i in everywhere]
         said = [_says(ground, formats, after[name]) for name in names]
         recalled = np.array([[i in facts for i in items] for facts in said], dtype=float)
-        if subject not in names or len(names) < 2 or not items or recalled[1:].all():
+        if subject not in names or len(names) <= LEAST_CONTROLS or not items or recalled[1:].all():
             continue
-        sample = replace(ground.sample(items, "facts stored", fixed=True), wordings=1.0)
-        draws = facts_stored(recalled[0], recalled[1:], sample, ground.prior("hits"))
+        stored = _stored(ground, items, recalled)
+        if stored.low > 0 and _of_one_group(ground, items, recalled):
+            stored = replace(stored, low=0.0)
         share, *controls = recalled.mean(axis=1).tolist()
-        lines.append(StoredLine(subject, attack.name, draws.estimate("stored", "share"), share, tuple(controls)))
+        lines.append(StoredLine(subject, attack.name, stored, share, tuple(controls)))
     return tuple(lines), "" if lines else not_counted
+
+
+def _stored(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> Estimate:
+    """The share that is stored of the first of the models, the others being its controls."""
+    sample = replace(ground.sample(items, "facts stored", fixed=True), wordings=1.0)
+    return facts_stored(recalled[0], recalled[1:], sample, ground.prior("hits")).estimate("stored", "share")
+
+
+def _of_one_group(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> bool:
+    """Whether nothing is shown to be stored without the group that adds most, or nothing tells which facts are one.
+
+    A training guesses a contract's facts together: where it does in 5 % of ten contracts, 6 % (with five controls) to
+    13 % (with three) of models that never knew would else be said to store something.
+    """
+    groups = groups_of(ground.plan, items)
+    if not groups:
+        return len(recalled) - 1 < UNNAMED_CONTROLS
+    beyond = recalled[0] - recalled[1:].mean(axis=0)
+    inside = [np.isin(items, members) for members in groups.values()]
+    elsewhere = ~max(inside, key=lambda group: float(beyond[group].sum()))
+    rest = recalled[:, elsewhere]
+    if not elsewhere.any() or rest[1:].all():
+        return True
+    return _stored(ground, [i for i, other in zip(items, elsewhere, strict=True) if other], rest).low <= 0
 
 
 def _counts_words(form: Format) -> bool:

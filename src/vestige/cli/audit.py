@@ -513,6 +513,10 @@ def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = No
             subject = one_line(row["subject"], width=60)
             say(f"worse than the baseline: {subject}, {row['claim']}: {was} -> {row['verdict']}")
         say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
+        gone = {name for forget, name, _ in baseline if forget in {row["forget"] for row in rows}}
+        gone -= {row["subject"] for row in rows}
+        if gone and len(gone) < len({name for _, name, _ in baseline}):
+            say(f"audited in the baseline and not here: {', '.join(one_line(n, width=60) for n in sorted(gone))}")
         rows = [row for row, _ in worse]
     verdicts = {row["verdict"] for row in rows}
     if "fail" in verdicts:

@@ -1,7 +1,7 @@
 """An item is one question with its answer, where in the knowledge graph it stands, and in which forms it is put."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -104,14 +104,14 @@ def file_of(forget: str) -> str:
     return name if dash and len(digits) == 8 and set(digits) <= set("0123456789abcdef") else ""
 
 
-def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
-    """Content id of both sets in their order."""
-    return content_id([[i.id for i in forget], [i.id for i in retain]], length=32)
-
-
 def items_digest(items: Sequence[Item]) -> str:
     """Content id of the items in their order."""
     return content_id([i.id for i in items], length=32)
+
+
+def questions_digest(items: Sequence[Item]) -> str:
+    """Content id of the items with all that may be asked of them: other wordings, wrong answers, options."""
+    return content_id([asdict(i) for i in items], length=32)
 
 
 def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str:

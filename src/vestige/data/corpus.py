@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
-from vestige.core.items import ForgetSet, Item, Scope, called_by_items, taught_digest
+from vestige.core.ids import content_id
+from vestige.core.items import ForgetSet, Item, Scope, called_by_items, questions_digest, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -204,6 +205,12 @@ class NamedSplits:
     def resolved(self) -> ForgetSet:
         """The forget set by its items."""
         return ForgetSet.of(self.forget, self.splits["forget"])
+
+    @property
+    def digest(self) -> str:
+        """Content id of what forget and retain set ask; alternatives are drawn in other numbers, and count if given."""
+        forget = [replace(i, alternatives=()) if i.id in self.drawn else i for i in self.splits["forget"]]
+        return content_id([questions_digest(forget), questions_digest(self.splits.get("retain", ()))], length=32)
 
 
 def open_corpus(settings: SourceSettings) -> Corpus:

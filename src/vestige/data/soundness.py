@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.items import Item, Scope, digest_of
+from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
@@ -278,11 +278,6 @@ class Material:
     taught: tuple[Choice, ...]
     unasked: str
     beside: tuple[Choice, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """Content id of both splits in their order."""
-        return digest_of(self.forget, self.retain)
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:

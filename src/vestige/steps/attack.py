@@ -4,7 +4,7 @@ The model is attacked in memory and never written; what it said is kept. The att
 and the answers are the same bytes. Bits and steps are counted for the budget (`attacks.budget`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_o
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item, items_digest
+from vestige.core.items import Item, items_digest, questions_digest
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.data.dataset import item_row
@@ -136,8 +136,8 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "dtype": subject.spec.settings.get("dtype", "float32"),
         "shown": items_digest(attack.shown),
         "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
-        "tested": _whole(attack.tested),
-        "drawn_from": content_id({name: _whole(items) for name, items in attack.splits.items()}),
+        "tested": questions_digest(attack.tested),
+        "drawn_from": content_id({name: questions_digest(items) for name, items in attack.splits.items()}),
         "evals": {n: [find_eval(n).COLLECT_VERSION, s.identity()] for n, s in request.evals.items()},
         "forget": request.forget,
         "seed": request.seed,
@@ -148,11 +148,6 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
 
 def _search(request: AttackRequest) -> PromptSearch:
     return PromptSearch(request.attack, request.seed, request.guide, request.start)
-
-
-def _whole(items: Sequence[Item]) -> str:
-    """Content id of the items with all that an evaluation may ask of them: other wordings, wrong answers, options."""
-    return content_id([asdict(i) for i in items], length=32)
 
 
 def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:

@@ -37,7 +37,7 @@ def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
             forget=request.splits.forget,
             lines=lines,
             settings={**request.settings.identity(), "seed": request.seed},
-            digest=read.digest,
+            digest=request.splits.digest,
             left_out=tuple(left_out),
             leaking={c.name: tuple(c.leaking) for c in checks if c.name in failed},
             figures={"forget facts": float(n_facts)} if n_facts < n_forget else {},

@@ -559,28 +559,32 @@ class PooledResults:
 
 
 def _ranked(scores: Mapping[ResultGroup, tuple[ScoreMatrix, ScoreMatrix]], metric: str) -> Iterator[RankRow]:
-    """The groups of one forget set, best first; pairs are compared over the seeds and items that both have."""
+    """The groups of one forget set, best first; pairs are compared over the seeds and items that both have.
+
+    A group that is shown to be worse than more others stands behind, whatever its mean over further seeds is.
+    """
     means = {g: tuple(float(part.values.mean()) for part in parts) for g, parts in scores.items()}
-    order = sorted(scores, key=lambda g: means[g][1] - means[g][0])
-    pairs = list(combinations(order, 2))
-    tests = [_balance_test(scores[first], scores[second]) for first, second in pairs]
-    corrected = iter(holm([p for p in tests if p is not None]))
-    p_of = {pair: None if p is None else next(corrected) for pair, p in zip(pairs, tests, strict=True)}
-    worse = {g: sum(first == g and p is not None and p < _RANKED for (first, _), p in p_of.items()) for g in order}
-    better = {g: sum(second == g and p is not None and p < _RANKED for (_, second), p in p_of.items()) for g in order}
+    pairs = [(first, second, _balance_test(scores[first], scores[second])) for first, second in combinations(scores, 2)]
+    # The difference is the second's balance less the first's.
+    tests = [((a, b) if test.difference < 0 else (b, a), test.p) for a, b, test in pairs if test and test.p is not None]
+    p_of = dict(zip((pair for pair, _ in tests), holm([p for _, p in tests if p is not None]), strict=True))
+    shown = [pair for pair, p in p_of.items() if p < _RANKED]
+    above = {group: sum(worse == group for _, worse in shown) for group in scores}
+    below = {group: sum(better == group for better, _ in shown) for group in scores}
+    order = sorted(scores, key=lambda g: (above[g], means[g][1] - means[g][0]))
     for n, group in enumerate(order, 1):
         utility, leak = means[group]
         yield RankRow(
-            *group[:5], metric, leak, utility, utility - leak, n, 1 + better[group], len(order) - worse[group],
-            p_of.get((order[0], group)), len(scores[group][0].seeds), group.rate,
+            *group[:5], metric, leak, utility, utility - leak, n, 1 + above[group], len(order) - below[group],
+            p_of.get((order[0], group), p_of.get((group, order[0]))), len(scores[group][0].seeds), group.rate,
         )  # fmt: skip
 
 
 _RANKED = 0.05
 
 
-def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMatrix, ScoreMatrix]) -> float | None:
-    """The p-value of "their balances are equal"; None of one seed, or where nothing varies."""
+def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMatrix, ScoreMatrix]) -> Contrast | None:
+    """Whether their balances are equal; None of one seed or of no item that both have."""
     seeds = [s for s in first[0].seeds if s in second[0].seeds]
     if len(seeds) < 2:
         return None
@@ -591,12 +595,11 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
             return None
         pairs.append(tuple(part.at(seeds, [*map(part.items.index, items)]) for part in (scores, matched)))
     (first_utility, second_utility), (first_leak, second_leak) = pairs
-    p: float | None = contrast_of_balance(
+    return contrast_of_balance(
         (first_utility.values, first_leak.values),
         (second_utility.values, second_leak.values),
         (first_utility.labels, first_leak.labels),
-    ).p
-    return p
+    )
 
 
 def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMMON) -> Contrast | None:
