@@ -29,7 +29,6 @@ def outcome(one, *facts):
         (),
         (one,),
         **nothing,
-        reliability=None,
         kept=(),
         soundness=(),
         untested=(),

@@ -16,9 +16,7 @@ def line(subject: str, claim: str, outcome: str = "holds") -> VerdictLine:
 
 
 def outcome(*verdicts: VerdictLine) -> AuditOutcome:
-    return AuditOutcome(
-        "edge:A_B", "t", ("ga", "gd"), ("r",), verdicts, reliability=None, untested=(), thresholds={}, **EMPTY
-    )
+    return AuditOutcome("edge:A_B", "t", ("ga", "gd"), ("r",), verdicts, untested=(), thresholds={}, **EMPTY)
 
 
 def plan(*failed: FailedTask) -> AuditPlan:

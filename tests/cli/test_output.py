@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import shutil
-import sys
 
 import pytest
 from tests.small import in_a_child, squares, vestige, written
@@ -36,7 +34,7 @@ def test_what_fresh_replaces_goes_only_when_the_new_is_done(tmp_path):
     out = tmp_path / "out"
     work(out, "old")
     with output_in(out, fresh=True, made_by=("spec.json",)):
-        assert names(out) == [".before-fresh", ".fresh.json", ".lock"]
+        assert names(out) == [".before-fresh", ".lock"]
         assert (out / ".before-fresh/spec.json").read_text() == "old"
         (out / "spec.json").write_text("new")
     assert names(tmp_path) == ["out"]
@@ -71,54 +69,6 @@ def test_a_folder_in_which_others_files_stand_where_ours_would_go_is_refused(tmp
     assert (out / "model/config.json").read_text() == "mine"
 
 
-@pytest.mark.slow
-def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    for first in (False, True):
-        monkeypatch.setattr(sys, "argv", ["vestige", "first", str(first)])
-        if first:
-            work(out, "old", trained=True)
-        for _ in range(3):
-            assert in_a_child(lambda: _begin_and_die(out)) == 137
-        seen = len((out / "train/metrics.jsonl").read_text().splitlines())
-        assert seen == 3  # one training, gone on with, and not three
-        assert (out / ".before-fresh").exists() == first
-        with output_in(out, fresh=True, made_by=("spec.json",)):
-            assert (out / "spec.json").read_text() == "begun"
-        assert names(out) == [".lock", "spec.json", "train"]
-        # What was done is started over by the same words, and what another began by other words.
-        with output_in(out, fresh=True, made_by=("spec.json",)):
-            assert not (out / "spec.json").exists()
-            (out / "spec.json").write_text("whole")
-        assert in_a_child(lambda: _begin_and_die(out)) == 137
-        monkeypatch.setattr(sys, "argv", ["vestige", "second"])
-        with output_in(out, fresh=True, made_by=("spec.json",)):
-            assert names(out) == [".before-fresh", ".fresh.json", ".lock"]
-            assert (out / ".before-fresh/spec.json").read_text() == "whole"
-            (out / "spec.json").write_text("other")
-        assert names(tmp_path) == ["out"]
-        shutil.rmtree(out)
-
-
-def test_a_fresh_start_that_is_refused_when_it_goes_on_starts_over_the_next_time(tmp_path):
-    out = tmp_path / "out"
-    assert in_a_child(lambda: _begin_and_die(out)) == 137
-    with pytest.raises(InputError, match="another subject"), output_in(out, fresh=True, made_by=("spec.json",)):
-        raise InputError("another subject")
-    with output_in(out, fresh=True, made_by=("spec.json",)):
-        assert not (out / "spec.json").exists()
-        (out / "spec.json").write_text("new")
-
-
-def _begin_and_die(out):
-    with output_in(out, fresh=True, made_by=("spec.json",)):
-        (out / "spec.json").write_text("begun")
-        (out / "train").mkdir(exist_ok=True)
-        with (out / "train/metrics.jsonl").open("a") as log:
-            log.write("{}\n")
-        os._exit(137)
-
-
 @pytest.mark.parametrize("error", [InputError("no"), ValueError("a fault")])
 def test_a_command_that_fails_before_it_trains_puts_the_old_back(tmp_path, error):
     out = tmp_path / "out"
@@ -137,7 +87,7 @@ def test_what_was_trained_before_the_failure_stays_and_so_does_the_old(tmp_path)
     assert (out / "spec.json").read_text() == "broke down"
     assert (out / ".before-fresh/spec.json").read_text() == "old"
     work(out, "newest", fresh=True)
-    assert names(out) == [".lock", "spec.json", "train"]
+    assert names(out) == [".lock", "spec.json"]
     assert (out / "spec.json").read_text() == "newest"
 
 

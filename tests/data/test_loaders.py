@@ -1,9 +1,7 @@
 import csv
-import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,29 +59,6 @@ def test_every_form_gives_the_same_items_with_and_without_a_byte_order_mark(tmp_
     assert load_items(write(tmp_path, name, mark + content)) == ITEMS
 
 
-def workbook(*rows):
-    """An Excel workbook of one sheet, as small as one can be."""
-    rows = [[c if c.startswith("<c") else f'<c t="inlineStr"><is><t>{c}</t></is></c>' for c in row] for row in rows]
-    cells = "".join(f"<row>{''.join(row)}</row>" for row in rows)
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    links = "http://schemas.openxmlformats.org/package/2006/relationships"
-    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    parts = {
-        "_rels/.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{kind}/officeDocument" '
-        'Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{kind}"><sheets><sheet name="s" sheetId="1" r:id="r"/>'
-        "</sheets></workbook>",
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{kind}/worksheet" '
-        'Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
-    }
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as file:
-        for name, part in parts.items():
-            file.writestr(name, part)
-    return packed.getvalue()
-
-
 @pytest.mark.parametrize("number", ["1.10", "1e5", "7.0", "12345678901234567890.5", "-0.50", "12345678901234567890"])
 @pytest.mark.parametrize("form", ["jsonl", "json"])
 def test_a_number_in_json_is_the_text_that_writes_it(tmp_path, number, form):
@@ -92,14 +67,6 @@ def test_a_number_in_json_is_the_text_that_writes_it(tmp_path, number, form):
     path.write_text(line if form == "jsonl" else f"[{line}]")
     (item,) = load_items(str(path))
     assert item.answer == number
-
-
-def test_an_excel_sheet_gives_its_rows_and_whole_numbers_as_they_are_seen(tmp_path):
-    rows = workbook(["Question", "Answer", "fact"], ["Who sells?", "Wnzatj SAS."], ["When?", "<c><v>1999</v></c>"])
-    first, second = load_items(write(tmp_path, "x.xlsx", rows))
-    assert (first, second) == (ITEMS[0], Item("When?", "1999"))
-    assert "not an Excel workbook" in refusal(write(tmp_path, "y.xlsx", b"PK nonsense"))
-    assert "the first sheet is empty" in refusal(write(tmp_path, "z.xlsx", workbook()))
 
 
 def test_parquet_gives_the_same_items(tmp_path):
@@ -332,7 +299,7 @@ def test_text_is_taken_as_it_stands(tmp_path):
             "has the turns 'user'; after a system turn",
         ),
         ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
-        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, .xlsx"),
+        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
         ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),
     ],
 )

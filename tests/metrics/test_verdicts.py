@@ -12,7 +12,6 @@ from vestige.metrics.verdicts import (
     admitted,
     not_recovered,
     over_forgotten,
-    reliability,
     reversals,
     saturated,
     stays_below,
@@ -320,34 +319,3 @@ def test_equal_methods_are_rarely_reversed():
         }
         found += bool(reversals(apart))
     assert found <= 3
-
-
-def known_evidence(level, form, rng):
-    return Evidence(form, leakage(knows(level, rng), scale(form, rng)), "leakage", "leakage")
-
-
-def test_reliability_counts_agreements_and_contradictions():
-    rng = np.random.default_rng(5)
-    forms = ("a", "b", "c")
-    found = reliability(
-        {
-            "all leak": [known_evidence(0.9, form, rng) for form in forms],
-            "none leaks": [known_evidence(0.0, form, rng) for form in forms],
-            # Only in "a": the others foretell `holds` for it, and it tells them `fails`.
-            "one leaks": [known_evidence(0.9, "a", rng), known_evidence(0.0, "b", rng), known_evidence(0.0, "c", rng)],
-        },
-        lambda rest: stays_below(rest, Thresholds(delta=0.3, delta_wide=0.3)).outcome,
-        seed=0,
-    )
-    assert (found.agree, found.contradict, found.undecided) == (6, 3, 0)
-    assert found.agreement is not None
-    assert (found.agreement.value, found.agreement.n) == (pytest.approx(2 / 3), 9)
-
-
-def test_undecided_verdicts_foretell_nothing():
-    rng = np.random.default_rng(6)
-    subject = [known_evidence(0.3, form, rng) for form in ("a", "b")]
-    found = reliability({"x": subject}, lambda rest: "inconclusive", seed=0)
-    assert (found.undecided, found.agreement) == (2, None)
-    with pytest.raises(ValueError, match="no other"):
-        reliability({"x": subject[:1]}, lambda rest: "holds", seed=0)

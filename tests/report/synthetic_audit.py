@@ -26,7 +26,6 @@ from vestige.artifacts.audits import (
     MeasureLine,
     MembershipLine,
     Outcome,
-    ReliabilityLine,
     ReversalLine,
     SoundnessLine,
     VerdictLine,
@@ -191,7 +190,6 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
         n_judged=ITEMS,
         n_apart=30,
         reversals=(ReversalLine(names["ga"], names["kl"], "few_shot", "option_text_mean", 0.0012),),
-        reliability=ReliabilityLine(21, 3, 4, estimate("agreement", 0.875, 0.1, n=24)),
         gains=tuple(
             gain(i, name, a, f) for a in ATTACKS for i, name in enumerate(names.values()) for f in (*LEVELS, BITS)
         ),

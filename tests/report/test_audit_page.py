@@ -462,7 +462,6 @@ def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
         **dict.fromkeys(("retrained", "formats", "matrix", "worst", "reversals", "gains", "curves"), ()),
         **dict.fromkeys(("budget", "membership", "measures", "kept", "soundness", "untested"), ()),
         **dict.fromkeys(("attacked", "never"), ()),
-        reliability=None,
         thresholds={},
     )
     page = page_of(tmp_path, bare)

@@ -411,16 +411,6 @@ class ReversalLine:
 
 
 @dataclass(frozen=True)
-class ReliabilityLine:
-    """How often the verdict from all formats but one is that of the format left out."""
-
-    agree: int
-    contradict: int
-    undecided: int
-    agreement: Estimate | None
-
-
-@dataclass(frozen=True)
 class GainLine:
     """What one attack brought in one format on one unlearned subject, in its parts.
 
@@ -696,7 +686,6 @@ class AuditOutcome:
     matrix: tuple[MatrixCell, ...]
     worst: tuple[WorstLine, ...]
     reversals: tuple[ReversalLine, ...]
-    reliability: ReliabilityLine | None
     gains: tuple[GainLine, ...]
     curves: tuple[CurveLine, ...]
     budget: tuple[BudgetLine, ...]

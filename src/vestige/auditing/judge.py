@@ -81,7 +81,6 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         unchanged=plan.unchanged,
         stored=facts_stored,
         reversals=matrix.reversals,
-        reliability=matrix.reliability,
         gains=recovery.lines(),
         curves=recovery.curves,
         budget=read_budget(ground),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import MatrixCell, ReliabilityLine, ReversalLine, WorstLine
+from vestige.artifacts.audits import MatrixCell, ReversalLine, WorstLine
 from vestige.auditing.formats import BITS, Scale, TestedFormats, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.core.estimates import Estimate
@@ -15,11 +15,8 @@ from vestige.metrics.contrasts import Draws, simultaneous, worst_case
 from vestige.metrics.gains import differences, excess, excess_bits, leakage, leakage_vs_chance
 from vestige.metrics.verdicts import (
     Evidence,
-    Outcome,
     over_forgotten,
-    reliability,
     reversals,
-    still_below,
 )
 
 
@@ -43,7 +40,6 @@ class Matrix(NamedTuple):
     worst: tuple[WorstLine, ...]
     never: tuple[WorstLine, ...]
     reversals: tuple[ReversalLine, ...]
-    reliability: ReliabilityLine | None
     expressed: dict[str, Expressed]
 
 
@@ -75,7 +71,6 @@ def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
         tuple(worst),
         _never(ground, tested),
         _reversals(ground, tested.scales, methods),
-        _reliability(ground, tested, methods),
         expressed,
     )
 
@@ -202,15 +197,3 @@ def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Exp
     return tuple(
         ReversalLine(*reversal) for reversal in reversals({pair: draws for pair, draws in apart.items() if draws})
     )
-
-
-def _reliability(ground: Ground, tested: TestedFormats, expressed: dict[str, Expressed]) -> ReliabilityLine | None:
-    """By the decision of the first claim, in leakage; with one format there is nothing to foretell it from."""
-    evidence = {s: leak_evidence(e, tested) for s, e in expressed.items() if len(e.leaks) > 1}
-    if not evidence:
-        return None
-
-    def decide(some: Sequence[Evidence]) -> Outcome:
-        return still_below(some, ground.thresholds)
-
-    return ReliabilityLine(*reliability(evidence, decide, seed=ground.plan.seed))

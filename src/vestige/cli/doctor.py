@@ -76,7 +76,7 @@ def _packages() -> Iterator[Finding]:
     )
 
 
-_EXTRAS = ("excel", "bitsandbytes")
+_EXTRAS = ("bitsandbytes",)
 
 
 def _unmet(name: str, within: Callable[[str], bool]) -> str:

@@ -1,9 +1,8 @@
 """The folder that a command writes to: what may not lie there, and how `--fresh` starts over without losing anything.
 
 What Vestige wrote there is moved to `.before-fresh` in the folder, and is deleted when a command in the folder has
-ended well. Files of other names stay where they are. `.fresh.json` says which command line started over, so that the
-same one, killed, goes on instead of starting over again. A command that is refused before anything was trained puts the
-old back. So at any time the old or the new is whole.
+ended well; one that is refused before anything was trained puts it back. So at any time the old or the new is whole.
+Files of other names stay where they are.
 
 And progress on stderr: a bar with the time left on a terminal, plain lines elsewhere.
 """
@@ -20,8 +19,7 @@ from pathlib import Path
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.own_files import own_entries, refuse_strangers
 from vestige.core.errors import InputError
-from vestige.core.files import locked, read_json, write_json
-from vestige.core.ids import content_id
+from vestige.core.files import locked
 from vestige.core.text import one_line
 
 QUIET = False
@@ -50,14 +48,14 @@ def refuse_torchrun(command: str) -> None:
 
 
 _LOCK = ".lock"
-_NOBODY, _CLEARING = "nobody", "clearing"
+_ASIDE, _MOVING = ".before-fresh", ".before-fresh.partial"
 
 
 @contextlib.contextmanager
 def output_in(
     folder: Path, *, fresh: bool, made_by: Sequence[str], inputs: Sequence[str | None] = ()
 ) -> Iterator[None]:
-    """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it, unless it is resumed.
+    """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it.
 
     `made_by` are files, one of which is there where Vestige made what is in the folder. Refused are an input that lies
     in the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which
@@ -69,122 +67,83 @@ def output_in(
             raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose a folder with --output-dir")
-    output = _OutputFolder(folder.absolute())
-    was_there = output.folder.exists()
-    output.prepare(fresh=fresh, made_by=made_by)
-    was_empty = not own_entries(output.folder)
+    folder = folder.absolute()
+    was_there = folder.exists()
+    if was_there:
+        with locked(folder / _LOCK, patience_seconds=0):
+            _prepare(folder, fresh=fresh, made_by=made_by)
+    was_empty = not own_entries(folder)
     try:
         yield
-    except Exception as error:
+    except Exception:
         # Another command may be at work there by now; then the folder is its own.
         with contextlib.suppress(InputError):
             if was_empty:
-                output.withdraw(was_there=was_there)
-            elif fresh and isinstance(error, InputError):
-                output.disown()
+                _withdraw(folder, was_there=was_there)
         raise
-    output.finish()
+    _delete(folder, [folder / _ASIDE])
 
 
-class _OutputFolder:
-    """The folder, what was moved aside in it, and the note of the command line that started over.
+def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
+    """Put back what a kill left moved in part, or moved and not replaced; with `fresh` move what is there aside."""
+    aside, moving = folder / _ASIDE, folder / _MOVING
+    _put_back(moving)
+    if not own_entries(folder):
+        _put_back(aside)
+    entries = own_entries(folder)
+    if entries and not any(match for name in made_by for match in folder.glob(name)):
+        raise InputError(
+            f"{folder} holds {one_line(entries[0].name, width=80)} and nothing of this command's "
+            f"({' or '.join(made_by)}); choose another --output-dir, such as {folder.name}/new"
+        )
+    if not (fresh and entries):
+        return
+    refuse_strangers(folder, entries)
+    if aside.exists():
+        _delete(folder, entries)  # the unfinished new of an earlier --fresh; the old stays aside
+        return
+    moving.mkdir()
+    for entry in entries:
+        os.replace(entry, moving / entry.name)
+    os.replace(moving, aside)
+    say(f"what stood in {folder} is kept in {aside} until this is done")
 
-    Without the note, what lies aside is what a move left that was cut short, and goes back.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._aside, self._note = folder / ".before-fresh", folder / ".fresh.json"
-
-    def prepare(self, *, fresh: bool, made_by: Sequence[str]) -> None:
-        """Bring what a kill left into order; with `fresh` start over, or go on with what the same words began."""
-        if not self.folder.exists() and not fresh:
+def _withdraw(folder: Path, *, was_there: bool) -> None:
+    """Leave nothing of a command that trained and finished nothing, and put back what was moved aside."""
+    subject = SubjectFolder(folder)
+    if not folder.exists():
+        return
+    with locked(folder / _LOCK, patience_seconds=0):
+        results = [str(p.relative_to(folder)) for p in (subject.training_log, subject.done)]
+        entries = own_entries(folder)
+        if any(p.match(name) for name in results for entry in entries for p in (entry, *entry.rglob("*"))):
             return
-        with self._locked():
-            if self._begun_by() == _CLEARING:
-                self._clear()
-            if self._aside.exists() and (not self._note.exists() or not own_entries(self.folder)):
-                self._put_back()
-            entries = own_entries(self.folder)
-            if entries and not any(match for name in made_by for match in self.folder.glob(name)):
-                raise InputError(
-                    f"{self.folder} holds {one_line(entries[0].name, width=80)} and nothing of this command's "
-                    f"({' or '.join(made_by)}); choose another --output-dir, such as {self.folder.name}/new"
-                )
-            if fresh:
-                self._start_over(entries)
+        _delete(folder, entries)
+        _put_back(folder / _ASIDE)
+        if not own_entries(folder):
+            (folder / _LOCK).unlink()
+    if not was_there:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
-    def _start_over(self, entries: Sequence[Path]) -> None:
-        this = content_id(sys.argv[1:])
-        if entries and self._begun_by() == this:
-            say(f"resuming in {self.folder}: an earlier --fresh run of this command was stopped")
-            return
-        refuse_strangers(self.folder, entries)
-        if entries and self._aside.exists():
-            self._clear()  # the unfinished new of another command line; the old stays aside
-        elif entries:
-            self._note.unlink(missing_ok=True)
-            self._aside.mkdir()
-            for entry in entries:
-                os.replace(entry, self._aside / entry.name)
-            say(f"what stood in {self.folder} is kept in {self._aside} until this is done")
-        write_json(self._note, {"schema": 1, "command": this})
 
-    def withdraw(self, *, was_there: bool) -> None:
-        """Leave nothing of a command that trained and finished nothing, and put back what was moved aside."""
-        subject = SubjectFolder(self.folder)
-        if not self.folder.exists():
-            return
-        with self._locked():
-            results = [str(p.relative_to(self.folder)) for p in (subject.training_log, subject.done)]
-            entries = own_entries(self.folder)
-            if any(p.match(name) for name in results for entry in entries for p in (entry, *entry.rglob("*"))):
-                return
-            self._clear()
-            self._put_back()
-            if not own_entries(self.folder):
-                (self.folder / _LOCK).unlink()
-        if not was_there:
-            with contextlib.suppress(OSError):
-                self.folder.rmdir()
+def _put_back(source: Path) -> None:
+    if source.exists():
+        for entry in source.iterdir():
+            os.replace(entry, source.parent / entry.name)
+        source.rmdir()
+        say(f"the earlier contents of {source.parent} were put back")
 
-    def disown(self) -> None:
-        """After a refusal of what was resumed: the next command with --fresh starts over."""
-        with self._locked():
-            if self._note.exists():
-                write_json(self._note, {"schema": 1, "command": _NOBODY})
 
-    def finish(self) -> None:
-        """Delete what was moved aside, now that the new is done."""
-        # Killed meanwhile, what is left has a name that nobody takes for the whole.
-        self._delete([self._aside] if self._aside.exists() else [])
-        self._note.unlink(missing_ok=True)
-
-    def _begun_by(self) -> str:
-        return str(read_json(self._note).get("command")) if self._note.exists() else ""
-
-    def _clear(self) -> None:
-        write_json(self._note, {"schema": 1, "command": _CLEARING})
-        self._delete(own_entries(self.folder))
-
-    def _put_back(self) -> None:
-        self._note.unlink(missing_ok=True)
-        if self._aside.exists():
-            for entry in self._aside.iterdir():
-                os.replace(entry, self.folder / entry.name)
-            self._aside.rmdir()
-            say(f"the earlier contents of {self.folder} were put back")
-
-    def _delete(self, entries: Sequence[Path]) -> None:
-        trash = self.folder / ".deleted"
-        shutil.rmtree(trash, ignore_errors=True)  # the rest of one that a kill cut short
-        for entry in entries:
-            trash.mkdir(exist_ok=True)
-            os.replace(entry, trash / entry.name)
-        shutil.rmtree(trash, ignore_errors=True)
-
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
-        return locked(self.folder / _LOCK, patience_seconds=0)
+def _delete(folder: Path, entries: Sequence[Path]) -> None:
+    # Killed meanwhile, what is left has a name that nobody takes for the whole, and goes the next time.
+    trash = folder / ".deleted"
+    shutil.rmtree(trash, ignore_errors=True)
+    for entry in filter(Path.exists, entries):
+        trash.mkdir(exist_ok=True)
+        os.replace(entry, trash / entry.name)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 @contextlib.contextmanager

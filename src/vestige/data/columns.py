@@ -1,7 +1,7 @@
 """From a row's columns to an item: which column is the question, which the answer, and what both must be.
 
 Named keys win over recognised columns, and those are recognised in any case (`Paraphrased Question`). Text is taken as
-it stands: no trimming, no repair; a number is the text that writes it. Parquet and Excel store no such text, and there
+it stands: no trimming, no repair; a number is the text that writes it. Parquet stores no such text, and there
 it is the shortest that Python has for the number (1.1 for 1.10), in Excel without the point of a whole one.
 """
 

@@ -1,15 +1,13 @@
-"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet, Excel.
+"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet.
 
 Bytes in, rows out, and nothing else: no pickle, no code, no guess about a damaged file. Whatever is wrong is
 an InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
 """
 
 import csv
-import datetime
 import io
 import json
 import math
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -196,41 +194,6 @@ def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceT
     return _table(source, (TableRow(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in rows))
 
 
-def _excel(source: str, content: bytes) -> SourceTable:
-    """The first sheet of a workbook. Whole numbers and dates become what a person sees in the cell, dates as in ISO."""
-    try:
-        from python_calamine import CalamineWorkbook
-    except ImportError as error:
-        raise InputError(
-            f"{source}: reading Excel needs python-calamine (pip install 'vestige[excel]'), or save the sheet as CSV"
-        ) from error
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as parts:
-            size = sum(part.file_size for part in parts.infolist())
-        sheet = None if size > _LONGEST else CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
-        rows = [] if sheet is None else sheet.to_python()
-    # A panic of the library is no Exception.
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise InputError(f"{source}: not an Excel workbook that can be read ({one_line(str(error))})") from error
-    if size > _LONGEST:
-        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
-    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(rows, 1) if any(c != "" for c in cells)]
-    if not lines:
-        raise InputError(f"{source}: the first sheet is empty")
-    first, header = lines[0]
-    width = max(i for i, cell in enumerate(header, 1) if cell != "")
-    rest = ((n, cells[:width]) for n, cells in lines[1:])
-    return _with_header(source, [(first, [*map(str, header[:width])]), *rest])
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
-
-
 def _parquet(source: str, content: bytes) -> SourceTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -292,6 +255,5 @@ FORMS: Mapping[str, Callable[[str, bytes], SourceTable]] = {
     ".csv": lambda source, content: _with_header(source, separated(source, content, ",;\t")),
     ".tsv": lambda source, content: _with_header(source, separated(source, content, "\t")),
     ".parquet": _parquet,
-    ".xlsx": _excel,
 }
 """The forms of file that can be read, by extension."""

@@ -13,19 +13,17 @@ resamples. Orders are of these models; another training may come out elsewhere.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from vestige.core.estimates import Estimate
 from vestige.core.settings import Settings
 from vestige.metrics.contrasts import Draws, holm, step_down
 from vestige.metrics.gains import Gain
-from vestige.metrics.intervals import LEVEL, PRIORS, Kind, SeedPrior, interval_of_mean
+from vestige.metrics.intervals import LEVEL, PRIORS, Kind, SeedPrior
 from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 
 Outcome = Literal["holds", "fails", "inconclusive"]
@@ -385,18 +383,6 @@ class Reversal(NamedTuple):
     p: float
 
 
-class Reliability(NamedTuple):
-    """How the verdict from all formats but one foretells that of the one left out, over subjects and formats.
-
-    `agreement` is over the cases in which both are decided; None where there is none.
-    """
-
-    agree: int
-    contradict: int
-    undecided: int
-    agreement: Estimate | None
-
-
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
     """The pairs of subjects whose order is reversed between two formats, each direction being significant.
 
@@ -412,30 +398,3 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
                 candidates.append(Reversal(first, second, higher_in, lower_in, p))
     corrected = holm([reversal.p for reversal in candidates])
     return tuple(r._replace(p=p) for r, p in zip(candidates, corrected, strict=True) if p <= _TAIL)
-
-
-def reliability(
-    evidence: Mapping[str, Sequence[Evidence]], decide: Callable[[Sequence[Evidence]], Outcome], *, seed: int
-) -> Reliability:
-    """The verdict from all formats but one against that of the one left out, for each subject and format."""
-    agree = contradict = undecided = 0
-    hits, subjects = [], []
-    for subject, formats in evidence.items():
-        for index, left_out in enumerate(formats):
-            rest = [*formats[:index], *formats[index + 1 :]]
-            if not rest:
-                raise ValueError(f"{subject}: one format cannot be foretold from no other")
-            foretold, actual = decide(rest), decide([left_out])
-            if "inconclusive" in (foretold, actual):
-                undecided += 1
-                continue
-            agree, contradict = agree + (foretold == actual), contradict + (foretold != actual)
-            hits.append(float(foretold == actual))
-            subjects.append(subject)
-    if not hits:
-        return Reliability(agree, contradict, undecided, None)
-    low, high, method = interval_of_mean(np.array(hits), clusters=subjects, seed=seed)
-    share = float(np.mean(hits))
-    return Reliability(
-        agree, contradict, undecided, Estimate("agreement_of_verdicts", "share", share, low, high, len(hits), method)
-    )

@@ -518,10 +518,3 @@ def _agreement(outcome: AuditOutcome) -> Iterator[str]:
             f"Order reversed: {first} leaks more than {second} in {format_name(x.more_in)} and less in "
             f"{format_name(x.less_in)} (p = {plain_number(x.p)})."
         )
-    r = outcome.reliability
-    if r:
-        share = f": {number(r.agreement.value)} {interval(r.agreement)}" if r.agreement else ""
-        yield (
-            f"The verdict from all formats but one agrees with that of the format left out in {r.agree} cases and"
-            f" contradicts it in {r.contradict}{share}; {r.undecided} are undecided."
-        )
