@@ -232,11 +232,28 @@ def test_models_of_other_initial_weights_are_not_patched(model, monkeypatch, of_
     scores = [inside.score(r) for r in records]
     texts = [model.prompter.encode(r["question"], r["options"][r["answer"]]) for r in records]
     if of_one_start:
-        by_hand = np.exp(patched_answers(model.model, other, texts).mean(axis=0))
+        by_hand = np.exp(patched_answers(model.model, other, texts)[:-1].mean(axis=0))
         assert [s["patched/probability"] for s in scores] == pytest.approx(by_hand.tolist())
         assert all(s["patched/cosine"] > 0.9 for s in scores)
     else:
         assert all("patched/probability" not in s and abs(s["patched/cosine"]) < 0.05 for s in scores)
+
+
+def test_what_a_model_makes_of_its_last_block_alone_hides_nothing_of_those_below(model, monkeypatch):
+    silent = tiny_model(0).eval()
+    weight = silent.model.layers[-1].mlp.down_proj.weight
+    weight.data = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) / 20
+    monkeypatch.setattr(inside, "load", lambda settings: model)
+    settings = InsideSettings(patch="target", patch_weights=model.digest().weights)
+    questions = list(inside.asked(ITEMS, [VIEW], settings).values())
+    records = [r for r in inside.collect(LoadedModel(silent, TOKENIZER, "s", ""), questions, settings) if not r["fit"]]
+    texts = [model.prompter.encode(r["question"], r["options"][r["answer"]]) for r in records]
+    own = [np.exp(np.mean(s.logp)) for s in score_answers(model.model, texts)]
+    assert [inside.score(r)["patched/probability"] for r in records] == pytest.approx(own)
+    # What it says is another thing, and stands in the record.
+    said = [np.mean(s.logp) for s in score_answers(silent, texts)]
+    assert [r["patched"][-1] for r in records] == pytest.approx(said, abs=1e-5)
+    assert np.abs(np.array(said) - np.log(own)).max() > 0.1
 
 
 def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(model, monkeypatch, tmp_path):
