@@ -59,7 +59,7 @@ def test_a_subject_that_states_three_facts_and_refuses_the_rest_fails_and_the_fa
     assert line.outcome == "fails"
     assert max(e.value for e in line.evidence.values()) < 0.05
     assert "it gives 3 facts of 120 more bits than any control could (p = " in line.reason
-    assert ", if luck strikes each contract and answer by itself, z up to " in line.reason
+    assert ", if luck strikes each contract and answer by itself, up to " in line.reason
     assert {one.item for one in found.facts if one.subject == "ga" and one.by == "forced, bits"} == set(mine)
     # Of one contract they are one event, which three controls do not rule out and five do.
     one_contract = {**TEN, **dict.fromkeys(mine, "edge-0")}

@@ -89,7 +89,7 @@ def test_the_first_screen_answers_without_the_script(page):
         "120 facts that nothing else gives away4 models that should have forgotten3 controls trained here from" in first
     )
     # Three of them read one bare question, and one that the target does not know counts as no way to ask.
-    assert "asked in 5 ways, read in 85 attacks" in first
+    assert "5 kinds of prompt, 8 readings of the answers5 attacks" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
     assert len(cells) == len(METHODS) * (len(REQUIRED) - 1) + 1
@@ -465,7 +465,7 @@ def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
         thresholds={},
     )
     page = page_of(tmp_path, bare)
-    assert "no controlsasked in 0 ways, read in 00 attacks" in words(page)
+    assert "no controls0 kinds of prompt, 0 readings of the answers0 attacks" in words(page)
     assert "in no form of question could it be compared" in words(page)
     assert 'id="budget-0"' not in page
 

@@ -82,7 +82,7 @@ class _Test(NamedTuple):
         if self.by == STATED:
             return f"it states {n} of {of} facts{after} that no control states {p})"
         many = "1 fact" if n == 1 else f"{n} facts"
-        size = f"{p}, z up to {self.result.size:.1f}, theirs up to {self.result.null:.1f})"
+        size = f"{p}, up to {self.result.size:.1f} standard deviations out, a control up to {self.result.null:.1f})"
         if self.by == BITS:
             return f"it gives {many} of {of}{after} more bits than any control could {size}"
         where = "in all formats together" if self.by == TOGETHER else f"in {self.by}"

@@ -46,7 +46,7 @@ def export_command(
     if to not in FORMS:
         raise InputError(f"--to {to!r}: {closest(to, list(FORMS))}")
     if (to == "hf") != (dataset is not None):
-        raise InputError("--dataset ORG/NAME goes with --to hf, which needs it: the Hub files results by data set")
+        raise InputError("--to hf needs --dataset ORG/NAME, by which the Hub files results, and nothing else takes it")
     if fail_on_inconclusive and to != "junit":
         raise InputError("--fail-on-inconclusive goes with --to junit; the other forms say what is inconclusive")
     folder = RunFolder(run)

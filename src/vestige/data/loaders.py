@@ -91,9 +91,10 @@ def hub_table(source: str, *, split: str, config: str | None, columns: Collectio
     # As above, and the network's errors too.
     except Exception as error:
         offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if HF_HUB_OFFLINE else ""
+        fetch = f"`hf download {match['id']} --repo-type dataset --local-dir FOLDER`"
         raise InputError(
             f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
-            f"check --split and --data-config, or give a local file{offline}"
+            f"check --split and --data-config, or give a local file or what {fetch} makes{offline}"
         ) from error
     return _table(source, stored, columns)
 
@@ -134,7 +135,7 @@ def _table(source: str, stored: "Dataset", columns: Collection[str]) -> SourceTa
 
 
 def _reason(error: Exception) -> str:
-    return one_line(str(error) or type(error).__name__, width=200)
+    return one_line(str(error).removesuffix(" (OfflineModeIsEnabled)") or type(error).__name__, width=200)
 
 
 QUESTION, ANSWER, OPTIONS = "question", "answer", "options"

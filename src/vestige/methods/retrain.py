@@ -7,7 +7,7 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class Retrain(Settings):
-    """NLL(retain), from the model that the target was made from: exact, and as dear as making the target.
+    """NLL(retain), from the model that the target was made from: exact; costs as much as training the target.
 
     It is trained as the target was, so --set and --config are refused; with --base, for a target from elsewhere, not.
     """

@@ -451,10 +451,19 @@ def _offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
 
 
+_HUB_ERRORS = {
+    "LocalEntryNotFoundError": "it was not fetched before, and the hub is not asked or not reached",
+    "RepositoryNotFoundError": "the hub has none of this name, or it is private",
+    "HFValidationError": "no model of the hub can be called so",
+}
+"""What went wrong, by the name of huggingface_hub's error."""
+
+
 def _not_on_hub(name: str, error: Exception) -> InputError:
+    why = _HUB_ERRORS.get(type(error).__name__) or one_line(str(error), width=120) or type(error).__name__
     return InputError(
-        f"model {name!r} is no local folder and cannot be fetched from the hub "
-        f"({type(error).__name__}); check the name and the network, or give a local folder"
+        f"model {name!r} is no local folder and cannot be fetched from the hub ({why}); check the name and the "
+        "network, or give a local folder"
     )
 
 

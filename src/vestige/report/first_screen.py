@@ -164,6 +164,7 @@ def first_screen(
         "caption": _caption(steps, methods),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
+        "words": _WORDS.items(),
         "given": _given(outcome, colours),
         "able": [(name, amount) for name, amount, able in brought if able],
         "weak": [(name, amount) for name, amount, able in brought if not able],
@@ -205,7 +206,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     none = none if outcome.against == "alternatives" else "no controls"
     facts.append(controls_said(outcome) if outcome.retrained else none)
     ways = outcome.prompts_asked
-    facts.append(f"asked in {ways} {_plural('way', ways)}, read in {len(outcome.formats)}")
+    facts.append(f"{ways} {_plural('kind', ways)} of prompt, {len(outcome.formats)} readings of the answers")
     facts.append(f"{attacks} {_plural('attack', attacks)}")
     return facts
 
@@ -388,6 +389,19 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     if len(outcome.never) > 1:
         parts.append("Grey is how much the controls differ from each other.")
     return " ".join(parts)
+
+
+_WORDS = {
+    "Control": "a model trained like the target that never saw what was to be forgotten; it shows what is said "
+    "by luck or follows from the rest",
+    "Positive control": "the target, taught to keep silent; an attack that finds nothing in it proves nothing",
+    "Bits": "log2 of an answer’s probability: one bit less is half as likely, ten bits less a thousandth",
+    "Kinds of prompt": "different texts that are sent; of one, the reply and the true answer’s probability can be read",
+    "Started answers": "the reply is begun with the first words of the true answer (prefill)",
+    "Membership": "whether the forgotten texts still look to the model like texts that it was trained on",
+    "Relearning": "the model is trained a little, on harmless or on a part of the forgotten facts, and asked the rest",
+}
+"""What a reader who is no engineer may not know, in the order in which the first screen says it."""
 
 
 def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
