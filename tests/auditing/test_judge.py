@@ -181,7 +181,7 @@ def test_controls_that_do_not_know_what_is_kept_are_named_first_and_change_no_ve
     plain, found = (judge(case(subjects), resamples=QUICK) for subjects in ({}, weak))
     assert plain.warnings == ()
     (warning,) = found.warnings
-    of_each = "; ".join(f"{name} 50 % where the target has 100 %" for name in RETRAINED[:2])
+    of_each = ", ".join(f"{name} 50 % of 100 %" for name in RETRAINED[:2])
     assert warning.startswith(f"2 of 3 controls answer the retained questions far worse than the target ({of_each}):")
     assert warning in found.untested
     assert [v.outcome for v in found.verdicts] == [v.outcome for v in plain.verdicts]

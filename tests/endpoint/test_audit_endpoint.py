@@ -84,7 +84,7 @@ def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(mad
     for key, own in ours.items():
         assert own == pytest.approx(theirs[key], abs=1e-3), key
     untested = " ".join(through.outcome.untested)
-    assert "since target, ga is behind an address" in untested
+    assert "since target, ga are behind an address" in untested
     for what in ("relearning", "rounded weights", "memory and membership", "positive control could be made"):
         assert what in untested
     assert untested.count("what is served may change") == 1

@@ -94,13 +94,11 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
                 continue
             target, control = (float(row.mean()) for row in ground.scores.rows([plan.target, name], key, items))
             if target - control > ground.thresholds.delta_wide:
-                levels.setdefault(
-                    name, f"{shown(name)} {percentage(control)} where the target has {percentage(target)}"
-                )
+                levels.setdefault(name, f"{shown(name)} {percentage(control)} of {percentage(target)}")
     if not levels:
         return ()
     which = "All" if len(levels) == len(plan.retrained) else f"{len(levels)} of {len(plan.retrained)}"
-    each = "; ".join(levels.values())
+    each = ", ".join(levels.values())
     return (
         f"{which} controls answer the retained questions far worse than the target ({each}): they do not know what it "
         "was taught to keep, so a difference from them is no sign of the forgotten facts alone, and verdicts that rest "

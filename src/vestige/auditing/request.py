@@ -440,7 +440,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     if mute := [name for name, model in served.items() if not model.engine.scores]:
         scored = [needed[name].label or name for name in _evaluations_needing(needed, "scores")]
         untested.append(_left_out(mute, "whose server scores no answers", scored))
-        untested.append(f"{_names(mute)}: forced answers and bits are not read, since the server scores no answers")
+        untested.append(f"{_names(mute)}: how likely answers are is not read, since the server scores none")
         evals = [name for name in evals if needed[name].needs != "scores"]
     forms = settings.forms
     if chats := [name for name, model in served.items() if not model.engine.prefills]:
@@ -478,7 +478,8 @@ def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
     """That something was tried on no model, for the sake of these; "" where there is nothing."""
     if not untried:
         return ""
-    return f"not tried on any model, since {_names(names)} is behind an address, {why}: {', '.join(untried)}"
+    are = "is" if len(names) == 1 else "are"
+    return f"not tried on any model, since {_names(names)} {are} behind an address, {why}: {', '.join(untried)}"
 
 
 def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
