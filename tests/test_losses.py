@@ -246,3 +246,35 @@ def test_losses_on_vectors_do_not_care_whether_rows_stand_side_by_side_or_end_to
         if name != "activation_distance":
             flat = [v[mask].unsqueeze(0) for v in (values, mask, target, tokens)]
             torch.testing.assert_close(loss(*flat), loss(values, mask, target, tokens))
+
+
+def test_parts_add_up_to_the_whole_whatever_their_lengths():
+    # Gradients are summed over parts of a batch, each divided by the whole batch's rows or tokens.
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 9, 1, 4])
+    mask = torch.arange(9) < lengths[:, None]
+    logp, frozen = -torch.rand(4, 9, generator=generator), -9 * torch.rand(4, generator=generator)
+    vectors, target = (torch.randn(4, 9, 5, generator=generator) for _ in range(2))
+    tokens = torch.randint(0, 5, (4, 9), generator=generator)
+    n_tokens = int(mask.sum())
+
+    def values(part: slice) -> torch.Tensor:
+        own, counted, wide, to = logp[part], mask[part], vectors[part], target[part]
+        spread, reference = wide.log_softmax(-1), to.log_softmax(-1)
+        sums = losses.row_logp(own, counted)
+        return torch.stack(
+            [
+                losses.nll(own, counted, n_tokens=n_tokens),
+                losses.dpo(sums, frozen[part], beta=0.1, n_rows=4),
+                losses.npo(sums, frozen[part], beta=0.1, n_rows=4),
+                losses.simnpo(own, counted, beta=2.5, gamma=0.2, n_rows=4),
+                losses.weighted_ascent(own, counted, saturation=5.0, importance=1.0, n_tokens=n_tokens),
+                losses.kl(spread, reference, counted, n_tokens=n_tokens),
+                losses.undial(spread, reference, tokens[part], counted, beta=2.0, n_tokens=n_tokens),
+                losses.ce_u(spread, tokens[part], counted, n_tokens=n_tokens),
+                losses.logit_margin(wide, counted, n_tokens=n_tokens),
+                losses.activation_distance(wide, to, counted, n_rows=4),
+            ]
+        )
+
+    torch.testing.assert_close(values(slice(0, 1)) + values(slice(1, None)), values(slice(None)))

@@ -3,10 +3,9 @@
 The Vendi score: how many different things a set holds, counted by the spectrum of their cosines. 1 to N. Axes: N
 things, D width of an embedding, K sizes.
 
-VS_q = (sum_i l_i^q)^(1/(1-q)), l the eigenvalues of X X'/N with the rows of X of length 1; for q = 1 its limit,
-exp(-sum_i l_i ln l_i), and for q = inf 1 / max l (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410; A. P.
-Pasarkar and A. B. Dieng, Cousins of the Vendi Score, 2310.12952). What Knowledge Holes (2511.00030) prints as Vendi
-score, 0.33 to 0.43, can only be VS_1 / N: `Vendi.share`.
+VS = exp(-sum_i l_i ln l_i), l the eigenvalues of X X'/N with the rows of X of length 1 (D. Friedman and A. B. Dieng,
+The Vendi Score, 2210.02410). What Knowledge Holes (2511.00030) prints as Vendi score, 0.33 to 0.43, can only be VS / N:
+`Vendi.share`.
 
 X X'/N and X'X/N have the same eigenvalues but for zeros, so the smaller is taken. Both are in float64.
 
@@ -51,7 +50,6 @@ from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.linalg import eigvalsh
 from scipy.spatial.distance import pdist, squareform
-from scipy.special import logsumexp
 
 
 class Vendi(NamedTuple):
@@ -66,17 +64,15 @@ class Vendi(NamedTuple):
         return self.score / self.n
 
 
-def vendi(embeddings: Float[np.ndarray, "N D"], *, q: float = 1.0) -> Vendi:
-    """The Vendi score of order `q` of all of `embeddings`. A higher order counts rare things less."""
+def vendi(embeddings: Float[np.ndarray, "N D"]) -> Vendi:
+    """The Vendi score of all of `embeddings`."""
     if not len(embeddings):
         raise ValueError("no embeddings have no Vendi score")
-    return progressive_vendi(embeddings, [len(embeddings)], q=q)[0]
+    return progressive_vendi(embeddings, [len(embeddings)])[0]
 
 
-def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int], *, q: float = 1.0) -> list[Vendi]:
+def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]) -> list[Vendi]:
     """The scores of the first `sizes` of `embeddings`; sizes rise. Each product of rows is made once."""
-    if not q > 0:
-        raise ValueError(f"the order of a Vendi score is above 0, not {q}: order 0 counts what rounding decides")
     if not sizes or sizes[0] < 1 or sizes[-1] > len(embeddings) or any(a >= b for a, b in pairwise(sizes)):
         raise ValueError(f"sizes must rise within 1 to {len(embeddings)}, got {list(sizes)}")
     units = unit_rows(embeddings[: sizes[-1]])
@@ -90,20 +86,15 @@ def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]
             gram, done = inner, n
         # Only the lower half is read, and the product is ours to overwrite.
         eigenvalues = eigvalsh(gram / n, overwrite_a=True, check_finite=False)
-        scores.append(Vendi(n, score_of_spectrum(eigenvalues, q)))
+        scores.append(Vendi(n, _score_of_spectrum(eigenvalues)))
     return scores
 
 
-def score_of_spectrum(eigenvalues: Float[np.ndarray, " D"], q: float) -> float:
-    """The exponential of the Renyi entropy of order `q`. Eigenvalues within rounding of 0 are 0."""
+def _score_of_spectrum(eigenvalues: Float[np.ndarray, " D"]) -> float:
+    """The exponential of the entropy. Eigenvalues within rounding of 0 are 0."""
     least = len(eigenvalues) * np.finfo(float).eps * float(eigenvalues.max())
     shares = eigenvalues[eigenvalues > least]
-    if q == 1:
-        return math.exp(-float(shares @ np.log(shares)))
-    if math.isinf(q):
-        return 1 / float(shares.max())
-    # As logarithms, since a high power of a small share is 0 in floating point.
-    return math.exp(float(logsumexp(q * np.log(shares))) / (1 - q))
+    return math.exp(-float(shares @ np.log(shares)))
 
 
 def unit_rows(embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
@@ -146,21 +137,23 @@ class Selection:
 
 
 def as_diverse_as(
-    reference: Float[np.ndarray, "M D"], embeddings: Float[np.ndarray, "N D"], *, step: int = STEP, q: float = 1.0
+    reference: Float[np.ndarray, "M D"], embeddings: Float[np.ndarray, "N D"], *, step: int = STEP
 ) -> Selection:
     """How many of `embeddings`, from the first on, are as diverse as `reference`. No embeddings: none."""
     if step < 1:
         raise ValueError(f"subsets grow by at least 1, not by {step}")
-    goal = vendi(reference, q=q)
+    goal = vendi(reference)
     if not len(embeddings):
         return Selection(goal, (), 0)
     sizes = [*range(step, len(embeddings), step), len(embeddings)]
-    subsets = progressive_vendi(embeddings, sizes, q=q)
+    subsets = progressive_vendi(embeddings, sizes)
     return Selection(goal, tuple(subsets), max((s.n for s in subsets if s.share >= goal.share), default=0))
 
 
 MOST_GROUPS = 12
 """The greatest number of groups that `group` tries: more are not read."""
+
+MOST_TERMS = 5
 
 _TERM = re.compile(r"\b[^\W\d_][\w'’-]*\w")
 _FUNCTION_WORDS = """
@@ -183,39 +176,33 @@ class TextGroup:
     terms: tuple[str, ...]
 
 
-def groups(
-    texts: Sequence[str], embeddings: Float[np.ndarray, "N D"], *, n_groups: int | None = None, n_terms: int = 5
-) -> list[TextGroup]:
-    """The groups of `texts`, named; none of no texts. Without `n_groups`, as many as `group` finds clearest."""
+def groups(texts: Sequence[str], embeddings: Float[np.ndarray, "N D"]) -> list[TextGroup]:
+    """The groups of `texts`, named; none of no texts."""
     if len(texts) != len(embeddings):
         raise ValueError(f"{len(texts)} texts but {len(embeddings)} embeddings")
     if not texts:
         return []
-    labels = group(embeddings, n_groups=n_groups)
-    group_terms = terms(texts, labels, n_terms=n_terms)
+    labels = group(embeddings)
+    group_terms = terms(texts, labels)
     return [
         TextGroup(tuple(int(i) for i in np.flatnonzero(labels == label)), group_terms[label])
         for label in range(len(group_terms))
     ]
 
 
-def group(embeddings: Float[np.ndarray, "N D"], *, n_groups: int | None = None) -> Int[np.ndarray, " N"]:
+def group(embeddings: Float[np.ndarray, "N D"]) -> Int[np.ndarray, " N"]:
     """The group of each text, numbered from 0 without gaps.
 
-    Without `n_groups`, the number from 2 to `MOST_GROUPS` with the greatest mean silhouette, the fewer of equal ones.
-    There can be fewer than asked for: where texts are the same, or where the second step leaves a group without one.
+    As many, from 2 to `MOST_GROUPS`, as have the greatest mean silhouette, the fewer of equal ones; fewer where texts
+    are the same, or where the second step leaves a group without one.
     """
     n = len(embeddings)
-    if n_groups is not None and not 1 <= n_groups <= n:
-        raise ValueError(f"{n} texts make 1 to {n} groups, not {n_groups}")
     units = unit_rows(embeddings)
-    if n < 3 or n_groups == 1:
-        return np.arange(n) if n_groups == n else np.zeros(n, dtype=np.int64)
+    if n < 3:
+        return np.zeros(n, dtype=np.int64)
     # 1 - cosine; rounding may leave it just below 0.
     apart = np.maximum(pdist(units, "cosine"), 0)
     tree = linkage(apart, "average")
-    if n_groups is not None:
-        return _in_order(_to_nearest(units, fcluster(tree, n_groups, "maxclust")))
     square = squareform(apart)
     tried = [
         _in_order(_to_nearest(units, fcluster(tree, k, "maxclust"))) for k in range(2, min(MOST_GROUPS, n - 1) + 1)
@@ -241,8 +228,8 @@ def silhouette(apart: Float[np.ndarray, "N N"], labels: Int[np.ndarray, " N"]) -
     return float(np.where(sizes[labels] > 1, values, 0).mean())
 
 
-def terms(texts: Sequence[str], labels: Int[np.ndarray, " N"], *, n_terms: int = 5) -> list[tuple[str, ...]]:
-    """The terms of greatest weight of each group, the earlier in the alphabet first where weights are equal.
+def terms(texts: Sequence[str], labels: Int[np.ndarray, " N"]) -> list[tuple[str, ...]]:
+    """The `MOST_TERMS` terms of greatest weight of each group, the earlier in the alphabet first of equal ones.
 
     A term that one text alone has names its group only where no term is shared.
     """
@@ -258,7 +245,7 @@ def terms(texts: Sequence[str], labels: Int[np.ndarray, " N"], *, n_terms: int =
     for count, holding in zip(counts, holders, strict=True):
         weight = {t: f * math.log1p(mean / everywhere[t]) for t, f in count.items()}
         shared = [t for t in weight if holding[t] > 1] or list(weight)
-        names.append(tuple(sorted(shared, key=lambda t: (-weight[t], t))[:n_terms]))
+        names.append(tuple(sorted(shared, key=lambda t: (-weight[t], t))[:MOST_TERMS]))
     return names
 
 
