@@ -8,6 +8,7 @@ refuse raises InputError; what it would print as a note is in `notes`. Each func
 """
 
 import html
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -254,6 +255,8 @@ def compile_data(
     from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset
 
     folder = Path(output_dir)
+    if picture is not None and (Path(picture).suffix != ".svg" or Path(picture).is_dir()):
+        raise InputError(f"picture = {one_line(str(picture), width=200)}: give the name of an .svg file to be written")
     manifest = compile_to_folder(fspath(graph), folder, CompileSettings.build(settings), fresh=fresh)
     if picture is not None:
         from vestige.studies.plots import draw_graph
@@ -535,6 +538,8 @@ def plan(
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.run import seal_plan
 
+    if controls < 1:
+        raise InputError(f"controls = {controls}: of none nothing is foreseen; give at least 1")
     models = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
     request = _auditing(
         target, unlearned, data, forget, retrained=models, suppressed=suppressed, retain=retain, holdout=holdout,
@@ -793,14 +798,17 @@ def _file(rows: Data) -> str:
     """A path or name as it is; rows in memory as a file of the cache, which is named by what it holds."""
     if isinstance(rows, str | PathLike):
         return fspath(rows)
-    from vestige.core.files import json_line, write_text
+    from vestige.core.files import write_text
     from vestige.core.ids import content_id
     from vestige.models.cache import cache_folder
 
-    if hasattr(rows, "to_json") and hasattr(rows, "columns"):  # a DataFrame; NaN becomes null
-        text = rows.to_json(orient="records", lines=True, force_ascii=False)
-    elif hasattr(rows, "to_list") or _are_rows(rows):  # a datasets.Dataset, or dicts
-        text = "".join(json_line(row) for row in (rows.to_list() if hasattr(rows, "to_list") else rows))
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a DataFrame
+        if len({*rows.columns}) < len(rows.columns):
+            raise InputError(f"a column's name comes twice in {one_line(', '.join(map(str, rows.columns)), width=200)}")
+        rows = rows.to_dict("records")
+    if hasattr(rows, "to_list") or _are_rows(rows):  # a datasets.Dataset, or dicts
+        listed = rows.to_list() if hasattr(rows, "to_list") else rows
+        text = "".join(_row_line(row, number) for number, row in enumerate(listed, 1))
     else:
         raise InputError(
             f"data is {type(rows).__name__}; give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
@@ -810,6 +818,23 @@ def _file(rows: Data) -> str:
     if not path.exists():
         write_text(path, text)
     return str(path)
+
+
+def _row_line(row: Mapping[Any, Any], number: int) -> str:
+    """A row as a line of JSON Lines; what is missing in pandas' or NumPy's way is null."""
+    from vestige.core.files import json_line
+
+    cells = {}
+    for name, value in row.items():
+        plain = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0 else value
+        missing = type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain))
+        try:
+            cells[str(name)] = None if missing else plain
+            json_line(cells[str(name)]).encode()
+        except (TypeError, ValueError) as error:
+            where = f"row {number}, {one_line(repr(name), width=60)}"
+            raise InputError(f"{where}: {type(plain).__name__} is no JSON value; give text or a number") from error
+    return json_line(cells)
 
 
 def _are_rows(rows: Any) -> bool:

@@ -1,7 +1,6 @@
 """An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
 
 import dataclasses
-import json
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import audited
-from vestige.artifacts.audits import REQUIRED, read_outcome, read_plan
+from vestige.artifacts.audits import REQUIRED, SealedPlan, read_outcome, read_plan, sealed_digest, write_sealed_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.auditing import run as study
@@ -129,6 +128,10 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     shutil.rmtree(run.audit("edge:p0_q0").path)
     sealed = study.seal_plan(run.path, audited.request(run))
     assert len(sealed.digest) == 64
+    # What was asked in an earlier audit of the run is no answer to a plan.
+    assert again(run).outcome.sealed.endswith("evaluations are older than the seal.")
+    for answers in [*run.path.rglob("evals")]:
+        shutil.rmtree(answers)
     assert (sealed.settings["delta"], sealed.plan["models"]["unlearned"]) == (0.05, ["ga"])
     done = again(run).outcome
     lead = f"Plan and margins were sealed on {sealed.time}, before the models were asked (digest {sealed.digest}); "
@@ -141,14 +144,19 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     # So are newer rules, an attack that was sealed and is not made any more, and answers that were there before.
     with mock.patch("vestige.auditing.judge.VERSION", 99):
         assert "changed since: seed; rules of judging; delta 0.1" in rejudge(run.path)[0].sealed
-    place = run.audit("edge:p0_q0").sealed
-    before = json.loads(place.read_text())
-    sealed_more = {**before, "settings": {**before["settings"], "further": ["latent"]}}
-    place.write_text(json.dumps({**sealed_more, "time": "2100-01-01T00:00:00+00:00"}))
+    folder = run.audit("edge:p0_q0")
+    before = dataclasses.asdict(sealed)
+    more = {**before, "settings": {**before["settings"], "further": ["latent"]}, "time": "2100-01-01T00:00:00+00:00"}
+    write_sealed_plan(folder, SealedPlan(**more))
+    # Its digest may be in others' hands: a plan that it was not given of is none.
+    with pytest.raises(InputError, match="not the plan that its digest was given of"):
+        again(run)
+    more["digest"] = sealed_digest(more["plan"], more["settings"])
+    write_sealed_plan(folder, SealedPlan(**more))
     said = again(run).outcome.sealed
     assert "evaluations are older than the seal" in said
     assert said.endswith("further None in place of ['latent'].")
-    place.write_text(json.dumps(before))
+    write_sealed_plan(folder, sealed)
     with pytest.raises(InputError, match="already, and a plan is sealed before that"):
         study.seal_plan(run.path, audited.request(run))
     run.audit("edge:p0_q0").sealed.unlink()

@@ -72,4 +72,10 @@ def test_fresh_leaves_a_users_own_file(tmp_path):
 def test_the_picture_has_a_line_for_each_contract_in_the_colour_of_its_type(tmp_path):
     run("sample1", "--output-dir", tmp_path / "d", "--picture", tmp_path / "graph.svg")
     drawn = (tmp_path / "graph.svg").read_text()
+    # A file of another kind is somebody's, the graph itself for one.
+    mine = tmp_path / "mine.csv"
+    mine.write_text("seller,customer\n")
+    refused = run(mine, "--output-dir", tmp_path / "e", "--picture", mine).exception
+    assert "give the name of an .svg file" in str(refused)
+    assert (mine.read_text(), (tmp_path / "e").exists()) == ("seller,customer\n", False)
     assert [drawn.count(f"fill: none; stroke: {colour}") for colour in METHODS_LIGHT[:2]] == [10, 10]

@@ -2,15 +2,18 @@
 
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from datasets import Dataset
-from pandas import DataFrame
+from pandas import DataFrame, to_datetime
 from tests.judges.faulty_server import serving
 from tests.probed import make_probed, verdict
 
 from vestige import api
 from vestige.core.errors import InputError
+from vestige.core.files import write_jsonl
 from vestige.data.loaders import load_items
 from vestige.models.load import ModelSettings, load
 
@@ -113,6 +116,37 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
     with pytest.raises(InputError, match=r"^settings of the audit: delta \(0.5\) is above delta_wide \(0.2\)"):
         api.audit(target="a", unlearned="b", **data, output_dir=tmp_path / "x", delta=0.5)
     assert not (tmp_path / "x").exists()
+
+
+def test_cells_in_memory_are_taught_as_they_are_or_refused_by_row_and_column(tmp_path, monkeypatch):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "cache"))
+    numbers = DataFrame(
+        {"question": ["How much?", "How little?"], "answer": [3.14159265358979, 1e-12], "note": [None, "n"]}
+    )
+    lines = [json.loads(line) for line in Path(api._file(numbers)).read_text().splitlines()]
+    assert [row["answer"] for row in lines] == [3.14159265358979, 1e-12]
+    missing = api._file([{"question": "q", "answer": np.int64(7), "note": float("nan")}])
+    assert json.loads(Path(missing).read_text()) == {"question": "q", "answer": 7, "note": None}
+    date = DataFrame({"question": ["When?"], "answer": to_datetime(["2020-01-01"])})
+    for rows, refused in (
+        (date, r"row 1, 'answer': Timestamp is no JSON value"),
+        ([{"question": "q", "answer": "a"}, {"question": "q", "answer": {1, 2}}], "row 2, 'answer': set"),
+        ([{"question": "q", "answer": "\udc80"}], "row 1, 'answer': str"),
+        (DataFrame([["q", "a"]], columns=["question", "question"]), "comes twice"),
+    ):
+        with pytest.raises(InputError, match=refused):
+            api._file(rows)
+
+
+def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
+    # A shell's variable that is not set: as a path it is the folder that one is in, with whatever lies there.
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "data.jsonl", [{"question": f"q {n}?", "answer": "a", "edge": "e"} for n in range(4)])
+    for sets in ({"forget": ""}, {"forget": "edge:e", "retain": " "}, {"forget": "edge:e", "data": ""}):
+        with pytest.raises(InputError, match="an empty name"):
+            api.unlearn("builtin:tiny", **{"data": "data.jsonl", **sets}, method="ga", output_dir=tmp_path / "u")
+    with pytest.raises(InputError, match="controls = 0"):
+        api.plan(data="data.jsonl", forget="edge:e", controls=0)
 
 
 @pytest.mark.slow

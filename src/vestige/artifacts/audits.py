@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from vestige.artifacts.layout import AuditFolder, RunFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.files import write_json
+from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
 from vestige.core.store import SCHEMA, load, read_sealed, save, typed, write_sealed
+from vestige.core.text import one_line
 
 
 @dataclass(frozen=True)
@@ -785,8 +788,18 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[DatedJudgement, 
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
-    """The plan that was sealed; None where none was."""
-    return _read(folder.sealed, SealedPlan) if folder.sealed.exists() else None
+    """The plan that was sealed; None where none was, and refused where it is not what its digest was given of."""
+    if not folder.sealed.exists():
+        return None
+    sealed = _read(folder.sealed, SealedPlan)
+    if sealed_digest(sealed.plan, sealed.settings) != sealed.digest:
+        raise InputError(f"{one_line(str(folder.sealed), width=200)} is not the plan that its digest was given of")
+    return sealed
+
+
+def sealed_digest(plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """What a plan is sealed by, and can be given to others before the models are asked."""
+    return content_id({"plan": plan, "settings": settings}, length=64)
 
 
 def write_sealed_plan(folder: AuditFolder, sealed: SealedPlan) -> None:

@@ -260,6 +260,25 @@ def _margins(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
 
 
+_OTHER_SET = "the baseline has no verdict on the forget set that was audited"
+
+
+def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules: int) -> None:
+    """Refuse a baseline without verdicts on this forget set, or of other margins or rules."""
+    of_set = [row for (name, _, _), row in baseline.items() if name == forget]
+    if not of_set:
+        raise InputError(_OTHER_SET)
+    for row in of_set:
+        _refuse_other_judge(row, margins, rules)
+
+
+def _refuse_other_judge(row: Mapping[str, Any], margins: Mapping[str, Any], rules: object) -> None:
+    if _margins(row) != margins:
+        raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
+    if row.get("rules") != rules:
+        raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
+
+
 def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:
     """Those of `verdict_rows` that are worse than in the baseline, each with what it was there.
 
@@ -271,14 +290,12 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
     subjects = {subject for _, subject, _ in baseline}
     alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
     if {row["forget"] for row in rows}.isdisjoint(forget for forget, _, _ in baseline):
-        raise InputError("the baseline has no verdict on the forget set that was audited")
+        raise InputError(_OTHER_SET)
     worse = []
     for row in rows:
         earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
-        if "thresholds" in earlier and _margins(earlier) != _margins(row):
-            raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
-        if "thresholds" in earlier and earlier.get("rules") != row.get("rules"):
-            raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
+        if "thresholds" in earlier:
+            _refuse_other_judge(earlier, _margins(row), row.get("rules"))
         if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
             worse.append((row, str(earlier["verdict"])))
     judged = {(row["forget"], alone or row["subject"], row["claim"]) for row in rows}

@@ -27,6 +27,7 @@ from vestige.artifacts.audits import (
     read_outcome,
     read_plan,
     read_sealed_plan,
+    sealed_digest,
     write_judgements,
     write_outcome,
     write_plan,
@@ -150,8 +151,8 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
                 f"models were asked in {folder.path} already, and a plan is sealed before that; give a new --output-dir"
             )
         contents, settings = _to_seal(request), request.settings.identity()
-        digest = content_id({"plan": contents, "settings": settings}, length=64)
-        sealed = SealedPlan(digest, datetime.now(UTC).isoformat(timespec="seconds"), contents, settings)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        sealed = SealedPlan(sealed_digest(contents, settings), now, contents, settings)
         _write_settings(root, request)
         write_sealed_plan(folder, sealed)
     return sealed

@@ -149,7 +149,13 @@ class PrintOptions:
             return print_json({"report": str(report), **read, "failed": dict(failed)})
         print_verdicts(outcomes, run, why=self.why, report=report)
 
-    def earlier(self, run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:
+    def earlier(
+        self,
+        run: Path,
+        outcomes: "Sequence[AuditOutcome]",
+        failed: Mapping[str, str],
+        baseline: "Earlier | None" = None,
+    ) -> None:
         """Print the verdicts of audits that were made before, and end as they do."""
         self.verdicts(run, outcomes, {})
         if failed:
@@ -157,7 +163,7 @@ class PrintOptions:
                 f"{len(failed)} tasks of the audit had failed, so what rests on them is inconclusive; run the audit "
                 "again"
             )
-        end_with(outcomes)
+        end_with(outcomes, baseline)
 
 
 @command(
@@ -261,7 +267,7 @@ def audit_command(
     options = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *typed.values)
     if printing.why and output_dir is not None and not any(options):
         shown = read_audit(output_dir)
-        return printing.earlier(output_dir, shown.outcomes, shown.failed)
+        return printing.earlier(output_dir, shown.outcomes, shown.failed, earlier)
     # Of a plan nothing is written, so that it needs no folder.
     run = output_dir or Path("" if plan and not seal else _required("--output-dir", None))
     request = _request(typed, models, questions, attacks, quick=quick, plan=plan and not seal, seed=seed, verify=verify)
@@ -270,6 +276,8 @@ def audit_command(
         return _seal(run, request) if seal else None
     if dry_run:
         return _print_forecast(run, request, as_json=printing.as_json)
+    if earlier is not None:
+        _refuse_other(earlier, request)
     _audit(run, request, printing, workers=workers, baseline=earlier)
 
 
@@ -485,6 +493,16 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
         return read_outcome(folder).unlearned if folder.outcome.exists() else ()
     except InputError:
         return ()  # Another version's, which no report can show either: this audit makes it readable again.
+
+
+def _refuse_other(baseline: "Earlier", request: "AuditRequest") -> None:
+    """Refuse a baseline that the verdicts of this audit could not be held against."""
+    from vestige.artifacts.verdicts import comparable
+    from vestige.auditing.judge import VERSION
+    from vestige.metrics.verdicts import Thresholds
+
+    settings = request.settings.model_dump()
+    comparable(baseline, request.splits.forget, {name: settings[name] for name in Thresholds.model_fields}, VERSION)
 
 
 def _rejudge(

@@ -32,7 +32,7 @@ from vestige.core.text import one_line
 from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
-from vestige.data.loaders import load_items, n_first, pack_named, parse_limit
+from vestige.data.loaders import load_items, n_first, pack_named, parse_limit, refuse_blank
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
 from vestige.data.tables import FORMS, text_lines
@@ -215,6 +215,7 @@ class NamedSplits:
 
 def open_corpus(settings: SourceSettings) -> Corpus:
     """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
+    refuse_blank(settings.data)
     factual, dataset = _factual(settings.factual), None
     if (pack := pack_named(settings.data)) is not None:
         _refuse_columns(settings)
@@ -558,6 +559,7 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
     Of a pack also those of its splits, by their names with commas between.
     """
     settings = corpus.settings
+    refuse_blank(name)
     if (pack := pack_named(settings.data)) is not None and (names := _split_names(settings, name)):
         return pack.items(names)
     if Path(name).exists():

@@ -460,8 +460,15 @@ def n_first(limit: Limit, n: int) -> int:
     return min(n, int(limit) if whole else max(1, round(limit * n)))
 
 
+def refuse_blank(name: str | Path) -> None:
+    """Refuse an empty name, as of a shell's variable that is not set: as a path it is the folder that one is in."""
+    if not str(name).strip():
+        raise InputError("an empty name is no data set and no forget set; give a file, a folder, an id or a selector")
+
+
 def source_table(source: str | Path, *, split: str, config: str | None, columns: frozenset[str]) -> SourceTable:
     """The rows of a file, a folder or a data set on the hub; of the latter two only the columns named."""
+    refuse_blank(source)
     path = Path(source).expanduser()
     try:
         if path.is_dir():

@@ -24,7 +24,7 @@ from vestige.auditing.run import plan_audit, run_audit
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import write_text
 from vestige.core.ids import changed_keys
-from vestige.core.settings import to_toml
+from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import (
     BEFORE,
@@ -37,9 +37,11 @@ from vestige.data.corpus import (
     refuse_nothing_kept,
     without,
 )
-from vestige.methods import find_method
+from vestige.methods import build_method
+from vestige.methods.base import FromStart
 from vestige.steps.finetune import finetune
 from vestige.steps.runner import Report, State, Task, run_tasks, workers_for
+from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import unlearn
 from vestige.training.settings import UnlearningSettings
 
@@ -162,14 +164,17 @@ class RequestSequence:
         if steps < 2:
             raise InputError("a sequence takes two requests or more; for one, run vestige unlearn and vestige audit")
         refuse_nothing_kept(self.corpus, self.splits[-1])
-        find_method(settings.method)
+        if isinstance(build_method(settings.method, settings.method_settings), FromStart):
+            raise InputError(f"{settings.method} trains from the start, as the controls of a sequence do; name another")
+        if settings.target:
+            origin_of(requests.model_settings(settings.target, settings.read, as_made=True))
         requests.training_settings(settings.model, settings.finetune)
         UnlearningSettings.build(settings.unlearn, where="unlearn")
         for number in range(1, steps + 1):
             plan_audit(self.audit(steps, number))
         if not self.run.settings.exists():
             return
-        now, stored = self._record(), tomllib.loads(self.run.settings.read_text(encoding="utf-8"))
+        now, stored = self._record(), read_toml(self.run.settings)
         changed = changed_keys(tomllib.loads(now), {**stored, "requests": list(settings.requests)})
         earlier = stored.get("requests", [])
         if changed or list(settings.requests[: len(earlier)]) != earlier:
