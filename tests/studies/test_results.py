@@ -257,9 +257,8 @@ def test_one_seed_ranks_nothing_and_a_rank_by_what_nobody_asked_is_refused(tmp_p
     found = PooledResults(answered(text, tmp_path / "one"))
     assert {(r.rank_low, r.rank_high, r.p_against_first) for r in found.ranks} == {(1, 2, None)}
     assert "one seed" in "\n".join(map(markdown, tables_of(found)))
-    unknown = PooledResults(answered(text.replace('rank = "qa.mrr"', 'rank = "choices.accuracy"'), tmp_path / "two"))
     with pytest.raises(InputError, match=r"the report names 'choices.accuracy', and evaluate.evals has no 'choices'"):
-        unknown.ranks  # noqa: B018
+        StudySettings.build(tomllib.loads(text.replace('rank = "qa.mrr"', 'rank = "choices.accuracy"'))).check()
 
 
 def test_what_is_left_by_connectivity_is_a_slope_over_contracts(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

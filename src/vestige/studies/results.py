@@ -289,8 +289,6 @@ class PooledResults:
     def scores(self, group: ResultGroup, split: str, metric: str) -> ScoreMatrix | None:
         """An item's score is its mean over the models of the group that were asked it; None where there are none."""
         evaluation, _, name = metric.partition(".")
-        if evaluation not in self.study.settings.evaluate.evals:
-            raise InputError(f"the report names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}")
         seeds, members = self._seeds(group), self._members(group)
         if not seeds:
             # Its data may not have been compiled yet.

@@ -257,6 +257,8 @@ class StudySettings(Settings):
                     raise InputError(
                         f"{self.name}: rates.goal needs a list of values, and sets that are forgotten at once"
                     )
+            if not rate.values:
+                raise InputError(f"{self.name}: rates.values names no rate, so nothing would be unlearned")
             if isinstance(rate.values, str) and rate.values != "paper":
                 raise InputError(f"{self.name}: rates.values is a list of numbers or 'paper', not {rate.values!r}")
         for data_set in self.data:
@@ -288,6 +290,12 @@ class StudySettings(Settings):
                     f"{self.name}: evaluate.settings are for {one_line(name)!r}; {closest(name, [*asked.evals])}"
                 )
         evaluations({name: asked.settings.get(name, {}) for name in asked.evals})
+        for metric in filter(None, (*self.report.metrics, self.report.rank)):
+            evaluation = metric.partition(".")[0]
+            if evaluation not in asked.evals:
+                raise InputError(
+                    f"{self.name}: the report names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}"
+                )
 
     def _check_served(self, model: StudyModel) -> None:
         """Refuse cells that would need the weights of a model behind an address."""
