@@ -534,6 +534,11 @@ def test_an_item_that_comes_twice_is_asked_once():
     assert limited(twice, 400, seed=0) == audited.SPLITS
 
 
+def test_patching_without_the_evaluation_that_reads_blocks_is_refused():
+    with pytest.raises(InputError, match="patch is a part of the evaluation inside"):
+        questions_of(AuditRequest((), audited.SPLITS, AuditSettings(evals=("qa",), patch=True)))
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
     settings = AuditSettings(evals=("memory",), gradient_norm=wanted)

@@ -266,6 +266,10 @@ class AuditQuestions(NamedTuple):
 
 def questions_of(request: AuditRequest) -> AuditQuestions:
     """What is asked; looked at before any model is loaded, so that nothing fails for want of options or examples."""
+    if request.settings.patch and "inside" not in request.settings.evals:
+        raise InputError(
+            "patch is a part of the evaluation inside, which is not among evals; add it or leave patch out"
+        )
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
     questions: list[Question] = []
     left_out: list[str] = []
