@@ -43,7 +43,7 @@ def main() -> None:
     words = parser.parse_args()
     broken = words.unbroken.with_name(f"{words.unbroken.name}-killed")
     shutil.rmtree(broken, ignore_errors=True)
-    command = [sys.executable, "-m", "vestige.cli", "demo", "--output-dir", str(broken)]
+    command = [sys.executable, "-m", "vestige", "demo", "--output-dir", str(broken)]
     settings = words.unbroken / "run.toml"
     command += ["--config", str(settings)]
     rng = random.Random(words.seed)

@@ -65,7 +65,7 @@ def forget(tmp_path: Path) -> Path:
 def test_help_is_instant_and_loads_no_torch():
     # Not a timed test: the slow part is torch, and it must not be there.
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "vestige.cli", "--help"], capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-m", "vestige", "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0
     for command in ("demo", "audit", "compile", "finetune", "unlearn", "evaluate", "report", "list", "models"):

@@ -9,11 +9,11 @@ from vestige.core.files import write_text
 from vestige.report import build_report
 from vestige.report.graph import DRAWN_EDGES, DrawnEdge, draw, read_edges
 
-SAMPLE = [("A_B", "A", "B", "1"), ("A_C", "A", "C", "1"), ("E_F", "E", "F", "2"), ("E_q", "E", "q", "2")]
+SAMPLE = [("A_B", "A", "B"), ("A_C", "A", "C"), ("E_F", "E", "F"), ("E_q", "E", "q")]
 
 
-def edge(id_: str, first: str, second: str, component: str = "1", kind: str = "sales") -> DrawnEdge:
-    return DrawnEdge(id_, kind, first, second, None, component, None)
+def edge(id_: str, first: str, second: str, kind: str = "sales") -> DrawnEdge:
+    return DrawnEdge(id_, kind, first, second, None, None)
 
 
 EDGES = tuple(edge(*row) for row in SAMPLE)

@@ -74,7 +74,6 @@ class Splits:
     does not tell the attribute have no scope.
     """
 
-    forget_edges: tuple[str, ...]
     forget: tuple[Item, ...]
     retain: tuple[Item, ...]
     independent: tuple[Item, ...]
@@ -105,7 +104,6 @@ def split(dataset: Dataset, forget: Iterable[str]) -> Splits:
     independent = tuple(item for item in retain if graph.components[str(item.edge)] not in touched)
     types = dict.fromkeys(item.group for item in independent if item.group is not None)
     return Splits(
-        forget_edges=edges,
         forget=tuple(item for item in dataset.items if item.edge in forget),
         retain=retain,
         independent=independent,

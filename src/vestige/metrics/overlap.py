@@ -54,7 +54,6 @@ class RougeScores(NamedTuple):
     """Recall is over the reference's words; F1 is the harmonic mean of recall and precision."""
 
     rouge1_recall: float
-    rouge1_f1: float
     rougeL_recall: float
     rougeL_f1: float
 
@@ -63,15 +62,12 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
     """The scores of `prediction` against `reference`; all are 0 where either has no word."""
     predicted, true = words(prediction, stemmer=stemmer), words(reference, stemmer=stemmer)
     if not predicted or not true:
-        return RougeScores(0.0, 0.0, 0.0, 0.0)
+        return RougeScores(0.0, 0.0, 0.0)
     shared = (Counter(predicted) & Counter(true)).total()
     common = longest_common_subsequence(predicted, true)
-    return RougeScores(
-        shared / len(true),
-        _f1(shared / len(predicted), shared / len(true)),
-        common / len(true),
-        _f1(common / len(predicted), common / len(true)),
-    )
+    recall, precision = common / len(true), common / len(predicted)
+    f1 = 2 * precision * recall / (precision + recall) if common else 0.0
+    return RougeScores(shared / len(true), recall, f1)
 
 
 def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
@@ -94,10 +90,6 @@ def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) 
         matched = row & places.get(word, 0)
         row = ((row + matched) | (row - matched)) & full
     return len(second) - row.bit_count()
-
-
-def _f1(precision: float, recall: float) -> float:
-    return 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0
 
 
 def _words(text: str, stemmer: bool) -> tuple[str, ...]:

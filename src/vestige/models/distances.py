@@ -67,11 +67,11 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
     An adapter of a kind whose addition to the base is not plain low-rank is refused.
     """
     with ExitStack() as files:
-        held = [_tensors(model, files) for model in models]
-        first = held[0]
-        sizes = [_size(one, one) for one in held]
-        alike = [n for n, one in enumerate(held) if _size(first, one) >= _LEAST_SHARED * min(sizes[0], sizes[n])]
-        shared = [name for name in first if all(held[n].get(name, _NONE).shape == first[name].shape for n in alike)]
+        all_weights = [_tensors(model, files) for model in models]
+        first = all_weights[0]
+        sizes = [_size(weights, weights) for weights in all_weights]
+        alike = [n for n, w in enumerate(all_weights) if _size(first, w) >= _LEAST_SHARED * min(sizes[0], sizes[n])]
+        shared = [k for k in first if all(all_weights[n].get(k, _NONE).shape == first[k].shape for n in alike)]
         products = np.zeros((len(alike), len(alike)))
         changed = np.zeros_like(products)
         for name in sorted(shared):
@@ -79,24 +79,25 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
             differ = np.zeros(products.shape, dtype=bool)
             step = max(1, _AT_ONCE // max(1, width))
             for start in range(0, rows, step):
-                part = [held[n][name].rows(start, min(rows, start + step)).reshape(-1) for n in alike]
-                apart = torch.stack([one - part[0] for one in part]).double()
+                part = [all_weights[n][name].rows(start, min(rows, start + step)).reshape(-1) for n in alike]
+                apart = torch.stack([weights - part[0] for weights in part]).double()
                 products += (apart @ apart.T).numpy()
-                differ |= [[not torch.equal(one, other) for other in part] for one in part]
+                differ |= [[not torch.equal(a, b) for b in part] for a in part]
             changed += differ
-    found = np.full((len(models), len(models)), math.nan)
-    own = np.diag(products)
-    squares = np.maximum(0.0, own[:, None] + own[None] - 2 * products)
-    found[np.ix_(alike, alike)] = np.where(_one_tensor(changed), 0.0, squares)
-    np.fill_diagonal(found, 0.0)
-    return found
+    distances = np.full((len(models), len(models)), math.nan)
+    squared_norms = np.diag(products)
+    # |a - b|^2 = |a|^2 + |b|^2 - 2 a b, which rounding can leave just below 0.
+    squares = np.maximum(0.0, squared_norms[:, None] + squared_norms[None] - 2 * products)
+    distances[np.ix_(alike, alike)] = np.where(_one_tensor(changed), 0.0, squares)
+    np.fill_diagonal(distances, 0.0)
+    return distances
 
 
 def _one_tensor(changed: Float[np.ndarray, "K K"]) -> Bool[np.ndarray, "K K"]:
     """The pairs that differ in one tensor or none, one of which differs in more from a third model."""
     most = changed.max(axis=0)
-    found: Bool[np.ndarray, "K K"] = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
-    return found
+    copies: Bool[np.ndarray, "K K"] = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
+    return copies
 
 
 _NONE = Weights((-1,), lambda first, last: torch.empty(0))
@@ -104,7 +105,7 @@ _NONE = Weights((-1,), lambda first, last: torch.empty(0))
 
 def _size(first: Mapping[str, Weights], other: Mapping[str, Weights]) -> int:
     """How many weights of the first the other has too."""
-    return sum(math.prod(one.shape) for name, one in first.items() if other.get(name, _NONE).shape == one.shape)
+    return sum(math.prod(w.shape) for name, w in first.items() if other.get(name, _NONE).shape == w.shape)
 
 
 def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -114,24 +115,24 @@ def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
 def _tensors(model: str, files: ExitStack) -> dict[str, Weights]:
     """The floating-point tensors of a model by name."""
     folder, adapter = weights_of(ModelSettings(model=model))
-    found = _of_folder(folder, "model.safetensors", files)
-    return found if adapter is None else _with_adapter(found, adapter, files)
+    base = _of_folder(folder, "model.safetensors", files)
+    return base if adapter is None else _with_adapter(base, adapter, files)
 
 
 def _of_folder(folder: Path, file: str, files: ExitStack) -> dict[str, Weights]:
     stored = stored_tensors(folder, file)
     with refusing(f"cannot read {folder}"):
-        opened = {path: files.enter_context(safe_open(path, "pt")) for path in {one.file for one in stored.values()}}
+        opened = {path: files.enter_context(safe_open(path, "pt")) for path in {t.file for t in stored.values()}}
     return {
-        name: Weights(one.shape, partial(_read, opened[one.file], name, bool(one.shape)))
-        for name, one in stored.items()
-        if one.dtype in ("F64", "F32", "BF16", "F16")
+        name: Weights(tensor.shape, partial(_read, opened[tensor.file], name, bool(tensor.shape)))
+        for name, tensor in stored.items()
+        if tensor.dtype in ("F64", "F32", "BF16", "F16")
     }
 
 
 def _read(opened: Any, name: str, has_rows: bool, start: int, end: int) -> Tensor:
-    found: Tensor = opened.get_slice(name)[start:end] if has_rows else opened.get_tensor(name)
-    return found.float()
+    rows: Tensor = opened.get_slice(name)[start:end] if has_rows else opened.get_tensor(name)
+    return rows.float()
 
 
 def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> dict[str, Weights]:
@@ -141,20 +142,20 @@ def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> 
         (name for name in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save") if config.get(name)), ""
     )
     stored = _of_folder(adapter, "adapter_model.safetensors", files)
-    downs = {name.removesuffix(".lora_A.weight") for name in stored if name.endswith(".lora_A.weight")}
-    if odd or {f"{one}.lora_{part}.weight" for one in downs for part in "AB"} != stored.keys():
+    adapted = {name.removesuffix(".lora_A.weight") for name in stored if name.endswith(".lora_A.weight")}
+    if odd or {f"{layer}.lora_{part}.weight" for layer in adapted for part in "AB"} != stored.keys():
         raise InputError(f"{adapter} adds more than low-rank products to its base ({odd or 'other tensors'})")
-    found = dict(base)
-    for one in downs:
-        name = f"{one.removeprefix('base_model.model.')}.weight"
+    weights = dict(base)
+    for layer in adapted:
+        name = f"{layer.removeprefix('base_model.model.')}.weight"
         if name not in base:
             raise InputError(f"{adapter} changes {name}, which its base does not hold")
-        down, up = stored[f"{one}.lora_A.weight"], stored[f"{one}.lora_B.weight"]
+        down, up = stored[f"{layer}.lora_A.weight"], stored[f"{layer}.lora_B.weight"]
         rank = down.shape[0]
         scale = float(config.get("lora_alpha", rank)) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         added = partial(_added, base[name], down, up, scale, bool(config.get("fan_in_fan_out")))
-        found[name] = Weights(base[name].shape, added)
-    return found
+        weights[name] = Weights(base[name].shape, added)
+    return weights
 
 
 def _added(base: Weights, down: Weights, up: Weights, scale: float, turned: bool, start: int, end: int) -> Tensor:

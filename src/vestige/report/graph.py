@@ -24,7 +24,7 @@ _EXACT_NODES = 150
 
 @dataclass(frozen=True)
 class DrawnEdge:
-    """One contract: id, type, parties, inter-connectivity, component, and how much of it others give away.
+    """One contract: id, type, parties, inter-connectivity, and how much of it others give away.
 
     `name` has the parties as the data name them, as in `Gokpda Inc and Oradfa Corp`, `names` each of them. What the
     table does not say is empty or None.
@@ -35,7 +35,6 @@ class DrawnEdge:
     first: str
     second: str
     connectivity: int | None
-    component: str
     n_entailed: int | None
     name: str = ""
     names: tuple[str, str] = ("", "")
@@ -107,7 +106,6 @@ def _edge(where: str, row: Mapping[str, str | None], names: Mapping[str, str]) -
         first=row.get("first") or from_id[0],
         second=row.get("second") or from_id[1],
         connectivity=_whole(where, "connectivity", row.get("connectivity")),
-        component=row.get("component") or "",
         n_entailed=_whole(where, "n_entailed", row.get("n_entailed")),
         name=" and ".join(parties) if all(parties) else "",
         names=(parties[0], parties[1]),

@@ -79,10 +79,7 @@ def short_name(label: str, most: int = 40) -> str:
 def draw_graph(graph: Graph, path: Path) -> None:
     """The graph as the report lays it out, a contract a line coloured by its type (PISTOL's Figures 3 and 4)."""
     drawing = draw(
-        [
-            DrawnEdge(id_, e.type, e.first, e.second, graph.connectivity[id_], str(graph.components[id_]), None)
-            for id_, e in graph.edges.items()
-        ],
+        [DrawnEdge(id_, e.type, e.first, e.second, graph.connectivity[id_], None) for id_, e in graph.edges.items()],
         centre=(),
     )
     colours = {type_: METHODS_LIGHT[n % len(METHODS_LIGHT)] for n, type_ in enumerate(graph.types)}
