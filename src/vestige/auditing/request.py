@@ -490,10 +490,10 @@ def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
     """Whoever serves a model can serve another one under the same address."""
     each, names = [], dict[str, list[str]]()
     for name, model in served.items():
-        said = model.provenance()
-        server = f" (the server says {one_line(said['server'], width=80)!r})" if said["server"] else ""
-        each.append(f"{_names([name])} at {one_line(model.name, width=120)}{server}, {said['fingerprint'][:12]}")
-        names.setdefault(said["fingerprint"], []).append(name)
+        record = model.provenance()
+        server = f" (the server says {one_line(record['server'], width=80)!r})" if record["server"] else ""
+        each.append(f"{_names([name])} at {one_line(model.name, width=120)}{server}, {record['fingerprint'][:12]}")
+        names.setdefault(record["fingerprint"], []).append(name)
     alike = "".join(f"; nothing there tells {_names(same)} apart" for same in names.values() if len(same) > 1)
     return (
         f"asked behind an address on {datetime.now(UTC).date().isoformat()}, each with the fingerprint of its replies "

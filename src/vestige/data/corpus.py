@@ -384,8 +384,8 @@ _SEARCHED = 20_000
 
 def _with_nearest(question: str, corpus: Corpus) -> str:
     """A question, and the one of the data that is most like it, where one is."""
-    asked = [item.question for item in corpus.items] if len(corpus.items) <= _SEARCHED else []
-    near = get_close_matches(question, asked, n=1, cutoff=0.8)
+    questions = [item.question for item in corpus.items] if len(corpus.items) <= _SEARCHED else []
+    near = get_close_matches(question, questions, n=1, cutoff=0.8)
     there = f" (there: {one_line(near[0], width=80)!r})" if near else ""
     return f"{one_line(question, width=80)!r}{there}"
 

@@ -283,16 +283,16 @@ class StudySettings(Settings):
         for method in self.methods:
             if method.method:
                 build_method(method.method, method.settings)
-        asked = self.evaluate
-        for name in asked.settings:
-            if name not in asked.evals:
+        evaluate = self.evaluate
+        for name in evaluate.settings:
+            if name not in evaluate.evals:
                 raise InputError(
-                    f"{self.name}: evaluate.settings are for {one_line(name)!r}; {closest(name, [*asked.evals])}"
+                    f"{self.name}: evaluate.settings are for {one_line(name)!r}; {closest(name, [*evaluate.evals])}"
                 )
-        evaluations({name: asked.settings.get(name, {}) for name in asked.evals})
+        evaluations({name: evaluate.settings.get(name, {}) for name in evaluate.evals})
         for metric in filter(None, (*self.report.metrics, self.report.rank)):
             evaluation = metric.partition(".")[0]
-            if evaluation not in asked.evals:
+            if evaluation not in evaluate.evals:
                 raise InputError(
                     f"{self.name}: the report names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}"
                 )
