@@ -90,7 +90,7 @@ def caught(tree: Path, mutation: Mutation, near: bool) -> str:
     path.write_text("".join(lines), encoding="utf-8")
     try:
         room = mutation.file.split("/")[0]
-        own = ["tests/test_losses.py", "tests/methods"]
+        own = ["tests/test_losses_oracles.py", "tests/test_losses.py", "tests/methods"]
         stages = [_importing(tree, mutation.file), own if room == "losses.py" else [f"tests/{room}"]]
         stages += [] if near else [["tests"]]
         return next(filter(None, (_failed(tree, tests) for tests in stages if tests)), "")

@@ -64,6 +64,19 @@ def test_what_has_no_score_is_refused():
         vendi(np.empty((0, 3)))
 
 
+def by_loop(embeddings, threshold):
+    """The plain loop, in float64: kept unless like one kept before."""
+    kept = []
+    for i, row in enumerate(embeddings.astype(float)):
+        cosines = [
+            row @ embeddings[j].astype(float) / np.linalg.norm(row) / np.linalg.norm(embeddings[j].astype(float))
+            for j in kept
+        ]
+        if all(cosine <= threshold for cosine in cosines):
+            kept.append(i)
+    return kept
+
+
 def at(degrees):
     return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
 
@@ -74,6 +87,17 @@ def test_what_is_like_a_dropped_one_is_kept():
     # From the other end other ones are the first.
     assert list(distinct(np.array(at([61, 60, 30, 0])))) == [0, 3]
     assert list(distinct(np.array(at([30, 0, 60, 61])))) == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threshold", [-0.1, 0.3, 0.6, 0.8, 0.95])
+def test_the_list_is_that_of_the_plain_loop(threshold):
+    rng = np.random.default_rng(5)
+    centres = rng.normal(size=(120, 20))
+    rows = (centres[rng.integers(0, 120, 400)] + 0.4 * rng.normal(size=(400, 20))).astype(np.float32)
+    kept = distinct(rows, threshold=threshold)
+    assert list(kept) == by_loop(rows, threshold)
+    assert 1 <= len(kept) < 400
 
 
 def test_a_cosine_at_the_threshold_is_not_above_it_and_one_that_float32_cannot_tell_apart_is():
