@@ -27,12 +27,13 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.items import Item, Options
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
+from vestige.models import folders
 from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings
 from vestige.models.scoring import score_answers
 from vestige.steps import attack as step
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_summaries, read_spent, run_attack
-from vestige.steps.evaluate import EvaluateRequest, Subject, _planned, _sum_up, finished_subject
+from vestige.steps.evaluate import EvaluateRequest, Subject, _planned, _sum_up, finished_subject, loaded_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
@@ -394,6 +395,22 @@ def test_a_model_from_elsewhere_can_be_attacked_again_and_again(model, tmp_path)
 
 def test_a_subject_whose_weights_have_changed_is_not_attacked(subject):
     digest = dataclasses.replace(subject.made.digest, weights="0" * 64)
-    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
+    # Where its files are not as this machine last saw them.
+    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest, seen=False))
     with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
         run_attack(other, relearning())
+
+
+def test_weights_whose_files_this_machine_has_seen_are_not_digested_at_every_load(model, monkeypatch):
+    digested = []
+    monkeypatch.setattr(folders, "weights_digest", lambda network: digested.append(1) or weights_digest(network))
+
+    def load_it(**changes):
+        loaded_subject(dataclasses.replace(finished_subject(model, device="cpu"), **changes))
+        return len(digested)
+
+    assert load_it() == 0
+    assert load_it(verify=True) == 1
+    for name in (model.model / "model.safetensors", model.model / "config.json"):
+        name.touch()
+    assert [load_it(), load_it()] == [2, 2]

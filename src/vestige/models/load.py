@@ -124,9 +124,9 @@ class LoadedModel:
         """What provenance.json says of it."""
         return {"device": str(self.model.device), "chat_template": self.template}
 
-    def digest(self) -> ModelDigest:
-        """The digest of the model as it is now: weights, config, tokeniser, template."""
-        return model_digest(self.model, self.tokenizer, self.prompter.template_digest)
+    def digest(self, weights: str = "") -> ModelDigest:
+        """The digest of the model as it is now: weights (unless theirs is known), config, tokeniser, template."""
+        return model_digest(self.model, self.tokenizer, self.prompter.template_digest, weights)
 
 
 @dataclass(frozen=True)

@@ -290,12 +290,16 @@ def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
 
 
 def loaded_subject(subject: Subject) -> LoadedModel:
-    """The subject's model, if it is still the one that its folder speaks of."""
+    """The subject's model, if it is still the one that its folder speaks of.
+
+    Weights in memory are digested only where files are not as this machine last saw them, or with `verify`.
+    """
+    made, known = subject.made, subject.made.seen and not subject.verify and bool(subject.made.files)
     loaded = subject.load()
     if not subject.attacked:
-        same_model(loaded, subject.made.digest, subject.spec.name)
-        if not subject.made.seen:
-            note_seen(subject.folder, subject.made.files)
+        same_model(loaded, made.digest, subject.spec.name, made.digest.weights if known and loaded.here else "")
+        if not made.seen:
+            note_seen(subject.folder, made.files)
     return loaded
 
 

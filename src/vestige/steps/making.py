@@ -107,9 +107,13 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     refuse_another(folder.path, "subject", requested, stored, out=OR_FRESH)
 
 
-def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str) -> None:
-    """Refuse a model that is not the one that was spoken of, naming what differs."""
-    loaded.digest().refuse_other(digest, f"{role}, {loaded.name},", loaded.advice)
+def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str, weights: str = "") -> None:
+    """Refuse a model that is not the one that was spoken of, naming what differs.
+
+    `weights` is the digest of its weights where their files are as they were when this machine took it (`seen.json`).
+    """
+    loaded_digest = loaded.digest(weights) if weights else loaded.digest()
+    loaded_digest.refuse_other(digest, f"{role}, {loaded.name},", loaded.advice)
 
 
 @contextlib.contextmanager
