@@ -404,7 +404,7 @@ class EndpointModel(LoadedModel):
             "fingerprint": content_id(self.fingerprint),
         }
 
-    def digest(self) -> ModelDigest:
+    def digest(self, weights: str = "") -> ModelDigest:
         """The digest of all that is known of the model; what is behind an address has no digest of its weights."""
         to, ability = self.endpoint.to, self.endpoint.ability
         return ModelDigest(

@@ -294,10 +294,11 @@ def loaded_subject(subject: Subject) -> LoadedModel:
 
     Weights in memory are digested only where files are not as this machine last saw them, or with `verify`.
     """
-    made, known = subject.made, subject.made.seen and not subject.verify and bool(subject.made.files)
+    made = subject.made
+    known = made.digest.weights if made.seen and made.files and not subject.verify else ""
     loaded = subject.load()
     if not subject.attacked:
-        same_model(loaded, made.digest, subject.spec.name, made.digest.weights if known and loaded.here else "")
+        same_model(loaded, made.digest, subject.spec.name, known)
         if not made.seen:
             note_seen(subject.folder, made.files)
     return loaded

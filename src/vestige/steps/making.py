@@ -112,8 +112,7 @@ def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str, weight
 
     `weights` is the digest of its weights where their files are as they were when this machine took it (`seen.json`).
     """
-    loaded_digest = loaded.digest(weights) if weights else loaded.digest()
-    loaded_digest.refuse_other(digest, f"{role}, {loaded.name},", loaded.advice)
+    loaded.digest(weights).refuse_other(digest, f"{role}, {loaded.name},", loaded.advice)
 
 
 @contextlib.contextmanager
