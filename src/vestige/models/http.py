@@ -180,6 +180,7 @@ class Client:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self._stop.set()
+            # Also those that wait for room within the limits, which nobody may make any more.
             self._settled.set()
             for worker in () if finish else workers:
                 worker.cancel()
@@ -205,6 +206,7 @@ class Client:
 
     async def _attempt(self, job: Job[T]) -> T:
         while not self.ledger.book(job.most):
+            # Where nothing is booked, nothing is under way whose end could make room.
             if not any(self.ledger.booked) or self._stop.is_set():
                 raise Fault("limit", "the limits are used up", again=False)
             # It may fit when others' requests are settled.
@@ -277,6 +279,7 @@ class Client:
     def _refusal(self, response: httpx2.Response, text: str) -> Fault:
         code, wait = response.status_code, _wait(response.headers.get("Retry-After"))
         detail = self.told(f"HTTP {code}: {text}")
+        # Servers say 429 of spent credit too, which no waiting brings back.
         if code == 429 and "insufficient_quota" not in text:
             return Fault("rate limited", detail, wait=wait, code=code)
         if code in _AGAIN or (code >= 500 and code != 501):
@@ -394,7 +397,9 @@ def _loop(process: int) -> asyncio.AbstractEventLoop:
 @lru_cache(maxsize=64)
 def _pool(process: int, key: str, lane: int) -> httpx2.AsyncClient:
     """Connections that all clients with one key share, for those that are in this lane."""
+    # Replies are read raw, so that no small one unpacks to any size; so they have to come unpacked.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "vestige"}
     limits = httpx2.Limits(max_connections=_POOLED, max_keepalive_connections=_POOLED)
     key_sent = {"Authorization": f"Bearer {key}"} if key else {}
+    # No time limits of its own: they are for each read, and the one in `_once` is for a whole exchange.
     return httpx2.AsyncClient(headers=headers | key_sent, limits=limits, timeout=None, follow_redirects=False)

@@ -101,6 +101,7 @@ def _born(pid: int) -> str | None:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+    # A zombie works on nothing. The 22nd field is the start: numbers of processes come again, with another start.
     return None if state in "ZX" else rest[18]
 
 

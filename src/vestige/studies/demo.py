@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
@@ -24,14 +23,16 @@ from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
+from vestige.evals.qa import QASettings
+from vestige.models.load import ModelSettings
 from vestige.requests import TINY_FINETUNE, tiny_unlearning
 from vestige.steps.check_data import CheckRequest, check_data
+from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
+from vestige.steps.finetune import finetune, finetune_request, untrained
 from vestige.steps.runner import Report, State, Task, run_tasks
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_request, unlearn_spec
 from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT
 from vestige.training.settings import UnlearningSettings
-
-if TYPE_CHECKING:
-    from vestige.steps.unlearn import UnlearnRequest
 
 
 class DemoSettings(Settings):
@@ -91,6 +92,8 @@ class DemoEnd:
     n_tasks: int
 
 
+# On the processor, so that the demo comes to the same numbers on machines with a card.
+_TINY = ModelSettings(model="builtin:tiny", device="cpu")
 _REFERENCE = "retrained"
 """The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
 
@@ -246,24 +249,17 @@ def compile_task(run: RunFolder, settings: DemoSettings, report: Report) -> None
 
 def base_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
     """Keep the untrained model as the subject `base`."""
-    from vestige.models.load import ModelSettings
-    from vestige.steps.finetune import untrained
-
     corpus = _corpus(run, settings)
-    model = ModelSettings(model="builtin:tiny", device="cpu")
-    untrained(run.control("base"), model, (*corpus.items, *corpus.factual), settings.seed)
+    untrained(run.control("base"), _TINY, (*corpus.items, *corpus.factual), settings.seed)
 
 
 def finetune_task(
     run: RunFolder, settings: DemoSettings, name: str, forget: str, report: Report, seed: int | None = None
 ) -> None:
     """Train the target, or a model that never sees the forget set; from the run's seed if no other is given."""
-    from vestige.models.load import ModelSettings
-    from vestige.steps.finetune import finetune, finetune_request
-
     corpus = _corpus(run, settings)
     request = finetune_request(
-        ModelSettings(model="builtin:tiny", device="cpu"),
+        _TINY,
         corpus,
         named_splits(corpus, forget) if forget else None,
         TINY_FINETUNE.model_copy(update={"epochs": settings.epochs}),
@@ -276,19 +272,14 @@ def finetune_task(
 
 def unlearn_task(run: RunFolder, settings: DemoSettings, method: str, forget: str, report: Report) -> None:
     """Make the target forget by one method."""
-    from vestige.steps.unlearn import unlearn
-
     request = unlearning_of(run, settings, method, forget)
     unlearn(_cell(run, request), request, lambda p: report(p.step / p.n_steps))
 
 
 def unlearning_of(
     run: RunFolder, settings: DemoSettings, method: str, forget: str, *, rate: float | None = None
-) -> "UnlearnRequest":
+) -> UnlearnRequest:
     """What is asked of one method; `rate` replaces the demo's learning rate."""
-    from vestige.models.load import ModelSettings
-    from vestige.steps.unlearn import unlearn_request
-
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
     changes = {"epochs": settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
     training = UnlearningSettings.build({**tiny_unlearning(method), **changes})
@@ -296,9 +287,7 @@ def unlearning_of(
     return unlearn_request(target, splits, method, lambda _: training, seed=settings.seed)
 
 
-def _cell(run: RunFolder, request: "UnlearnRequest") -> SubjectFolder:
-    from vestige.steps.unlearn import unlearn_spec
-
+def _cell(run: RunFolder, request: UnlearnRequest) -> SubjectFolder:
     return run.cell(request.name, unlearn_spec(request).id)
 
 
@@ -314,9 +303,6 @@ def evaluate_subject(
     run: RunFolder, settings: DemoSettings, folder: SubjectFolder, forgets: Sequence[str], report: Report
 ) -> None:
     """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
-    from vestige.evals.qa import QASettings
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
-
     corpus = _corpus(run, settings)
     every = [named_splits(corpus, f) for f in settings.forget]
     views = tuple(view_of(s) for s in every if s.forget in forgets)
