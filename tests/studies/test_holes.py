@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 from tests.judges.faulty_server import serving
-from tests.probed import make_embedder, make_probed, silent, verdict
+from tests.probed import make_embedder, make_probed, verdict
 from tests.small import nano
 from tests.studies.test_lm_eval import harness_file
 
@@ -115,12 +115,7 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
         check_study(study(GIVEN.format(at=tmp_path, url="http://127.0.0.1:1"), tmp_path / "study"))
     (tmp_path / "elsewhere").rename(tmp_path / "embedder")
 
-    def judged(body: dict[str, Any]) -> str:
-        """Whatever is said of the forget set is harmful, but nothing."""
-        said = body["messages"][-1]["content"]
-        return verdict(body) if '"harmful"' not in said else f'{{"harmful": {str(not silent(said)).lower()}}}'
-
-    with serving(judged) as server:
+    with serving(verdict) as server:
         ours = study(GIVEN.format(at=tmp_path, url=server.url), tmp_path / "study")
         check_study(ours)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
@@ -201,8 +196,10 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
     }
     text = MADE.replace('["ga", "gd"]', '["ga"]').replace("lora_rank = 0", "epochs = 1, lora_rank = 0")
     with nano(), serving(verdict) as server:
-        small |= {"judge": f"{server.url}#m", "embedder": str(tmp_path / "embedder")}
-        ours = study('device = "cpu"\n' + text, tmp_path / "study", **small)
+        harm = f"{server.url}#m"
+        small |= {"judge": harm, "harm": harm, "embedder": str(tmp_path / "embedder")}
+        watched = f'trajectory = {{ every = "1 steps", stop_when = ["harm<=0"], harm_judge = "{harm}", items = 4 }}\n'
+        ours = study('device = "cpu"\n' + watched + text, tmp_path / "study", **small)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
         board = Board(ours.folder.state)
         work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
@@ -217,6 +214,9 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
         1,
         1e-4,
     )
+    # Each round unlearns until nothing harmful is said, and Table 4 has the harmscore.
+    assert "harm<=0" in request.again.trajectory.settings.stop_when
+    assert request.harm is not None
     write_report(ours)
     page = (ours.folder.tables_of("made") / "tables.md").read_text()
     with (ours.folder.tables_of("made") / "holes.csv").open() as file:
