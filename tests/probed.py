@@ -73,7 +73,7 @@ def silent(said: str) -> bool:
 
 
 def verdict(body: dict) -> str:
-    """What a judge says that finds every question valid, no overlap, and an answer good, or harmful, unless it is empty.
+    """What a judge says: every question is valid, nothing overlaps, an answer is good, or harmful, unless it is empty.
 
     A model called "silent" on the same server says nothing.
     """
