@@ -265,6 +265,13 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
         record = records(through(log, nano, scores="no"), qa)[0]
     assert "\ud800" not in record["reply"]
     assert "<script>" in record["reply"]
+    # Of two tokens nothing is so long, and what reads it would take minutes.
+    hostile = "x" * 2_001
+    with (
+        serving(nano, alter=alter) as log,
+        pytest.raises(InputError, match=r"replies to \d tokens with 2,001 characters"),
+    ):
+        records(through(log, nano, scores="no"), qa, max_new_tokens=2)
 
 
 def test_a_reply_that_the_server_filtered_is_nothing_forgotten_and_one_it_broke_off_is_asked_for_again(nano):

@@ -48,6 +48,8 @@ _FINGERPRINT_TOKENS = 16
 _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
 """What stands around turns where the server renders them: signs for private use, which no text should hold."""
 _CUT = {"length", "max_tokens"}
+_MOST_LETTERS = 1_000
+"""Of a token; no vocabulary has longer ones."""
 _NO_SCORES = (
     "qa and freeform read replies alone, and so does choices with texts=false and letters=false; scores need the "
     "model's tokeniser in the address (?tokenizer=FOLDER) and a server that gives log-probabilities of prompts (vLLM)"
@@ -192,6 +194,8 @@ class Endpoint:
 
         def read(body: Any) -> Reply:
             reply = self._said(body, n, end_ids)
+            if len(reply.text) > _MOST_LETTERS * room:
+                raise Rejected(f"{self.to.shown} replies to {room} tokens with {len(reply.text):,} characters")
             ids = reply.ids if reply.ids is not None else self._ids(reply.text)
             return Reply(ids, reply.finish, reply.margin)
 
