@@ -5,8 +5,9 @@ and the rest as what was kept, and prints the shares of wrong answers that the t
 processor seconds.
 
 `python -m benchmarks.inside attacks --runs runs/attacks --seeds 0 1` makes for each seed the demo's target, its models
-that never knew, a target taught to keep silent and one after RMU, attacks them all, and prints what each attack brings
-on facts that it was not led by: the mean probability of an answer after less before. What is there is not made again.
+that never knew, a target taught to keep silent and one after RMU (`--after` others), attacks them all, and prints what
+each attack brings on facts that it was not led by: the mean probability of an answer after less before. What is there
+is not made again.
 """
 
 import argparse
@@ -60,6 +61,15 @@ ATTACKS: dict[str, AttackSettings] = {
     "in-context (few-shot), 3 facts": InContextSettings(facts=3),
 }
 EVALS = {"qa": QASettings(max_new_tokens=4)}
+AFTER = {
+    # As in its paper: steered to well beyond the usual length (12 in the block that is read), what is kept held: 0.96
+    # is left of it. An alpha of 0.1 and the default length forget as much in half of the steps, and leave 0.41.
+    "rmu": ({"epochs": 40, "learning_rate": 2e-3}, {"steering": 30.0, "alpha": 30.0}),
+    "npo_gd": ({"learning_rate": 1e-4}, {}),
+    "satimp": ({"learning_rate": 2e-4}, {}),
+    **dict.fromkeys(("gd", "idk_gd", "dpo"), ({}, {})),
+}
+"""What is attacked after unlearning: the settings of its training, and its method's own."""
 
 
 def main() -> None:
@@ -71,10 +81,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--controls", type=int, default=5, help="Models that never knew, for each seed.")
     parser.add_argument("--only", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
+    parser.add_argument("--after", nargs="+", default=["rmu"], choices=list(AFTER), help="Methods to attack after.")
     words = parser.parse_args(sys.argv[2:])
     gains: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for seed in words.seeds:
-        for role, attack, measured in attacked(RunFolder(words.runs / str(seed)), seed, words.controls, words.only):
+        for role, attack, measured in attacked(
+            RunFolder(words.runs / str(seed)), seed, words.controls, words.only, words.after
+        ):
             gains.setdefault((attack, role), []).append(measured)
             print(seed, role, attack, *(f"{x:.3f}" for x in measured), flush=True)
     roles = list(dict.fromkeys(role for _, role in gains))
@@ -96,7 +109,7 @@ def mean_text(gains: list[float]) -> str:
 
 
 def attacked(
-    run: RunFolder, seed: int, controls: int, attacks: list[str]
+    run: RunFolder, seed: int, controls: int, attacks: list[str], methods: list[str]
 ) -> Iterator[tuple[str, str, tuple[float, float, float]]]:
     """The role of each model, each attack, and the mean probability before and after it with its processor seconds."""
     demo = DemoSettings(seed=seed, controls=controls, reference=False)
@@ -106,7 +119,7 @@ def attacked(
     models = {"target": run.control("target")}
     models["silent"], request = suppressed(run, audit)
     suppress(models["silent"], request)
-    models["RMU"] = after_rmu(run, audit.splits, seed)
+    models |= {method: after(run, audit.splits, seed, method) for method in methods}
     models |= {m.name: SubjectFolder(Path(m.model)) for m in audit.models if m.role == "retrained"}
     for name, folder in models.items():
         subject = finished_subject(folder, device="cpu")
@@ -123,16 +136,12 @@ def attacked(
             yield "never knew" if name.startswith("retrained") else name, label, (pair[0], pair[1], seconds)
 
 
-def after_rmu(run: RunFolder, splits: NamedSplits, seed: int) -> SubjectFolder:
-    """The target after RMU as in its paper: steered to well beyond the usual length, what is kept held.
-
-    At the lengths of this model's activations (12 in the block that is read) that is 30; an alpha of 30 keeps 0.96 of
-    what was kept, where 0.1, which forgets as much in half of the steps, leaves 0.41.
-    """
+def after(run: RunFolder, splits: NamedSplits, seed: int, method: str) -> SubjectFolder:
+    """The target after unlearning."""
+    trained, own = AFTER[method]
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
-    training = UnlearningSettings.build({**tiny_unlearning("rmu"), "epochs": 40, "learning_rate": 2e-3})
-    settings = {"steering": 30.0, "alpha": 30.0}
-    request = unlearn_request(target, splits, "rmu", lambda _: training, method_settings=settings, seed=seed)
+    training = UnlearningSettings.build({**tiny_unlearning(method), **trained})
+    request = unlearn_request(target, splits, method, lambda _: training, method_settings=own, seed=seed)
     folder = run.cell(request.name, unlearn_spec(request).id)
     unlearn(folder, request)
     return folder
