@@ -89,9 +89,10 @@ def _copies(ground: Ground, apart: Distances, kind: str, least: float, n: float)
             tied = to[origin] == 0 and (kind == "weights" or not seen(plan, name))
             if first and (tied or 0 < to[origin] < least_way):
                 size = f"{to[origin] / next_one:.2g} of the way to the next control" if to[origin] else "the very same"
-                reasons.setdefault(
-                    name, f"its {kind} lie next to those of {shown(origin)} ({size}), so it was made of it"
-                )
+                made = "so it was made of it"
+                # From distances alone a sole control of the target's start looks the same.
+                made += ", or no other control began where it did" if (kind, origin) == ("weights", plan.target) else ""
+                reasons.setdefault(name, f"its {kind} lie next to those of {shown(origin)} ({size}), {made}")
             partner_shares = (_shared(apart, name, x, origin, n) for x in partners if x in apart and origin in apart[x])
             shares = [share for share in partner_shares if share is not None]
             if shares and max(shares) < least:
