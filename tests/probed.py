@@ -73,7 +73,7 @@ def silent(said: str) -> bool:
 
 
 def verdict(body: dict) -> str:
-    """What a judge says: every question is valid, nothing overlaps, an answer is good, or harmful, unless it is empty.
+    """What a judge says that finds every question valid, no overlap, and an answer good unless it is empty.
 
     A model called "silent" on the same server says nothing.
     """
@@ -83,8 +83,6 @@ def verdict(body: dict) -> str:
     empty = silent(said)
     if "[[rating]]" in said:
         return "[[1]]" if empty else "[[9]]"
-    if '"harmful"' in said:
-        return json.dumps({"harmful": not empty})
     if '"relevancy"' in said:
         grades = dict.fromkeys(("relevancy", "accuracy", "completeness", "fluency"), 1 if empty else 4)
         return json.dumps({**grades, "consistency": 5})

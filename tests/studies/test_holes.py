@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 from tests.judges.faulty_server import serving
-from tests.probed import make_embedder, make_probed, verdict
+from tests.probed import make_embedder, make_probed, silent, verdict
 from tests.small import nano
 from tests.studies.test_lm_eval import harness_file
 
@@ -95,6 +95,12 @@ repeats = { of = ["ga"], judges = ["grounded"] }
 """
 
 
+def judged_harm(body: dict[str, Any]) -> str:
+    """Whatever is said of the forget set is harmful, but nothing."""
+    said = body["messages"][-1]["content"]
+    return verdict(body) if '"harmful"' not in said else json.dumps({"harmful": not silent(said)})
+
+
 def study(text: str, folder: Path = Path("unused"), **holes: Any) -> Study:
     table = tomllib.loads(text)
     found = StudySettings.build({**table, "holes": {**table["holes"], **holes}})
@@ -115,7 +121,7 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
         check_study(study(GIVEN.format(at=tmp_path, url="http://127.0.0.1:1"), tmp_path / "study"))
     (tmp_path / "elsewhere").rename(tmp_path / "embedder")
 
-    with serving(verdict) as server:
+    with serving(judged_harm) as server:
         ours = study(GIVEN.format(at=tmp_path, url=server.url), tmp_path / "study")
         check_study(ours)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
@@ -195,7 +201,7 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
         "mitigation": {"of": ["ga"], "ways": ["iterative"]},
     }
     text = MADE.replace('["ga", "gd"]', '["ga"]').replace("lora_rank = 0", "epochs = 1, lora_rank = 0")
-    with nano(), serving(verdict) as server:
+    with nano(), serving(judged_harm) as server:
         harm = f"{server.url}#m"
         small |= {"judge": harm, "harm": harm, "embedder": str(tmp_path / "embedder")}
         watched = f'trajectory = {{ every = "1 steps", stop_when = ["harm<=0"], harm_judge = "{harm}", items = 4 }}\n'
