@@ -30,18 +30,10 @@ from vestige.steps.evaluate import Subject
 from vestige.steps.making import Made
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest
+from vestige.training.loop import reproducible
 from vestige.training.settings import UnlearningSettings
 
 TINY = ModelSettings(model="builtin:tiny", device="cpu")
-
-
-MEASURED = ("seconds", "tokens_per_second", "peak_mb")
-"""The fields of a line of a training log that differ from one run to the next."""
-
-
-def reproducible(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line without its times and memory, which no two runs share."""
-    return {k: v for k, v in line.items() if k not in MEASURED}
 
 
 @contextlib.contextmanager

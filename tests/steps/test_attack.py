@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.small import TINY, contents, nano, reproducible
+from tests.small import TINY, contents, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
@@ -38,7 +38,7 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
 from vestige.training.checkpoints import TrainingJob
-from vestige.training.loop import train
+from vestige.training.loop import reproducible, train
 from vestige.training.settings import TrainingSettings
 
 WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath")

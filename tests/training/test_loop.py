@@ -3,7 +3,6 @@ import math
 
 import pytest
 import torch
-from tests.small import reproducible
 from transformers import LlamaForCausalLM
 
 from vestige.core.errors import InputError
@@ -13,7 +12,7 @@ from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_config
 from vestige.training import loop
 from vestige.training.adapters import add_lora
-from vestige.training.loop import PAUSED, Hooks, train
+from vestige.training.loop import PAUSED, Hooks, reproducible, train
 
 
 class Killed(Exception):

@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from tests.small import MEASURED
 
 from vestige.core.files import read_jsonl
-from vestige.training.loop import TrainingLog, train
+from vestige.training.loop import MEASURED, TrainingLog, train
 
 
 def test_a_line_holds_the_step_its_terms_and_what_it_took(fresh, make_job):

@@ -249,7 +249,15 @@ def _half_wave(share: float) -> float:
     return (1 - math.cos(math.pi * share)) / 2
 
 
+MEASURED = ("seconds", "tokens_per_second", "peak_mb")
+"""The fields of a line that differ from one run to the next; all others are reproducible."""
+
 Line = dict[str, Any]
+
+
+def reproducible(line: Mapping[str, Any]) -> Line:
+    """The line without its times and memory, which no two runs share."""
+    return {k: v for k, v in line.items() if k not in MEASURED}
 
 
 @dataclass
