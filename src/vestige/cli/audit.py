@@ -100,12 +100,11 @@ class ModelOptions:
         typer.Option(help="Your positive control: a target that withholds what it knows. By default one is made."),
     ] = None
 
-    def models(self, *, planned: bool = False) -> "tuple[AuditedModel, ...]":
+    def models(self) -> "tuple[AuditedModel, ...]":
         """All of them with names of their own, the target first; of a plan the target need not be named."""
         from vestige.auditing.request import named_models
 
-        target = "target" if planned and not self.target else _required("--target", self.target)
-        return named_models(target, self.unlearned or [], self.retrained or [], self.suppressed)
+        return named_models(self.target or "target", self.unlearned or [], self.retrained or [], self.suppressed)
 
 
 @dataclass(frozen=True)
@@ -268,9 +267,9 @@ def audit_command(
     if printing.why and output_dir is not None and not any(options):
         shown = read_audit(output_dir)
         return printing.earlier(output_dir, shown.outcomes, shown.failed, earlier)
-    # Of a plan nothing is written, so that it needs no folder.
-    run = output_dir or Path("" if plan and not seal else _required("--output-dir", None))
-    request = _request(typed, models, questions, attacks, quick=quick, plan=plan and not seal, seed=seed, verify=verify)
+    _refuse_missing(models, questions, output_dir, only_planned=plan and not seal)
+    run = output_dir or Path()
+    request = _request(typed, models, questions, attacks, quick=quick, seed=seed, verify=verify)
     if plan:
         print_plan(request, as_json=printing.as_json)
         return _seal(run, request) if seal else None
@@ -281,6 +280,20 @@ def audit_command(
     _audit(run, request, printing, workers=workers, baseline=earlier)
 
 
+def _refuse_missing(
+    models: ModelOptions, questions: QuestionOptions, output_dir: Path | None, *, only_planned: bool
+) -> None:
+    """Refuse at once all that an audit lacks; what is only planned writes nothing, and its models need not be there."""
+    needed: dict[str, object] = {
+        "--data (or a file with --retain)": questions.data or questions.retain,
+        "--forget": questions.forget,
+    }
+    needed |= {} if only_planned else {"--target": models.target, "--output-dir": output_dir}
+    if missing := [option for option, value in needed.items() if not value]:
+        are = "is" if len(missing) == 1 else "are"
+        raise InputError(f"{', '.join(missing)} {are} missing; `vestige audit --help` says what an audit needs")
+
+
 def _request(
     typed: Given,
     models: ModelOptions,
@@ -288,7 +301,6 @@ def _request(
     attacks: str | None,
     *,
     quick: bool,
-    plan: bool,
     **how: Any,
 ) -> "AuditRequest":
     """What is asked of the audit; prints what was noted on the data."""
@@ -300,8 +312,7 @@ def _request(
     settings, untested = requests.audit_settings(
         typed.of(AuditSettings), attacks=attacks, quick=quick, suppressed=models.suppressed is not None
     )
-    audited, forget = models.models(planned=plan), _required("--forget", questions.forget)
-    data = questions.data or _required("--data, or a file with --retain,", questions.retain)
+    audited, forget, data = models.models(), questions.forget or "", questions.data or questions.retain or ""
     files = {name: value for name, value in vars(questions).items() if name not in ("data", "forget")}
     request = requests.audit(
         audited, corpus_from(typed, data), forget, settings, reading(typed), untested=untested, **files, **how
@@ -419,12 +430,6 @@ def sequence_command(
     if end.failed:
         raise PartialFailure(f"{len(end.failed)} tasks failed; the same command tries them again")
     end_with(end.outcomes)
-
-
-def _required(option: str, value: str | None) -> str:
-    if not value:
-        raise InputError(f"{option} is missing; `vestige audit --help` says what an audit needs")
-    return value
 
 
 def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
