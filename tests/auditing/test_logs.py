@@ -99,6 +99,48 @@ def test_a_log_without_texts_is_matched_by_position_with_one_of_as_many_question
     assert outcomes(judged(tmp_path, without)) == {"hides": "fails"}
 
 
+def reordered(stored, order):
+    """A log whose probabilities have no text and its ROUGE has, with its questions in this order in every metric."""
+    values = {metric: list(table["value_by_index"].values()) for metric, table in stored.items()}
+    values["forget_Q_A_Prob"] = [{"prob": row["prob"]} for row in values["forget_Q_A_Prob"]]
+    return {
+        metric: {"value_by_index": {str(n): rows[k] for n, k in enumerate(order)}} for metric, rows in values.items()
+    }
+
+
+def test_scores_without_text_are_matched_by_the_texts_of_their_own_log_in_whatever_order(tmp_path, logs, put):
+    known = ((1.0, 0), (0.0, 1), (0.0, 2), (0.0, 3), (0.4, 9))
+    other = np.random.default_rng(0).permutation(N)
+    *rest, mine = (
+        log._replace(path=put(f"p {log.name}", reordered(tofu_eval(*one), range(N))))
+        for log, one in zip(logs, known, strict=True)
+    )
+    mixed = mine._replace(path=put("mixed", reordered(tofu_eval(*known[-1]), other)))
+
+    def leak(*logs):
+        outcome = judged(tmp_path, logs)
+        return outcome.n_judged, {cell.format: cell.leakage for cell in outcome.matrix}
+
+    assert leak(*rest, mixed) == leak(*rest, mine) != leak(*rest[:-1], mine)
+    # One that has no text at all may be in either order.
+    bare = put("bare", {"forget_Q_A_Prob": tofu_eval(0.0, 3, texts=False)["forget_Q_A_Prob"]})
+    assert leak(*rest[:-1], rest[-1]._replace(path=bare), mixed) == leak(*rest[:-1], mixed)
+    assert any(
+        "1 of 5 logs: probability: its 40 questions in the split forget have no text to be matched by, and the logs "
+        "that have texts differ in their order" in said
+        for said in judged(tmp_path, [*rest[:-1], rest[-1]._replace(path=bare), mixed]).untested
+    )  # fmt: skip
+
+
+def test_the_questions_of_one_model_may_lie_in_several_logs(tmp_path, logs, put):
+    whole = {metric: table for metric, table in tofu_eval(1.0, 0).items() if metric.startswith("forget")}
+    first, second = ({m: {"value_by_index": dict(list(t["value_by_index"].items())[half])} for m, t in whole.items()}
+                     for half in (slice(N // 2), slice(N // 2, N)))  # fmt: skip
+    halves = [GivenLog("target", "full", put(name, stored)) for name, stored in (("t", first), ("t2", second))]
+    outcome = judged(tmp_path, [*halves, *logs[1:]])
+    assert (outcome.n_judged, outcomes(outcome)) == (N, {"hides": "fails"})
+
+
 def test_one_log_under_two_names_is_refused(tmp_path, logs, put):
     copy = put("again", json.loads(logs[4].path.read_text()))
     with pytest.raises(Unfit, match=r"again.*is byte for byte the log of hides"):
@@ -136,18 +178,54 @@ def test_a_target_that_is_cut_short_is_refused_in_a_folder_too(tmp_path, logs, p
         judged(tmp_path, logs, forgiving=True)
 
 
-def test_other_temperatures_are_refused(tmp_path):
-    def samples(name, temperature, share, seed):
-        scores = np.random.default_rng(seed).random(N) < 0.05 + 0.9 * share
+@pytest.fixture
+def samples(tmp_path):
+    def write(name, temperature, share, seed, questions=QUESTIONS):
+        scores = np.random.default_rng(seed).random(len(questions)) < 0.05 + 0.9 * share
         about = {"target": "t", "metrics": ["acc"]}
         rows = [
-            {"doc_id": n, "arguments": {"a": {"p": QUESTIONS[n], "k": {"temperature": temperature}}}, "acc": x, **about}
+            {"doc_id": n, "arguments": {"a": {"p": questions[n], "k": {"temperature": temperature}}}, "acc": x, **about}
             for n, x in enumerate(scores.astype(float).tolist())
         ]
         file = tmp_path / f"samples_{name}.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return file
 
+    return write
+
+
+def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, samples):
+    models = {"target": (1.0, 0.6), "retrained:a": (0.0, 0.6), "retrained:b": (0.0, 0.6), "unlearned:m": (0.0, 0.1)}
+    words = []
+    for seed, (model, levels) in enumerate(models.items()):
+        for task, level in zip(("tofu", "mmlu"), levels, strict=True):
+            folder = model.replace(":", "_")
+            questions = QUESTIONS if task == "tofu" else [f"Else {n}?" for n in range(200)]
+            file = samples(f"{folder}_{task}", 0.0, level, seed, questions)
+            (tmp_path / folder).mkdir(exist_ok=True)
+            file.rename(tmp_path / folder / f"samples_{task}_2026-01-02T03-04-05.678901.jsonl")
+        words += ["--logs", f"{model}={tmp_path / folder}"]
+
+    def refusal(*more):
+        return str(cli("audit", *words, *more, "--output-dir", tmp_path / "run").exception)
+
+    assert "nothing says what mmlu, tofu is about; give --logs task:mmlu=forget, or =retain" in refusal()
+    assert "no log is of a task 'wmdp'" in refusal("--logs", "task:wmdp=forget")
+    assert "is of no split 'kept'" in refusal("--logs", "task:mmlu=kept")
+    tasks = ("--logs", "task:mmlu=retain", "--logs", "task:tofu=forget")
+    done = cli("audit", *words, *tasks, "--output-dir", tmp_path / "run", "--json")
+    verdicts = {v["claim"]: v for v in json.loads(done.stdout)["verdicts"]}
+    assert re.search(r"leakage in tofu, acc is .* n = 40,", verdicts["not expressed"]["reason"])
+    assert verdicts["utility preserved"]["verdict"] == "fail"
+    entries = (word.partition("=") for word in words[1::2])
+    roles = ((role.partition(":")[0], role.partition(":")[2] or "target", path) for role, _, path in entries)
+    listed = "".join(f'[[logs]]\nrole = "{r}"\nname = "{n}"\nfile = "{path}"\n' for r, n, path in roles)
+    (tmp_path / "list.toml").write_text(f'{listed}[tasks]\nmmlu = "retain"\ntofu = "forget"\n')
+    again = cli("audit", "--logs", tmp_path / "list.toml", "--output-dir", tmp_path / "again", "--json")
+    assert json.loads(again.stdout)["verdicts"] == json.loads(done.stdout)["verdicts"]
+
+
+def test_other_temperatures_are_refused(tmp_path, samples):
     logs = [
         GivenLog("target", "full", samples("t", 0.0, 1.0, 0)),
         GivenLog("retrained", "never", samples("c", 0.0, 0.0, 1)),

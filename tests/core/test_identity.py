@@ -84,6 +84,12 @@ def test_a_settings_file_is_named_with_the_place_of_a_mistake(tmp_path):
     path.write_text("epochs = \n")
     with pytest.raises(InputError, match=r"s\.toml: not TOML .*line 1"):
         read_toml(path)
+    path.write_text("epochs = " + "[" * 100_000)
+    with pytest.raises(InputError, match=r"s\.toml: not TOML"):
+        read_toml(path)
+    # The mark that some editors put first.
+    path.write_text("\ufeffepochs = 3\n", encoding="utf-8")
+    assert read_toml(path) == {"epochs": 3}
     with pytest.raises(InputError, match="no settings file at"):
         read_toml(tmp_path / "none.toml")
 

@@ -132,6 +132,9 @@ def test_lm_eval_samples(write):
     assert (part.format, part.scores, part.questions, part.replies) == (
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
     assert log.settings == {"temperature": "0.0"}
+    assert part.task == "tofu_2026"
+    with pytest.raises(InputError, match=r"document 1 stands there 2 times \(filter none\)"):
+        read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
     assert [part.format for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
         "exact_match, none", "exact_match, strict"]  # fmt: skip
@@ -168,6 +171,7 @@ def test_inspect_logs(write, tmp_path, packed):
     assert parts["forget", "match"].scores == (0.5, 0.5)
     assert parts["forget", "judge, fit"].scores == (0.5, 0.5)
     assert parts["forget", "match"].questions == ("What is 1?", "What is 2?")
+    assert parts["forget", "match"].task == "t"
     assert log.settings == {"temperature": "0.7"}
     assert log.unread == ("3: the sample has no score",)
 
@@ -182,8 +186,8 @@ def test_every_eval_ever(write):
     rows = [sample(1, 1.0), sample(2, 0.0), sample(3, 0.0, error="timeout")]
     log = read_log(write("anything.jsonl", rows, lines=True))
     (part,) = log.parts
-    assert (part.format, part.scores, part.questions, part.answers) == (
-        "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?"), ("a, b", "a, b"))  # fmt: skip
+    assert (part.format, part.task, part.scores, part.questions, part.answers) == (
+        "narrativeqa", "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?"), ("a, b", "a, b"))  # fmt: skip
     assert log.unread == ("3: the sample ended in an error",)
 
 
@@ -224,6 +228,7 @@ def test_a_score_that_is_no_number_is_not_read_and_named(write, score):
         ("eval_log_aggregated.json", '{"eval_log_forget.json": {"avg_gt_loss": 7, "generated_text": [[]]}}'),
         ("knowmem/forget/history.json", "7"),
         ("samples_x.jsonl", '{"doc_id": 0, "arguments": []}\n7\n'),
+        ("samples_deep.jsonl", "[" * 100_000 + "\n"),
         ("a.jsonl", '{"schema_version": 1, "evaluation_id": 1, "sample_id": 1, "evaluation": 1}\n'),
         ("a.json", '{"version": 2, "status": "error", "eval": 7, "samples": 7}'),
         ("notes.txt", "text"),

@@ -1,34 +1,34 @@
 """From logs that others made to one table of scores: which questions are the same, and which logs cannot be compared.
 
-Questions are matched by their text. Where a log has none they are matched by position, with a log of as many questions
-whose text is there, else among logs of as many questions. Logs of one model, such as those of two memories or of two
-splits, are given under one name and read together.
+Questions are matched by their text. Scores without texts take those of as many questions in the same log, else those on
+which all other logs agree; where none has any, they are matched by position. Logs of one model, such as those of two
+memories or of two splits, are given under one name and read together.
 """
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.scored import QuestionScore, Unfit
+from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import GivenLog, Log, LogPart
 
 
 @dataclass(frozen=True)
 class _ParsedLog:
-    """A given log with what it says, the digest of its file, and the texts of its questions by split and count."""
+    """A given log with what it says, and the digest of its file."""
 
     entry: GivenLog
     log: Log
@@ -38,10 +38,17 @@ class _ParsedLog:
     def who(self) -> str:
         return f"{one_line(self.entry.name, width=60)} ({one_line(str(self.entry.path), width=200)})"
 
-    def texts(self) -> Iterator[tuple[tuple[str, int], tuple[str, ...]]]:
-        for part in self.log.parts:
-            if part.questions:
-                yield (part.split, len(part.scores)), part.questions
+    @property
+    def is_target(self) -> bool:
+        return self.entry.role == "target" and not self.entry.attack
+
+    def texts(self) -> Mapping[tuple[str, int], frozenset[tuple[str, ...]]]:
+        """By split and number of questions their texts in order: one for each set of questions of that size."""
+        texts: dict[tuple[str, int], frozenset[tuple[str, ...]]] = {}
+        for part in (part for part in self.log.parts if part.questions):
+            key = part.split, len(part.scores)
+            texts[key] = texts.get(key, frozenset()) | {part.questions}
+        return texts
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -62,16 +69,18 @@ def judge_logs(
     margins: Mapping[str, Any] | None = None,
     forgiving: bool = False,
     untested: Sequence[str] = (),
+    splits: Mapping[str, str] | None = None,
 ) -> AuditOutcome:
     """Judge the models of these logs; evidence and verdicts lie in `run`.
 
+    `splits` says of which split a task is, by its name; where a model was given several tasks, all have to be in it.
     A log that cannot be compared with the target's is refused; if `forgiving`, its model is left out and named.
     """
     left_out: list[str] = []
     target = next((log.name for log in logs if log.role == "target"), "")
     while True:
         try:
-            return _judged(run, logs, forget, margins, (*left_out, *untested))
+            return _judged(run, logs, forget, margins, (*left_out, *untested), splits or {})
         except Unfit as error:
             if not forgiving or error.name == target:
                 raise
@@ -80,9 +89,14 @@ def judge_logs(
 
 
 def _judged(
-    run: RunFolder, logs: Sequence[GivenLog], forget: str, margins: Mapping[str, Any] | None, untested: tuple[str, ...]
+    run: RunFolder,
+    logs: Sequence[GivenLog],
+    forget: str,
+    margins: Mapping[str, Any] | None,
+    untested: tuple[str, ...],
+    splits: Mapping[str, str],
 ) -> AuditOutcome:
-    read = [_of_forget_set(_read(log), forget) for log in logs]
+    read = _by_task([_of_forget_set(_read(log), forget) for log in logs], splits)
     unmatched: list[str] = []
     rows = list(_rows(read, unmatched))
     names = dict.fromkeys(parsed.entry.name for parsed in read)
@@ -161,37 +175,54 @@ def _parsed(path: Path, *, replies: bool) -> tuple[Log, str]:
     return log._replace(parts=parts), file_digest(path)
 
 
-class _QuestionIndex(NamedTuple):
-    """What is known of the questions: texts by split and count, and the target's own ids by split and format."""
+def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
+    """The logs with each task in its split and, where a model was given several, with its name in its formats."""
+    by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for parsed in read:
+        by_model[parsed.entry.name, parsed.entry.attack] |= {part.task for part in parsed.log.parts}
+    several = any(len(tasks) > 1 for tasks in by_model.values())
+    tasks = {task for of_model in by_model.values() for task in of_model if task}
+    for task, split in splits.items():
+        if task not in tasks:
+            raise InputError(f"no log is of a task {one_line(task, width=80)!r}; {closest(task, sorted(tasks))}")
+        if split not in SPLITS:
+            raise InputError(
+                f"the task {one_line(task)} is of no split {one_line(split)!r}; {closest(split, list(SPLITS))}"
+            )
+    if several and (unsaid := sorted(tasks - splits.keys())):
+        raise InputError(
+            f"one model's logs hold several tasks, and nothing says what {one_line(', '.join(unsaid), width=200)} is "
+            f"about; give --logs task:{one_line(unsaid[0], width=80)}=forget, or =retain, independent or factual, for "
+            "each"
+        )
 
-    texts: Mapping[tuple[str, int], tuple[str, ...] | None]
-    target: Mapping[tuple[str, str], frozenset[str]]
+    def placed(part: LogPart) -> LogPart:
+        prefix = f"{part.task}, " if several and part.task not in ("", part.format) else ""
+        return part._replace(split=splits.get(part.task, part.split), format=f"{prefix}{part.format}")
+
+    return [replace(log, log=log.log._replace(parts=tuple(map(placed, log.log.parts)))) for log in read]
 
 
 def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[QuestionScore]:
     """The rows of the table; logs that are unlike the target's are refused, parts without a match go to `unmatched`."""
     _refuse_copies(read)
-    target = [parsed for parsed in read if parsed.entry.role == "target" and not parsed.entry.attack]
+    target = [parsed for parsed in read if parsed.is_target]
     if not target:
         raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
     for parsed in read:
         _refuse_other_prompts(parsed, target)
-    texts = _texts(read)
-    ids: dict[tuple[str, str], frozenset[str]] = {}
-    for part in (part for parsed in target for part in parsed.log.parts):
-        n = len(part.scores)
-        if part.questions or (part.split, n) in texts or part.split not in {split for split, _ in texts}:
-            ids[part.split, part.format] = frozenset(_items(part, texts))
-        else:
-            unmatched.append(
-                f"{part.format}: its {n} questions in the split {part.split} have no text to be matched by"
-            )
-    if not any(split == "forget" for split, _ in ids):
-        raise InputError(f"{target[0].who} holds no questions of the forget set; give one that does")
-    index = _QuestionIndex(texts, ids)
+    read = _with_questions(read, unmatched)
+    by_model: dict[tuple[str, str], list[LogPart]] = defaultdict(list)
     for parsed in read:
-        for part in _matched(parsed, index):
-            yield from _scores(parsed.entry, part, index)
+        by_model[parsed.entry.name, parsed.entry.attack] += parsed.log.parts
+    target_items = _asked(part for parsed in read if parsed.is_target for part in parsed.log.parts)
+    if not any(split == "forget" for split, _ in target_items):
+        raise InputError(
+            f"{target[0].who} holds no questions of the forget set that can be matched; give one that does"
+        )
+    for parsed in read:
+        for part in _matched(parsed, by_model[parsed.entry.name, parsed.entry.attack], target_items):
+            yield from _scores(parsed.entry, part, target_items[part.split, part.format])
 
 
 def _refuse_copies(read: Iterable[_ParsedLog]) -> None:
@@ -226,20 +257,42 @@ def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> N
             )
 
 
-def _texts(read: Sequence[_ParsedLog]) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """By split and number of questions their texts in order; None where logs of as many ask other questions."""
-    texts: dict[tuple[str, int], tuple[str, ...] | None] = {}
-    for parsed in read:
-        for key, questions in parsed.texts():
-            if texts.setdefault(key, questions) != questions:
-                texts[key] = None
-    return texts
+def _with_questions(read: Sequence[_ParsedLog], unmatched: list[str]) -> list[_ParsedLog]:
+    """The logs with the texts of all questions that are known; parts that cannot be matched go to `unmatched`."""
+    by_log = [parsed.texts() for parsed in read]
+    known: dict[tuple[str, int], set[frozenset[tuple[str, ...]]]] = defaultdict(set)
+    for texts in by_log:
+        for key, orders in texts.items():
+            known[key].add(orders)
+    splits = {split for split, _ in known}
+    completed = []
+    for parsed, texts in zip(read, by_log, strict=True):
+        parts = []
+        for part in parsed.log.parts:
+            key = part.split, len(part.scores)
+            elsewhere = known.get(key, set())
+            orders = texts.get(key) or frozenset().union(*elsewhere)
+            problem = f"{part.format}: its {key[1]} questions in the split {part.split} have no text to be matched by"
+            if part.questions:
+                parts.append(part)
+            elif len(orders) == 1:
+                parts.append(part._replace(questions=next(iter(orders))))
+            elif len(elsewhere) > 1:
+                unmatched.append(f"{problem}, and the logs that have texts differ in their order")
+            elif parsed.is_target and not elsewhere and part.split in splits:
+                unmatched.append(problem)
+            else:
+                parts.append(part)
+        completed.append(replace(parsed, log=parsed.log._replace(parts=tuple(parts))))
+    return completed
 
 
-def _items(part: LogPart, texts: Mapping[tuple[str, int], tuple[str, ...] | None]) -> tuple[str, ...]:
-    """The ids of a part's questions: of their texts, or of their positions where no text is known."""
-    n = len(part.scores)
-    return _ids(part.split, n, part.questions or texts.get((part.split, n)) or ())
+def _asked(parts: Iterable[LogPart]) -> dict[tuple[str, str], frozenset[str]]:
+    """The ids of the questions of one model by split and format, which several of its logs may share."""
+    items: dict[tuple[str, str], frozenset[str]] = defaultdict(frozenset)
+    for part in parts:
+        items[part.split, part.format] |= frozenset(_ids(part.split, len(part.scores), part.questions))
+    return items
 
 
 @cache
@@ -254,14 +307,17 @@ def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[LogPart]:
-    """The parts of a log that the target's has too; one that lacks some of the target's questions is refused.
+def _matched(
+    parsed: _ParsedLog, of_model: Sequence[LogPart], target: Mapping[tuple[str, str], frozenset[str]]
+) -> list[LogPart]:
+    """The parts of a log that the target's has too; a model that lacks some of the target's questions is refused.
 
-    It is cut short, or of another forget set. More questions than the target's are no fault in a control.
+    Its log is cut short, or of another forget set. More questions than the target's are no fault in a control.
     """
-    parts = [part for part in parsed.log.parts if (part.split, part.format) in index.target]
+    parts = [part for part in parsed.log.parts if (part.split, part.format) in target]
+    asked = _asked(part for part in of_model if (part.split, part.format) in target)
     for part in (part for part in parts if part.split == "forget" and part.unit != "order"):
-        items, target_items = frozenset(_items(part, index.texts)), index.target[part.split, part.format]
+        items, target_items = asked[part.split, part.format], target[part.split, part.format]
         if target_items <= items:
             continue
         n, of = f"{len(items)} forget questions", f"of the target's {len(target_items)}"
@@ -276,18 +332,15 @@ def _matched(parsed: _ParsedLog, index: _QuestionIndex) -> list[LogPart]:
             )
         raise Unfit(parsed.entry.name, f"{parsed.who}, {part.format}, {why}.")
     # A membership score takes the same forget and holdout questions, or none.
-    unlike = {p.format for p in parts if p.unit == "order" and not _holds(p, index)}
+    unlike = {
+        p.format for p in parts if p.unit == "order" and not target[p.split, p.format] <= asked[p.split, p.format]
+    }
     return [part for part in parts if part.unit != "order" or part.format not in unlike]
 
 
-def _holds(part: LogPart, index: _QuestionIndex) -> bool:
-    return index.target[part.split, part.format] <= frozenset(_items(part, index.texts))
-
-
-def _scores(entry: GivenLog, part: LogPart, index: _QuestionIndex) -> Iterator[QuestionScore]:
-    questions = part.questions or index.texts.get((part.split, len(part.scores))) or ()
-    target_items = index.target[part.split, part.format]
-    for position, (item, score) in enumerate(zip(_items(part, index.texts), part.scores, strict=True)):
+def _scores(entry: GivenLog, part: LogPart, target_items: frozenset[str]) -> Iterator[QuestionScore]:
+    ids = _ids(part.split, len(part.scores), part.questions)
+    for position, (item, score) in enumerate(zip(ids, part.scores, strict=True)):
         if item in target_items:
             yield QuestionScore(
                 model=entry.name,
@@ -299,7 +352,7 @@ def _scores(entry: GivenLog, part: LogPart, index: _QuestionIndex) -> Iterator[Q
                 attack=entry.attack,
                 unit=part.unit,
                 chance=part.chance,
-                question=questions[position] if questions else "",
+                question=part.questions[position] if part.questions else "",
                 answer=part.answers[position] if part.answers else "",
                 reply=part.replies[position] if part.replies else "",
             )

@@ -23,16 +23,20 @@ FORGET = "the forget set"
 
 
 class Taken(NamedTuple):
-    """What is judged: groups of logs, or one table of scores, and of the logs that are not taken why."""
+    """What is judged: groups of logs, or one table of scores; why other logs are not taken; of tasks their splits."""
 
     groups: "tuple[LogGroup, ...]"
     table: Path | None = None
     left_out: tuple[tuple[Path, str], ...] = ()
     forgiving: bool = False
+    splits: Mapping[str, str] = {}
 
 
 def take(words: Sequence[str], forget: str | None) -> Taken:
-    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`."""
+    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`.
+
+    `task:NAME=SPLIT` beside logs says of which split the questions of a task are.
+    """
     from vestige.auditing.logs import files_of
     from vestige.auditing.scored import ROLES
     from vestige.logs import reader_of
@@ -42,19 +46,23 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     logs: list[GivenLog] = []
     folders: list[Path] = []
     tables: list[Path] = []
+    splits: dict[str, str] = {}
     for word in words:
         role, equals, path = word.partition("=")
         role, _, name = role.partition(":")
         if equals and role in ROLES:
             name, _, attack = name.partition("@")
             logs += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]
+        elif equals and role == "task":
+            splits[name] = path
         elif word == EXAMPLE:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif Path(word).is_dir():
             folders.append(Path(word))
         elif Path(word).suffix == ".toml":
-            listed, forget = _listed(Path(word), forget)
+            listed, forget, tasks = _listed(Path(word), forget)
             logs += listed
+            splits |= tasks
         elif Path(word).is_file() and reader_of(Path(word)):
             raise InputError(
                 f"--logs {one_line(word, width=200)}: the log of one model, and nothing says which; give "
@@ -67,12 +75,12 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
                 f"role of {', '.join(ROLES)}, a folder of logs, a list in TOML, a table of scores, or `{EXAMPLE}`"
             )
-    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1:
+    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and splits):
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
         )
     if logs:
-        return Taken((LogGroup(forget or FORGET, tuple(logs)),))
+        return Taken((LogGroup(forget or FORGET, tuple(logs)),), splits=splits)
     if tables:
         return Taken((), tables[0])
     recognised = recognise(folders)
@@ -86,7 +94,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
             "(unlearn/tofu_MODEL_forget01_NAME). Rename folders, give --logs for further ones, or name each log: "
             "--logs target=FILE --logs retrained:A=FILE --logs unlearned:B=FILE"
         )
-    return Taken(recognised.groups, None, recognised.left_out, forgiving=True)
+    return Taken(recognised.groups, None, recognised.left_out, forgiving=True, splits=splits)
 
 
 def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
@@ -105,8 +113,11 @@ def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
     return taken._replace(groups=(group._replace(logs=(*group.logs, *controls_of_bank)),))
 
 
-def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None]:
-    """The logs of a list in TOML, tables `[[logs]]` with role, file, name and attack; paths are relative to it."""
+def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None, dict[str, str]]:
+    """The logs of a list in TOML, tables `[[logs]]` with role, file, name and attack, and the splits in `[tasks]`.
+
+    Paths are relative to it.
+    """
     from vestige.auditing.logs import files_of
     from vestige.logs.log import GivenLog
 
@@ -122,7 +133,10 @@ def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None]:
             logs.append(GivenLog(entry["role"], name, file, entry.get("attack", "")))
     if not logs:
         raise InputError(f"{path}: lists no logs; write one [[logs]] with role and file for each")
-    return logs, forget or stored.get("forget")
+    tasks = stored.get("tasks", {})
+    if not isinstance(tasks, dict) or not all(isinstance(split, str) for split in tasks.values()):
+        raise InputError(f'{path}: [tasks] names for each task its split, as in mmlu = "retain"')
+    return logs, forget or stored.get("forget"), tasks
 
 
 def judge_taken(
@@ -144,7 +158,9 @@ def judge_taken(
         outcomes.append(judge_table(run, rows, forget=forget or FORGET, margins=margins, source=str(taken.table)))
     for group in taken.groups:
         try:
-            outcome = judge_logs(run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving)
+            outcome = judge_logs(
+                run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving, splits=taken.splits
+            )
             outcomes.append(outcome)
         except InputError as error:
             if not taken.forgiving:

@@ -88,10 +88,10 @@ def type_in_words(annotation: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a TOML file; an InputError names the file and the place of a mistake."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"no settings file at {path}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
 
 

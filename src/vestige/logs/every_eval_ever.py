@@ -25,6 +25,7 @@ def read(path: Path) -> Log:
         else:
             rows[str(row["evaluation_name"])].append(row)
     for name, same in rows.items():
+        reading.task = name
         reading.add(
             "forget",
             name,

@@ -33,6 +33,7 @@ def read(path: Path) -> Log:
     stored = _archive(path) if path.suffix == ".eval" else read_json(path)
     header, samples = stored if isinstance(stored, tuple) else (stored, stored.get("samples"))
     reading = LogReading(path)
+    reading.task = str(header.get("eval", {}).get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
         reading.settings |= {k: str(config[k]) for k in ALIKE if isinstance(config, dict) and config.get(k) is not None}

@@ -1,8 +1,11 @@
 """samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies."""
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.logs.log import Log, LogReading, first_line, in_order, listed
 
@@ -20,9 +23,16 @@ def read(path: Path) -> Log:
     """What the file says; of several filters each is a format of its own."""
     rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
     reading = LogReading(path)
+    reading.task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     for kind in filters:
         same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
+        document, times = Counter(int(row["doc_id"]) for row in same).most_common(1)[0]
+        if times > 1:
+            raise InputError(
+                f"{path}: document {document} stands there {times} times (filter {kind}), and it is one question; "
+                "leave one line of each"
+            )
         arguments = [_arguments(row["arguments"]) for row in same]
         prompts, answers = [call[0] if call else "" for call in arguments], [row["target"] for row in same]
         replies = [_reply(row) for row in same]

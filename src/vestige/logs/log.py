@@ -15,7 +15,8 @@ from vestige.core.text import one_line
 class LogPart(NamedTuple):
     """One score on every question of a split. Texts are empty where the log does not have them.
 
-    `unit` and `chance` are those of a table of scores (`auditing.table`).
+    `unit` and `chance` are those of a table of scores (`auditing.table`). `task` is what the tool calls the questions,
+    where it does not say itself whether they are of the forget set.
     """
 
     split: str
@@ -26,6 +27,7 @@ class LogPart(NamedTuple):
     replies: tuple[str, ...] = ()
     unit: str = "share"
     chance: float | None = None
+    task: str = ""
 
     def last(self, n: int) -> "LogPart":
         """The part with its last n questions."""
@@ -71,6 +73,7 @@ class LogReading:
         self.unread: list[str] = []
         self.prompts: list[str] = []
         self.settings: dict[str, str] = {}
+        self.task = ""
 
     def add(
         self,
@@ -102,7 +105,7 @@ class LogReading:
             raise InputError(
                 f"{self.path}: {split}, {name}: as many scores as questions are needed; the log is damaged"
             )
-        self.parts.append(LogPart(split, name, values, questions, *texts, unit, chance))
+        self.parts.append(LogPart(split, name, values, questions, *texts, unit, chance, self.task))
 
     def log(self) -> Log:
         """What was read; a log without any score is refused."""
@@ -168,7 +171,7 @@ def first_line(path: Path) -> Mapping[str, Any]:
     with path.open("rb") as file:
         try:
             row = json.loads(file.readline(_LONGEST))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return row if isinstance(row, dict) else {}
 
