@@ -217,6 +217,8 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     verdicts = {v["claim"]: v for v in json.loads(done.stdout)["verdicts"]}
     assert re.search(r"leakage in tofu, acc is .* n = 40,", verdicts["not expressed"]["reason"])
     assert verdicts["utility preserved"]["verdict"] == "fail"
+    (stored,) = (tmp_path / "run" / "audit").glob("*/logs.json")
+    assert json.loads(stored.read_text())["tasks"] == {"mmlu": "retain", "tofu": "forget"}
     entries = (word.partition("=") for word in words[1::2])
     roles = ((role.partition(":")[0], role.partition(":")[2] or "target", path) for role, _, path in entries)
     listed = "".join(f'[[logs]]\nrole = "{r}"\nname = "{n}"\nfile = "{path}"\n' for r, n, path in roles)

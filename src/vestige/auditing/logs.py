@@ -101,7 +101,9 @@ def _judged(
     rows = list(_rows(read, unmatched))
     names = dict.fromkeys(parsed.entry.name for parsed in read)
     digests = {
-        name: content_id(sorted(parsed.digest for parsed in read if parsed.entry.name == name), length=64)
+        name: content_id(
+            [*sorted(parsed.digest for parsed in read if parsed.entry.name == name), *sorted(splits.items())], length=64
+        )
         for name in names
     }
     unread = Counter([*unmatched, *(problem for parsed in read for problem in parsed.log.unread)])
@@ -127,7 +129,7 @@ def _judged(
         {**log.entry._asdict(), "path": str(log.entry.path), "sha256": log.digest}
         for log in sorted(read, key=lambda log: str(log.entry.path))
     ]
-    write_json(run.audit(forget).path / "logs.json", {"schema": 1, "logs": files})
+    write_json(run.audit(forget).path / "logs.json", {"schema": 1, "tasks": dict(splits), "logs": files})
     return outcome
 
 

@@ -25,8 +25,8 @@ from vestige.core.store import SCHEMA
 from vestige.core.text import closest, one_line
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 1
-"""Of how a table becomes item scores."""
+VERSION = 2
+"""Of how a table, and logs, become item scores."""
 COMMAND = "judge"
 """What run.toml names a run of scores by."""
 EVAL = "table"
