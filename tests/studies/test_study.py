@@ -20,7 +20,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.evals import EVALS
 from vestige.steps.engine import Board, work
-from vestige.studies.cells import KINDS, Study
+from vestige.studies.cells import KINDS, Study, splits_of
 from vestige.studies.holes import hole_settings
 from vestige.studies.presets import STUDIES, study_preset
 from vestige.studies.results import PooledResults
@@ -150,6 +150,19 @@ def everything_asked(folder: Path) -> Study:
     return study(
         folder, rates=rates, audit=audit, holes={**holes, **of_ga}, evaluate=evaluate, models=models, forget=forget
     )
+
+
+def test_what_the_retained_set_leaves_out_is_a_split_of_its_own_where_it_is_named(tmp_path: Path) -> None:
+    from vestige.studies.making import make_cell
+
+    data = [{"name": "chain", "compile": "chain:4", "retain": "edge:2_3"}]
+    ours = study(tmp_path, data=data, forget=["edge:0_1"], evaluate={"splits": ["retain", "left_out"]})
+    given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
+    cells = [c for c in ours.cells if c.kind == "data"]
+    work(Board(ours.folder.state), cells, lambda cell: make_cell(cell, **given), "run")
+    splits = splits_of(ours, "chain", "edge:0_1", "edge:0_1").splits
+    edges = {name: {item.edge for item in items} for name, items in splits.items()}
+    assert edges == {"forget": {"0_1"}, "retain": {"2_3"}, "left_out": {"1_2", "3_4"}}
 
 
 def test_another_version_of_any_code_that_makes_cells_is_refused_by_name(

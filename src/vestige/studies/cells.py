@@ -19,7 +19,7 @@ from vestige.core.items import Item
 from vestige.core.plugins import brought
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
-from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named_splits, open_corpus
+from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named_splits, open_corpus, without
 from vestige.data.graph import Graph, load_graph
 from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
@@ -53,6 +53,8 @@ KINDS = {
 }
 """Where the `CellKind` of each kind is. By name, since planning imports nothing that makes cells."""
 _HOLE_CELLS = "vestige.studies.holes:hole_cells"
+LEFT_OUT = "left_out"
+"""The split of what a data set with `retain` neither forgets nor names: asked where `evaluate.splits` says so."""
 MOST_NAMED = 100
 """A forget set of more edges goes by its selector."""
 
@@ -504,6 +506,9 @@ def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
     corpus, most = corpus_of(study, data), study.data(data).most_items
     whole = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
     names = study.settings.evaluate.splits
+    if LEFT_OUT in names:
+        others = without(corpus.items, [i for items in whole.splits.values() for i in items])
+        whole = replace(whole, splits={**whole.splits, LEFT_OUT: others})
     splits = {n: items for n, items in whole.splits.items() if not names or n in names or n == "forget"}
     if most is not None:
         sample = _drawn(everything([replace(whole, splits={"all": corpus.items + corpus.factual})]), most, study, data)

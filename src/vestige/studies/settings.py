@@ -157,7 +157,7 @@ class StudyEvaluate(Settings):
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of each evaluation, by name."""
     splits: tuple[str, ...] = ()
-    """Splits that are asked beside the forget set; all by default."""
+    """Splits that are asked beside the forget set; all by default. `left_out`: what `retain` of the data leaves out."""
     controls: int = Field(default=0, ge=0)
     """Models that never saw the forget set, for each seed of the study."""
 
