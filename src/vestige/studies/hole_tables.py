@@ -93,7 +93,7 @@ TITLES = {
     DISTANCES: (
         "quality by distance from the forgotten",
         "Ours: of the prompts of Table 1 those that the retained data ask, as a static benchmark does, and the "
-        "others. Steps are from the nearest forgotten contract: 1 shares a party with it.",
+        "others. The distance is to the nearest forgotten contract: at 1 they share a party.",
     ),
     1: (
         "quality before and after unlearning",
@@ -253,7 +253,7 @@ class HoleTables:
             for measure, p in probe.tests(source).items() if table == 1 else ():
                 yield _number(1, row, name, p, measure, scores.n_judged)
         for place in probe.made.get("distances", ()) if table == 1 else ():
-            steps = "no contract" if place["distance"] is None else f"{place['distance']} steps away"
+            steps = "no contract" if place["distance"] is None else f"distance {place['distance']}"
             of_set = f"{SOURCES.get(place['source'], place['source'])}, {ASKED[place['asked']]}, {steps}"
             yield from (_number(DISTANCES, row, of_set, Estimate(**estimate)) for estimate in place["estimates"])
         # Table 2 has the diversity of the models of Table 1, and of the retained questions too.
