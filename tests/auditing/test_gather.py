@@ -257,3 +257,12 @@ def test_a_fact_is_told_with_the_wording_and_the_reply_that_give_it(run):
     collected("f", record("b", "In which city?", forms={name: forms[name] for name in ("plain", "khop")}))
     (told,) = with_replies(run, both, lines[:1])
     assert (told.question, told.answer, told.reply) == ("In which country?", "Italy", "Italy.")
+    # Multiple choice has a number for its answer, and another package's evaluation perhaps no question, or no answer.
+    options = ["Bern", "Rome"]
+    collected("f", {"item": "b", "question": "Which one?", "options": options, "answer": 1, "reply": "Rome"})
+    (told,) = with_replies(run, both, lines[:1])
+    assert (told.question, told.answer, told.reply) == ("Which one?", "Rome", "Rome")
+    for strange in ({"answer": "Rome"}, {"question": "Where?"}):
+        collected("f", {"item": "b", "reply": "Rome", **strange})
+        (told,) = with_replies(run, both, lines[:1])
+        assert (told.question, told.reply) == (("", "Rome") if "answer" in strange else ("Where?", "I do not know."))

@@ -158,17 +158,20 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
 
 
 def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was said to one question: the greedy reply of `qa`, those of `freeform` by form.
+    """What was said to one question: the greedy replies of `qa` and `choices`, those of `freeform` by form.
 
-    A form with an answer of its own, as one that asks round a corner, is quoted as it was asked.
+    A form with an answer of its own, as one that asks round a corner, is quoted as it was asked. `choices` has the
+    number of the right option for the answer. What has no answer in words is not quoted, as of other packages' making.
     """
+    answer = row.get("answer")
+    if isinstance(answer, int):
+        answer = row["options"][answer]
+    whole = {**row, "asked": row.get("question", ""), "answer": answer}
     forms = row.get("forms", {})
-    forms_asked = [row, *(forms.values() if isinstance(forms, dict) else ())]
-    return [
-        form if "answer" in form and "asked" in form else {**row, "asked": row["question"], "reply": form["reply"]}
-        for form in forms_asked
-        if isinstance(form, dict) and isinstance(form.get("reply"), str)
-    ]
+    forms_asked = [whole, *(forms.values() if isinstance(forms, dict) else ())]
+    replies = [form for form in forms_asked if isinstance(form, dict) and isinstance(form.get("reply"), str)]
+    quoted = [form if {"answer", "asked"} <= form.keys() else {**whole, "reply": form["reply"]} for form in replies]
+    return [form for form in quoted if isinstance(form["answer"], str)]
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
