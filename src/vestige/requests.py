@@ -61,7 +61,7 @@ TINY_FINETUNE = TrainingSettings(
     lora_rank=0,
 )
 """How builtin:tiny is taught: it learns sample dataset 1 and the factual questions to the last answer."""
-TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
+TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4, "rr": 4e-3}
 """Learning rates of builtin:tiny for one contract of 20 questions and 20 epochs, one a method."""
 SAMPLES = 7
 """On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""
