@@ -1,6 +1,7 @@
 """The documentation: the tutorial runs as it is printed, and the pages stay short enough to be read."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,11 @@ def test_the_pages_are_short_enough_to_be_read():
     # Bars and dashes of tables are no words.
     words = {page: sum(any(map(str.isalnum, word)) for word in said) for page, said in pages.items()}
     assert sum(n for page, n in words.items() if page.name not in GENERATED) <= MOST_WORDS, words
+
+
+def test_the_picture_in_the_readme_is_of_the_page_as_it_is():
+    picture = runpy.run_path(str(ROOT / "tools" / "picture.py"))
+    png = (DOCS / "report.png").read_bytes()
+    assert picture["text_of"](png) == picture["words"](), "run `make demo`, then `python tools/picture.py`"
+    assert picture["text_of"](picture["with_text"](b"a picture" + png[-12:], "words")) == "words"
+    assert picture["text_of"](b"another") == ""

@@ -164,7 +164,7 @@ def first_screen(
         "caption": _caption(steps, methods),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
-        "words": _WORDS.items(),
+        "words": WORDS_EXPLAINED.items(),
         "given": _given(outcome, colours),
         "able": [(name, amount) for name, amount, able in brought if able],
         "weak": [(name, amount) for name, amount, able in brought if not able],
@@ -391,7 +391,7 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     return " ".join(parts)
 
 
-_WORDS = {
+WORDS_EXPLAINED = {
     "Control": "a model trained like the target that never saw what was to be forgotten; it shows what is said "
     "by luck or follows from the rest",
     "Positive control": "the target, taught to keep silent; an attack that finds nothing in it proves nothing",
