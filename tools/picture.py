@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "report.png"
 KEYWORD = b"words of the page"
-SIZE = (1280, 980)
+SIZE = (1280, 1320)
 
 
 def words() -> str:
