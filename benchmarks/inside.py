@@ -119,7 +119,7 @@ def attacked(
     models = {"target": run.control("target")}
     models["silent"], request = suppressed(run, audit)
     suppress(models["silent"], request)
-    models |= {method: after(run, audit.splits, seed, method) for method in methods}
+    models |= {method: unlearned(run, audit.splits, seed, method) for method in methods}
     models |= {m.name: SubjectFolder(Path(m.model)) for m in audit.models if m.role == "retrained"}
     for name, folder in models.items():
         subject = finished_subject(folder, device="cpu")
@@ -136,7 +136,7 @@ def attacked(
             yield "never knew" if name.startswith("retrained") else name, label, (pair[0], pair[1], seconds)
 
 
-def after(run: RunFolder, splits: NamedSplits, seed: int, method: str) -> SubjectFolder:
+def unlearned(run: RunFolder, splits: NamedSplits, seed: int, method: str) -> SubjectFolder:
     """The target after unlearning."""
     trained, own = AFTER[method]
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
