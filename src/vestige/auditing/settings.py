@@ -127,7 +127,7 @@ QUICK_OPEN: tuple[Claim, ...] = ("not recoverable", "indistinguishable", "benchm
 QUICK_SAID = (
     "a quick audit judges five of the six claims: not expressed and utility preserved can pass and fail; not "
     "recoverable, indistinguishable and benchmark valid can only fail, since it has two attacks, no positive control "
-    "and no membership test; the same audit without quick judges all"
+    "and no membership test; the same audit without quick tests them"
 )
 
 
