@@ -25,7 +25,7 @@ from vestige.models import tiny
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GENERATED = {"cli.md", "methods.md", "error_rates.md", "forget_quality.md", "muse.md", "rejudged.md"}
-MOST_WORDS = 30_900
+MOST_WORDS = 30_000
 """Without the pages that are generated from help and docstrings, where people look things up."""
 
 

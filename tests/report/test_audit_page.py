@@ -290,7 +290,6 @@ def test_the_heat_map_has_every_model_stage_and_format_and_leads_to_the_numbers(
     said = words(matrix)
     assert "choice by letter (whole vocabulary) (the target does not know)." in said
     assert "GA leaks more than KL in after examples and less in choice of an option (per token) (p = 0.0012)." in said
-    assert "agrees with that of the format left out in 21 cases and contradicts it in 3" in said
     # What shows the answers themselves, or lifts everybody, is no evidence.
     assert matrix.count("<small>no evidence</small>") == 1
 
