@@ -6,8 +6,9 @@ import pytest
 import torch
 from families import FAMILIES, small_model
 from tests.near import near
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 
+from vestige.models.keys_values import cache_arguments
 from vestige.models.load import LoadedModel
 from vestige.models.reading import Asking, Prompted, read, way_of
 
@@ -85,13 +86,24 @@ def test_a_reply_ends_where_the_context_does():
     assert [(len(r.ids), r.finish) for r in replies] == [(8, "length"), (6, "length"), (1, "length")]
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_keys_and_values_go_in_under_the_name_that_the_model_has_for_them(name):
+    model = type("Named", (torch.nn.Module,), {"forward": eval(f"lambda self, input_ids, {name}=None: None")})()
+    stored = DynamicCache()
+    assert cache_arguments(model, stored) == {name: stored, "use_cache": True}
+    adapted = torch.nn.Module()
+    adapted.get_base_model = lambda: model
+    assert cache_arguments(adapted, None) == {name: None, "use_cache": False}
+
+
 def forgetful(model):
     """The model's forward pass as if it kept nothing of what went before, but for the first pass."""
     forward = model.forward
 
     def forgets(**given):
-        if given.get("past_key_values") is not None and given["past_key_values"].get_seq_length():
-            given["past_key_values"], given["attention_mask"] = None, None
+        (name,) = given.keys() & {"cache", "past_key_values"} or {""}
+        if name and given[name] is not None and given[name].get_seq_length():
+            given[name], given["attention_mask"] = None, None
             given["use_cache"] = False
         return forward(**given)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from vestige.models.forward import batches_by_length, within_memory
+from vestige.models.keys_values import cache_arguments
 
 TOKEN_BUDGET = 4096
 STEP_TOKENS = 32
@@ -181,9 +182,8 @@ class Decoding:
             input_ids=ids,
             attention_mask=self.mask.long(),
             position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
             logits_to_keep=1,
+            **cache_arguments(self.model, self.cache),
         )
         last: Tensor = out.logits[:, -1].float()
         return last

@@ -3,11 +3,14 @@
 Axes: B rows, H heads, T positions, D width of a head.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
@@ -76,12 +79,27 @@ def turns_by_length(model: PreTrainedModel) -> bool:
     return any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict))
 
 
+@lru_cache(maxsize=64)
+def _cache_name(forward: Callable[..., Any]) -> str:
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
+
+
+def cache_arguments(model: nn.Module, cache: DynamicCache | None) -> dict[str, Any]:
+    """The arguments by which a pass goes on from a cache, or leaves none with None.
+
+    transformers calls it `cache` since 5.24 and takes the name `past_key_values` until 5.40; models that bring their
+    own code have either. An adapter hands on what it is given.
+    """
+    base = getattr(model, "get_base_model", lambda: model)()
+    return {_cache_name(type(base).forward): cache, "use_cache": cache is not None}
+
+
 @torch.inference_mode()
 def fills_cache(model: PreTrainedModel) -> bool:
     """Whether the model leaves keys and values of every layer in a cache; RWKV, say, keeps a state of its own."""
     cache = empty_cache(model)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    model(input_ids=ids, **cache_arguments(model, cache), logits_to_keep=1)
     return all(isinstance(layer, RoomyLayer) and layer.is_initialized for layer in cache.layers)
 
 

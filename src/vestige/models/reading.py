@@ -23,7 +23,16 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded, within_memory
 from vestige.models.generation import STEP_TOKENS, Decoding, Reply, decode, generate
-from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded, turns_by_length
+from vestige.models.keys_values import (
+    KeysValues,
+    cache_arguments,
+    cache_of,
+    empty_cache,
+    fills_cache,
+    kept_in,
+    padded,
+    turns_by_length,
+)
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
 
@@ -274,9 +283,8 @@ def _logits_after(
         attention_mask=torch.cat([before, places < lengths], dim=-1).long(),
         # What stands behind a text must not walk out of the context.
         position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
-        past_key_values=stem.cache(rows),
-        use_cache=True,
         logits_to_keep=width,
+        **cache_arguments(model, stem.cache(rows)),
     )
     logits: Tensor = out.logits
     return logits.float()

@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import right_padded, smaller
-from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in
+from vestige.models.keys_values import KeysValues, cache_arguments, cache_of, empty_cache, kept_in
 from vestige.models.reading import Way
 from vestige.models.scoring import token_logp
 from vestige.models.variants import Around, Ids
@@ -183,7 +183,7 @@ class Streams:
         read = torch.tensor(list(places) or [0], device=inputs.device)
         logits: Tensor = torch.empty(len(inputs), 0, 0)
         with outputs_kept(self.model, self.layers, stops=not self.logits) as outputs:
-            out = self.model(**rows, past_key_values=cache, use_cache=cache is not None, logits_to_keep=read)
+            out = self.model(**rows, **cache_arguments(self.model, cache), logits_to_keep=read)
             logits = out.logits[:, : len(places)].float()
         # All streams are in float32, as the attack that defines their distance has it.
         hidden = [hidden_states(outputs[layer]).float() for layer in self.layers]

@@ -19,7 +19,15 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from vestige.models.blocks import embedding_table
 from vestige.models.forward import logits_at, within_memory
-from vestige.models.keys_values import KeysValues, RoomyLayer, empty_cache, fills_cache, kept_in, turns_by_length
+from vestige.models.keys_values import (
+    KeysValues,
+    RoomyLayer,
+    cache_arguments,
+    empty_cache,
+    fills_cache,
+    kept_in,
+    turns_by_length,
+)
 
 Ids = tuple[int, ...]
 
@@ -149,7 +157,7 @@ class RootPasses:
         return cache
 
     def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
-        logits: Tensor = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
+        logits: Tensor = self._model(ids, **cache_arguments(self._model, cache), logits_to_keep=n_read).logits
         return logits
 
 
