@@ -189,6 +189,8 @@ def test_every_eval_ever(write):
     assert (part.format, part.task, part.scores, part.questions, part.answers) == (
         "narrativeqa", "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?"), ("a, b", "a, b"))  # fmt: skip
     assert log.unread == ("3: the sample ended in an error",)
+    with pytest.raises(InputError, match=r"document 2 stands there 2 times \(narrativeqa\)"):
+        read_log(write("twice.jsonl", [*rows, rows[1]], lines=True))
 
 
 @pytest.mark.parametrize(

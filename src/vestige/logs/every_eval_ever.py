@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, LogReading, first_line, listed
+from vestige.logs.log import Log, LogReading, first_line, listed, refuse_repeated
 
 NAMES = ("*.jsonl",)
 
@@ -25,6 +25,7 @@ def read(path: Path) -> Log:
         else:
             rows[str(row["evaluation_name"])].append(row)
     for name, same in rows.items():
+        refuse_repeated(path, name, [str(row["sample_id"]) for row in same])
         reading.task = name
         reading.add(
             "forget",

@@ -1,13 +1,11 @@
 """samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies."""
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, LogReading, first_line, in_order, listed
+from vestige.logs.log import Log, LogReading, first_line, in_order, listed, refuse_repeated
 
 NAMES = ("samples_*.jsonl",)
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
@@ -27,12 +25,7 @@ def read(path: Path) -> Log:
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     for kind in filters:
         same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
-        document, times = Counter(int(row["doc_id"]) for row in same).most_common(1)[0]
-        if times > 1:
-            raise InputError(
-                f"{path}: document {document} stands there {times} times (filter {kind}), and it is one question; "
-                "leave one line of each"
-            )
+        refuse_repeated(path, f"filter {kind}", [int(row["doc_id"]) for row in same])
         arguments = [_arguments(row["arguments"]) for row in same]
         prompts, answers = [call[0] if call else "" for call in arguments], [row["target"] for row in same]
         replies = [_reply(row) for row in same]

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -181,3 +182,13 @@ def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Mapping[str, An
     if not isinstance(value, list) or not all(isinstance(row, dict) and all(k in row for k in keys) for row in value):
         raise InputError(f"{where}: is no list of objects with {', '.join(keys)}; the log is damaged or another tool's")
     return value
+
+
+def refuse_repeated(where: Path, of: str, documents: Sequence[Any]) -> None:
+    """Refuse a log in which a question stands more than once: it would count as several."""
+    document, times = Counter(documents).most_common(1)[0]
+    if times > 1:
+        raise InputError(
+            f"{where}: document {one_line(str(document), width=60)} stands there {times} times "
+            f"({one_line(of, width=60)}), and it is one question; leave one line of each"
+        )
