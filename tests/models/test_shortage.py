@@ -7,11 +7,10 @@ import torch
 
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.files import read_json
-from vestige.models import forward, generation, scoring, variant_texts, variants
+from vestige.models import forward, generation, scoring, variants
 from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
-from vestige.models.variant_texts import Around
-from vestige.models.variants import Variants
+from vestige.models.variants import Around, Variants
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +50,12 @@ def test_scores_are_read_in_smaller_passes(tiny, items, monkeypatch):
 def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way):
     texts = [Around((5, 9, 11), (6, 6), (21, 22)), Around((5, 9, 11), (7,), (30,))]
     if way == "plain":
-        monkeypatch.setattr(variants, "can_share", lambda *_: False)
+        monkeypatch.setattr(variants, "can_go_on", lambda *_, **__: False)
     prompts = [(n, 40 + n, 60) for n in range(64)]
     scored = Variants(tiny.model, texts)
     assert scored.way.startswith(way)
     expected = scored.losses(prompts)
-    tried, real = [], variant_texts.target_scores
+    tried, real = [], variants._target_scores
 
     def within(logits, targets):
         tried.append(len(logits))
@@ -64,8 +63,7 @@ def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(logits, targets)
 
-    for module in (variant_texts, variant_texts, variants):
-        monkeypatch.setattr(module, "target_scores", within, raising=False)
+    monkeypatch.setattr(variants, "_target_scores", within)
     torch.testing.assert_close(scored.losses(prompts), expected, atol=1e-4, rtol=0)
     assert tried[0] == 64
     assert tried[-1] <= 20

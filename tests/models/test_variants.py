@@ -6,7 +6,7 @@ from families import small_model
 from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
-from vestige.models.variant_texts import can_share
+from vestige.models.keys_values import can_go_on
 from vestige.models.variants import Around, Scored, Variants
 
 pytestmark = pytest.mark.portable
@@ -71,8 +71,9 @@ def test_losses_over_several_texts_are_their_mean_whether_or_not_they_begin_alik
 
 def test_a_window_shorter_than_the_context_is_not_shared_and_scores_right():
     model = small_model("mistral", sliding_window=4)
-    assert not can_share(model, 64)
-    assert can_share(small_model("mistral", sliding_window=64), 64)
+    assert can_go_on(model)
+    assert not can_go_on(model, window=64)
+    assert can_go_on(small_model("mistral", sliding_window=64), window=64)
     prompts = prompts_of(5)
     expected = torch.tensor(naive_losses(model, [SUFFIX, PREFIX], prompts))
     assert Variants(model, [SUFFIX, PREFIX]).way == "plain"

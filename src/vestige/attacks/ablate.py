@@ -34,7 +34,7 @@ from vestige.attacks.relearn import planned_on_part
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.models.blocks import blocks, hidden_states, outputs_kept
-from vestige.models.forward import batches_by_length, right_padded
+from vestige.models.forward import padded_passes
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, score_answers
@@ -157,8 +157,7 @@ def _mean_states(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> 
     """The mean over prompts of each block's mean output over a prompt's last tokens."""
     n_blocks = len(blocks(model))
     total = torch.zeros(n_blocks, model.config.get_text_config().hidden_size)
-    for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=TOKEN_BUDGET):
-        ids = right_padded([prompts[i] for i in rows], width, model.device)
+    for rows, ids in padded_passes(prompts, model.device, token_budget=TOKEN_BUDGET):
         # To the end, where logits that are no numbers are seen with their text.
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.models.folders import adapter_config, refusing, stored_tensors
-from vestige.models.load import ModelSettings, weights_of
+from vestige.models.load import folders_of
 
 _AT_ONCE = 2**20
 """Weights of each model that are in memory at a time."""
@@ -75,9 +75,10 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
         products = np.zeros((len(alike), len(alike)))
         changed = np.zeros_like(products)
         for name in sorted(shared):
-            rows, width = _extent(first[name].shape)
+            # A tensor without axes is one row.
+            rows, *rest = first[name].shape or (1,)
             differ = np.zeros(products.shape, dtype=bool)
-            step = max(1, _AT_ONCE // max(1, width))
+            step = max(1, _AT_ONCE // max(1, math.prod(rest)))
             for start in range(0, rows, step):
                 part = [all_weights[n][name].rows(start, min(rows, start + step)).reshape(-1) for n in alike]
                 apart = torch.stack([weights - part[0] for weights in part]).double()
@@ -88,16 +89,12 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
     squared_norms = np.diag(products)
     # |a - b|^2 = |a|^2 + |b|^2 - 2 a b, which rounding can leave just below 0.
     squares = np.maximum(0.0, squared_norms[:, None] + squared_norms[None] - 2 * products)
-    distances[np.ix_(alike, alike)] = np.where(_one_tensor(changed), 0.0, squares)
+    # Pairs that differ in one tensor or none, one of which differs in more from a third model: one is a copy.
+    most = changed.max(axis=0)
+    copies = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
+    distances[np.ix_(alike, alike)] = np.where(copies, 0.0, squares)
     np.fill_diagonal(distances, 0.0)
     return distances
-
-
-def _one_tensor(changed: Float[np.ndarray, "K K"]) -> Bool[np.ndarray, "K K"]:
-    """The pairs that differ in one tensor or none, one of which differs in more from a third model."""
-    most = changed.max(axis=0)
-    copies: Bool[np.ndarray, "K K"] = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
-    return copies
 
 
 _NONE = Weights((-1,), lambda first, last: torch.empty(0))
@@ -108,13 +105,9 @@ def _size(first: Mapping[str, Weights], other: Mapping[str, Weights]) -> int:
     return sum(math.prod(w.shape) for name, w in first.items() if other.get(name, _NONE).shape == w.shape)
 
 
-def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
-
-
 def _tensors(model: str, files: ExitStack) -> dict[str, Weights]:
     """The floating-point tensors of a model by name."""
-    folder, adapter = weights_of(ModelSettings(model=model))
+    folder, adapter, _ = folders_of(model)
     base = _of_folder(folder, "model.safetensors", files)
     return base if adapter is None else _with_adapter(base, adapter, files)
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
@@ -24,7 +23,7 @@ from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import PinnedWheel, cache_folder, check_room, checked_wheel, scratch_beside
 from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
-from vestige.models.forward import batches_by_length, right_padded
+from vestige.models.forward import padded_passes
 from vestige.models.load import find, pick_device
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -68,13 +67,12 @@ class Embedder:
         """
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
-        for width, rows in batches_by_length(
-            [len(ids) for ids in encoded], self.model.device, token_budget=_TOKEN_BUDGET
-        ):
-            ids = right_padded([encoded[i] for i in rows], width, self.model.device)
+        for rows, ids in padded_passes(encoded, self.model.device, token_budget=_TOKEN_BUDGET):
             lengths = torch.tensor([[len(encoded[i])] for i in rows], device=ids.device)
-            mask = (torch.arange(width, device=ids.device) < lengths).long()
-            vectors[rows] = self._pooled(ids, mask).cpu().numpy()
+            mask = (torch.arange(ids.shape[1], device=ids.device) < lengths).long()
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+            mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
         return vectors
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -84,11 +82,6 @@ class Embedder:
         stand_ins = (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0)
         nothing = next(token for token in stand_ins if token is not None)
         return [ids or [nothing] for ids in read]
-
-    def _pooled(self, ids: Int[Tensor, "B T"], mask: Int[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return torch.nn.functional.normalize(mean, dim=-1)
 
 
 def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:

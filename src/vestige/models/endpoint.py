@@ -14,11 +14,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -57,15 +57,6 @@ _NO_SCORES = (
 
 Form = Literal["tokens", "text", "chat"]
 Scores = Literal["prompt_logprobs", "echo", ""]
-
-
-class _Said(NamedTuple):
-    """One reply as the server gave it; None is what it does not tell."""
-
-    text: str
-    ids: tuple[int, ...] | None
-    finish: Literal["stop", "length"]
-    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -193,11 +184,7 @@ class Endpoint:
         n = len(prompt) if self.ability.form != "chat" else None
 
         def read(body: Any) -> Reply:
-            reply = self._said(body, n, end_ids)
-            if len(reply.text) > _MOST_LETTERS * room:
-                raise Rejected(f"{self.to.shown} replies to {room} tokens with {len(reply.text):,} characters")
-            ids = reply.ids if reply.ids is not None else self._ids(reply.text)
-            return Reply(ids, reply.finish, reply.margin)
+            return self._reply(body, n, room, end_ids)
 
         return Job(path, body, read, Amount(1, len(prompt), room))
 
@@ -212,17 +199,19 @@ class Endpoint:
             return "completions", {**fields, "prompt": text}
         return "chat/completions", {**fields, "messages": messages_of(text)}
 
-    def _said(self, body: Any, n_prompt: int | None, end_ids: Sequence[int]) -> _Said:
-        """The first reply in `found`, which was given to a prompt of so many tokens, where they are known."""
+    def _reply(self, body: Any, n_prompt: int | None, room: int, end_ids: Sequence[int]) -> Reply:
+        """The first reply in `body`, which was given to a prompt of so many tokens, where they are known."""
         choice = _choice(body)
         self._check_read(body, n_prompt)
         message = choice.get("message")
         text = self.client.text(message.get("content") if isinstance(message, dict) else choice.get("text"))
-        ids = choice.get("token_ids")
+        if len(text) > _MOST_LETTERS * room:
+            raise Rejected(f"{self.to.shown} replies to {room} tokens with {len(text):,} characters")
+        ids: Any = choice.get("token_ids")
         if not _are_ids(ids):
             if "return_token_ids" in self.ability.more:
                 raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
-            ids = None
+            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         elif ids and ids[-1] in end_ids:
             ids = ids[:-1]
         why = choice.get("finish_reason")
@@ -230,8 +219,7 @@ class Endpoint:
             raise Fault("filtered", "its finish_reason is content_filter", again=False)
         if why in ("abort", "error"):
             raise Garbled(f"the server ended the reply ({why})")
-        finish: Literal["stop", "length"] = "length" if why in _CUT else "stop"
-        return _Said(text, None if ids is None else tuple(ids), finish, _margin(choice.get("logprobs")))
+        return Reply(tuple(ids), "length" if why in _CUT else "stop", _margin(choice.get("logprobs")))
 
     def _check_read(self, body: Any, n_prompt: int | None) -> None:
         usage = body.get("usage")
@@ -241,9 +229,6 @@ class Endpoint:
                 f"{self.to.shown} reads {n_read} tokens where the tokeniser {one_line(self.to.tokenizer)} makes "
                 f"{n_prompt}; give the tokeniser of the served model, or leave it out, and the server renders prompts"
             )
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _score_job(self, ids: Sequence[int], start: int) -> Job[TextScore]:
         """The scores of `ids[start:]` after what stands before them."""
@@ -354,27 +339,10 @@ class EndpointModel(LoadedModel):
     `told` is what the server says of itself, and `fingerprint` what its model replies to a few fixed prompts.
     """
 
-    model: PreTrainedModel = field(init=False, repr=False, compare=False)
     endpoint: Endpoint = field(kw_only=True)
     max_tokens: int = field(kw_only=True)
     told: str = field(kw_only=True)
     fingerprint: tuple[str, ...] = field(kw_only=True)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Only of what is not there."""
-            if name != "model":
-                raise AttributeError(name)
-            raise InputError(
-                f"{one_line(self.name)} is behind an address, and this needs its weights or its whole next-token "
-                "distribution; name the model's folder"
-            )
-
-    @property
-    def here(self) -> bool:
-        """Whether its weights are in memory."""
-        return False
 
     @cached_property
     def prompter(self) -> Prompter:
@@ -451,6 +419,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
             "say so: ?silent=yes"
         )
     return EndpointModel(
+        None,
         tokenizer,
         to.shown,
         "",

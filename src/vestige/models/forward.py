@@ -84,6 +84,14 @@ def right_padded(rows: Sequence[Sequence[int]], width: int, device: torch.device
     return ids.to(device)
 
 
+def padded_passes(
+    rows: Sequence[Sequence[int]], device: torch.device, *, token_budget: int
+) -> Iterator[tuple[list[int], Int[Tensor, "B T"]]]:
+    """The numbers of the rows of each pass, with their token ids."""
+    for width, numbers in batches_by_length([len(row) for row in rows], device, token_budget=token_budget):
+        yield numbers, right_padded([rows[i] for i in numbers], width, device)
+
+
 def logits_at(model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Tensor, " K"]) -> Float[Tensor, "B K V"]:
     """Logits in float32 at `positions` of every row; the rest of the vocabulary projection is never computed.
 

@@ -66,15 +66,14 @@ def packs(lengths: Sequence[int]) -> list[list[int]]:
 class Packed:
     """Where the tokens of rows end to end stand: in their row, and among rows padded to their neighbours.
 
-    `shapes` are rows and width of each attention; `take` finds the tokens for them, one after another, where `real`
-    says which are no padding, and `back` brings them end to end again.
+    `shapes` are rows and width of each attention; `take` finds the tokens for them, one after another, the first token
+    in place of padding, and `back` brings them end to end again.
     """
 
     places: Int[Tensor, "1 N"]
     mask: Bool[Tensor, "1 1 N N"]
     shapes: tuple[tuple[int, int], ...]
     take: Int[Tensor, " P"]
-    real: Float[Tensor, "P 1"]
     back: Int[Tensor, " N"]
 
     @classmethod
@@ -95,8 +94,7 @@ class Packed:
         numbers = torch.arange(len(owners))
         mask = (owners[:, None] == owners[None]) & (numbers[:, None] >= numbers[None])
         places = numbers - starts[owners]
-        real = (take >= 0).float()[:, None]
-        return cls(places[None], mask[None, None], tuple(shapes), take.clamp(min=0), real, back)
+        return cls(places[None], mask[None, None], tuple(shapes), take.clamp(min=0), back)
 
 
 class PackedAttention(OwnAttention):
@@ -121,42 +119,15 @@ def _apart(
 ) -> Float[Tensor, "1 H N W"]:
     n_heads, n_tokens, width = args[0].shape[1:]
     sizes = [rows * tokens for rows, tokens in packed.shapes]
-    spread = [_Spread.apply(a[0].transpose(0, 1), packed).split(sizes) for a in args]  # type: ignore[no-untyped-call]
-    found = []
+    # What stands in the padding is seen by no token, and has no gradient.
+    spread = [a[0].transpose(0, 1).flatten(1).index_select(0, packed.take).split(sizes) for a in args]
+    outputs = []
     for (rows, tokens), *parts in zip(packed.shapes, *spread, strict=True):
         heads = [p.view(rows, tokens, -1, width).transpose(1, 2) for p in parts]
         out = scaled_dot_product_attention(*heads, **options)
-        found.append(out.transpose(1, 2).reshape(rows * tokens, n_heads * width))
-    together: Tensor = _Gathered.apply(torch.cat(found), packed)  # type: ignore[no-untyped-call]
+        outputs.append(out.transpose(1, 2).reshape(rows * tokens, n_heads * width))
+    together = torch.cat(outputs).index_select(0, packed.back)
     return together.view(1, n_tokens, n_heads, width).transpose(1, 2)
-
-
-class _Spread(torch.autograd.Function):
-    """Tokens end to end to rows padded to their neighbours. What stands in the padding is seen by no token."""
-
-    @staticmethod
-    def forward(context: Any, tokens: Float[Tensor, "N H W"], packed: Packed) -> Float[Tensor, "P D"]:
-        context.packed, context.heads = packed, tokens.shape[1:]
-        return tokens.reshape(len(tokens), -1).index_select(0, packed.take)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        # Each token stands in one place, and padding has no gradient.
-        gradient = gradients[0].index_select(0, context.packed.back)
-        return gradient.view(-1, *context.heads), None
-
-
-class _Gathered(torch.autograd.Function):
-    """The other way."""
-
-    @staticmethod
-    def forward(context: Any, tokens: Float[Tensor, "P D"], packed: Packed) -> Float[Tensor, "N D"]:
-        context.packed = packed
-        return tokens.index_select(0, packed.back)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0].index_select(0, context.packed.take).mul_(context.packed.real), None
 
 
 # So many tokens show whether a way of reading is right.

@@ -1,10 +1,10 @@
-"""Caches of keys and values that can be gone on from more than once, and that grow without being copied at each token.
+"""Caches of keys and values that can be gone on from more than once.
 
 Axes: B rows, H heads, T positions, D width of a head.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -13,70 +13,55 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
-
-# Copied every so many tokens, and not at each.
-ROOM = 16
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 KeysValues = tuple[Shaped[Tensor, "B H T D"], Shaped[Tensor, "B H T D"]]
 """The keys and values of one layer."""
 
 
-class RoomyLayer(DynamicLayer):
-    """Keys and values with room behind them, which new ones are written into.
-
-    A class, since this is transformers' way to say what a cache does. A layer that looks back a window only keeps all
-    of them too: the mask holds to the window, and a layer that forgets could not be padded or gone on from twice.
-    """
-
-    def __init__(self, stored: KeysValues | None = None) -> None:
-        """Begins with what is given, or with nothing."""
-        super().__init__()  # type: ignore[no-untyped-call]
-        if stored is not None:
-            self.update(*stored)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Take in new positions; all of them are given back."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._room = (key_states, value_states)
-        else:
-            (keys, values), n = self._room, self.get_seq_length()
-            self._room = _put_in(keys, n, key_states), _put_in(values, n, value_states)
-        n = self.get_seq_length() + key_states.shape[-2]
-        self.keys, self.values = (room[:, :, :n] for room in self._room)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: Int[Tensor, " K"]) -> None:
-        """Keep these rows only."""
-        keys, values = self._room
-        self._room = keys[indices], values[indices]
-        n = self.get_seq_length()
-        self.keys, self.values = (room[:, :, :n] for room in self._room)
-
-
-def _put_in(room: Tensor, n: int, new: Tensor) -> Tensor:
-    n_new = new.shape[-2]
-    if n + n_new > room.shape[-2]:
-        room = pad(room[:, :, :n], (0, 0, 0, -(-n_new // ROOM) * ROOM))
-    room[:, :, n : n + n_new] = new
-    return room
-
-
 def empty_cache(model: PreTrainedModel) -> DynamicCache:
     """A cache of nothing yet, for every layer of the model."""
     cache = DynamicCache(config=model.config)
-    cache.layers = [RoomyLayer() for _ in cache.layers]
+    # A layer that looks back a window only keeps all of them too: the mask holds to the window, and a layer that
+    # forgets could not be padded or gone on from twice.
+    cache.layers = [DynamicLayer() for _ in cache.layers]
     return cache
 
 
-def turns_by_length(model: PreTrainedModel) -> bool:
-    """Whether a long text's positions are turned otherwise than a short one's (`longrope`, as in Phi-3).
+def cache_of(layers: Iterable[KeysValues]) -> DynamicCache:
+    """A cache that goes on from these keys and values, which stay as they are."""
+    cache = DynamicCache()
+    for number, (keys, values) in enumerate(layers):
+        cache.update(keys, values, number)
+    return cache
 
-    Then what a text's beginning left behind is not that of the whole, and cannot be gone on from.
+
+def rows_of(layers: Iterable[KeysValues], rows: Int[Tensor, " N"]) -> list[KeysValues]:
+    """These rows of every layer."""
+    return [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in layers]
+
+
+def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
+    """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all.
+
+    A layer that looks back over fewer than `window` tokens is none of these.
     """
     rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
-    return any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict))
+    # `longrope` (Phi-3) turns the positions of a long text otherwise than those of a short one, so that what a text's
+    # beginning left behind is not that of the whole.
+    if any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict)):
+        return False
+    for layer in DynamicCache(config=model.config).layers:
+        if type(layer) is not DynamicLayer and type(layer) is not DynamicSlidingWindowLayer:
+            return False
+        if type(layer) is DynamicSlidingWindowLayer and layer.sliding_window < window:
+            return False
+    # RWKV, say, keeps a state of its own in place of keys and values.
+    cache = empty_cache(model)
+    with torch.inference_mode():
+        ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+        model(input_ids=ids, **cache_arguments(model, cache), logits_to_keep=1)
+    return all(isinstance(layer, DynamicLayer) and layer.is_initialized for layer in cache.layers)
 
 
 @lru_cache(maxsize=64)
@@ -94,34 +79,18 @@ def cache_arguments(model: nn.Module, cache: DynamicCache | None) -> dict[str, A
     return {_cache_name(type(base).forward): cache, "use_cache": cache is not None}
 
 
-@torch.inference_mode()
-def fills_cache(model: PreTrainedModel) -> bool:
-    """Whether the model leaves keys and values of every layer in a cache; RWKV, say, keeps a state of its own."""
-    cache = empty_cache(model)
-    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-    model(input_ids=ids, **cache_arguments(model, cache), logits_to_keep=1)
-    return all(isinstance(layer, RoomyLayer) and layer.is_initialized for layer in cache.layers)
-
-
-def cache_of(layers: Sequence[KeysValues], rows: Int[Tensor, " N"]) -> DynamicCache:
-    """Copies of these rows, to be gone on from."""
-    cache = DynamicCache()
-    cache.layers = [RoomyLayer((keys.index_select(0, rows), values.index_select(0, rows))) for keys, values in layers]
-    return cache
-
-
 def kept_in(cache: DynamicCache) -> list[KeysValues]:
     """The keys and values of every layer."""
     layers = []
     for layer in cache.layers:
-        assert isinstance(layer, RoomyLayer)
+        assert isinstance(layer, DynamicLayer)
         assert layer.keys is not None, "the model left a layer of its cache empty"
         assert layer.values is not None
         layers.append((layer.keys, layer.values))
     return layers
 
 
-def padded(parts: Sequence[KeysValues], width: int) -> KeysValues:
+def padded(parts: Iterable[KeysValues], width: int) -> KeysValues:
     """The rows of all parts end to end, each with zeros before it up to `width` positions."""
     keys, values = (
         torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in side])

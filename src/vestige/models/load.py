@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -81,9 +81,9 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokeniser and the one form in which it is asked."""
+    """A model with its tokeniser and the one form in which it is asked; `weights` is None behind an address."""
 
-    model: PreTrainedModel
+    weights: PreTrainedModel | None
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str
@@ -91,9 +91,19 @@ class LoadedModel:
     """Which chat template it is asked in: `own`, `own: NAME`, `plain` or `file NAME`."""
 
     @property
+    def model(self) -> PreTrainedModel:
+        """The model in memory; whoever needs it of a model behind an address is refused in one sentence."""
+        if self.weights is None:
+            raise InputError(
+                f"{one_line(self.name)} is behind an address, and this needs its weights or its whole next-token "
+                "distribution; name the model's folder"
+            )
+        return self.weights
+
+    @property
     def here(self) -> bool:
         """Whether its weights are in memory."""
-        return True
+        return self.weights is not None
 
     @cached_property
     def prompter(self) -> Prompter:
@@ -201,26 +211,21 @@ def pick_dtype(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-@dataclass(frozen=True)
-class _ModelFolders:
-    """The folders of a model: of its weights and of its adapter."""
+class ModelFolders(NamedTuple):
+    """Where a model's weights lie, where its adapter does, and the revision of the hub's that was resolved."""
 
-    folder: Path
+    weights: Path
     adapter: Path | None
     revision: str
 
-    @property
-    def tokenizer(self) -> Path:
-        has_tokenizer = self.adapter is not None and (self.adapter / "tokenizer_config.json").is_file()
-        return self.adapter if self.adapter is not None and has_tokenizer else self.folder
 
-
-def _place_of(settings: ModelSettings) -> _ModelFolders:
-    folder, revision = find(settings.model)
-    adapter = folder if is_adapter(folder) else None
-    if adapter is not None:
-        folder, revision = find(_whole_base(adapter))
-    return _ModelFolders(folder, adapter, revision)
+def folders_of(model: str) -> ModelFolders:
+    """The folders of a model; an adapter's base is found too."""
+    folder, revision = find(model)
+    if not is_adapter(folder):
+        return ModelFolders(folder, None, revision)
+    base, revision = find(_whole_base(folder))
+    return ModelFolders(base, folder, revision)
 
 
 def _whole_base(adapter: Path) -> str:
@@ -234,12 +239,6 @@ def _whole_base(adapter: Path) -> str:
     return base
 
 
-def weights_of(settings: ModelSettings) -> tuple[Path, Path | None]:
-    """The folder that a model's weights lie in, and that of its adapter."""
-    place = _place_of(settings)
-    return place.folder, place.adapter
-
-
 def load(settings: ModelSettings) -> LoadedModel:
     """The model and its tokeniser, in evaluation mode.
 
@@ -248,17 +247,27 @@ def load(settings: ModelSettings) -> LoadedModel:
     """
     if is_address(settings.model):
         module, _, opens = ENGINES[settings.model.partition("://")[0]].partition(":")
-        builtin: LoadedModel = getattr(import_module(module), opens)(settings)
-        return builtin
+        served: LoadedModel = getattr(import_module(module), opens)(settings)
+        return served
     device = pick_device(settings.device)
-    source = _place_of(settings)
+    source = folders_of(settings.model)
     checked = _checked(settings, source)
-    model = _weights(source.folder, settings)
+    with quietly(), refusing(f"cannot load {source.weights}"):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source.weights,
+            dtype=pick_dtype(settings.dtype),
+            trust_remote_code=settings.trust_remote_code,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    model: PreTrainedModel = loaded[0]
+    check_loaded(source.weights, loaded[1], {})
     if source.adapter is not None:
         model = _with_adapter(model, source.adapter)
-    check_finite(model, source.adapter or source.folder)
+    check_finite(model, source.adapter or source.weights)
     nn.Module.to(model, device)
-    return replace(checked, model=model.eval())
+    return replace(checked, weights=model.eval())
 
 
 def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True) -> LoadedModel:
@@ -268,47 +277,34 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
     once to see that it is finite, unless without `finite`.
     """
     pick_device(settings.device)
-    source = _place_of(settings)
+    source = folders_of(settings.model)
     loaded = _checked(settings, source, whole=whole)
     adapter = [] if source.adapter is None else [(source.adapter, "adapter_model.safetensors")]
-    for folder, file in ((source.folder, "model.safetensors"), *adapter):
+    for folder, file in ((source.weights, "model.safetensors"), *adapter):
         if finite and any(folder.glob("*.safetensors")):
             check_stored_finite(stored_tensors(folder, file), folder)
     return loaded
 
 
-def _checked(settings: ModelSettings, source: _ModelFolders, *, whole: bool = True) -> LoadedModel:
+def _checked(settings: ModelSettings, source: ModelFolders, *, whole: bool = True) -> LoadedModel:
     """The model on the meta device with its tokeniser, after all checks of its folders."""
-    trust, dtype = settings.trust_remote_code, pick_dtype(settings.dtype)
-    folder = source.folder
+    trust, folder, adapter = settings.trust_remote_code, source.weights, source.adapter
     config = read_config(folder, trust_remote_code=trust)
     there = whole or any(folder.glob("*.safetensors"))
     stored = stored_tensors(folder) if there else {}
-    shape = meta_model(config, folder, len(stored), dtype=dtype, trust_remote_code=trust)
+    shape = meta_model(config, folder, len(stored), dtype=pick_dtype(settings.dtype), trust_remote_code=trust)
     if there:
         check_tensors(folder, shape, config, stored)
-    if source.adapter is not None and (whole or any(source.adapter.glob("*.safetensors"))):
-        check_adapter(source.adapter, shape)
-    tokenizer, template = read_tokenizer(source.tokenizer, settings)
-    check_tokenizer(tokenizer, shape, source.tokenizer)
+    if adapter is not None and (whole or any(adapter.glob("*.safetensors"))):
+        check_adapter(adapter, shape)
+    # An adapter's folder may bring a tokeniser of its own, with tokens that it was trained on.
+    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
+        folder = adapter
+    tokenizer, template = read_tokenizer(folder, settings)
+    check_tokenizer(tokenizer, shape, folder)
     loaded = LoadedModel(shape, tokenizer, settings.model, source.revision, template)
     loaded.prompter.check()
     return loaded
-
-
-def _weights(folder: Path, settings: ModelSettings) -> PreTrainedModel:
-    with quietly(), refusing(f"cannot load {folder}"):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=pick_dtype(settings.dtype),
-            trust_remote_code=settings.trust_remote_code,
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    model: PreTrainedModel = loaded[0]
-    check_loaded(folder, loaded[1], {})
-    return model
 
 
 def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:

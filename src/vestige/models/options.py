@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
-from vestige.models.forward import batches_by_length, logits_at, right_padded
+from vestige.models.forward import logits_at, padded_passes
 from vestige.models.prompts import Encoded, Prompter
 from vestige.models.reading import Asking, Prompted, Way, following, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore
@@ -93,17 +93,12 @@ def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Seque
 
 @torch.inference_mode()
 def score_letters(
-    model: PreTrainedModel,
-    asked: Sequence[LetterPrompt],
-    *,
-    token_budget: int = TOKEN_BUDGET,
+    model: PreTrainedModel, prompts: Sequence[LetterPrompt], *, token_budget: int = TOKEN_BUDGET
 ) -> list[LetterScore]:
     """What comes after each prompt, in the order given."""
-    prompts, letters = [a.prompt for a in asked], [a.letters for a in asked]
     scores: dict[int, LetterScore] = {}
-    for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget):
-        ids = right_padded([prompts[i] for i in rows], width, model.device)
-        ends = torch.tensor([len(prompts[i]) - 1 for i in rows], device=ids.device)
+    for rows, ids in padded_passes([p.prompt for p in prompts], model.device, token_budget=token_budget):
+        ends = torch.tensor([len(prompts[i].prompt) - 1 for i in rows], device=ids.device)
         places, which = ends.unique(return_inverse=True)
         logits = logits_at(model, ids, places)
         logp = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)
@@ -111,7 +106,7 @@ def score_letters(
         tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         n_top = (logp == best.values[:, None]).sum(-1).tolist()
         for row, (i, top, n) in enumerate(zip(rows, tops, n_top, strict=True)):
-            scores[i] = LetterScore(tuple(logp[row, list(letters[i])].tolist()), *top, n)
+            scores[i] = LetterScore(tuple(logp[row, list(prompts[i].letters)].tolist()), *top, n)
     return [scores[i] for i in range(len(prompts))]
 
 

@@ -10,7 +10,7 @@ Axes: B prompts, N texts, K positions read, W positions of a prompt with its pad
 vocabulary. Log-probabilities are in nats, in float32.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import PreTrainedModel
 
 from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded, within_memory
 from vestige.models.generation import STEP_TOKENS, Decoding, Reply, decode, generate
@@ -27,11 +26,11 @@ from vestige.models.keys_values import (
     KeysValues,
     cache_arguments,
     cache_of,
+    can_go_on,
     empty_cache,
-    fills_cache,
     kept_in,
     padded,
-    turns_by_length,
+    rows_of,
 )
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
@@ -102,8 +101,7 @@ def way_of(model: PreTrainedModel) -> Way:
     The two agree where log-probabilities are within 1e-4 nats in float32, and 1/2 in narrower numbers; a model that is
     no longer finite agrees where both are not.
     """
-    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
-    if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or turns_by_length(model) or not fills_cache(model):
+    if not can_go_on(model):
         return "plain"
     size = model.config.get_text_config().vocab_size
     ids = [(7 * n + 3) % size for n in range(16)]
@@ -136,12 +134,8 @@ def _read_plain(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[Reading]:
     """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
-    rows = [
-        Encoded((*p.prompt, *text), len(p.prompt), end, end)
-        for p in prompted
-        for text in p.texts
-        for end in [len(p.prompt) + len(text) - 1]
-    ]
+    ends = [(p.prompt, text, len(p.prompt) + len(text) - 1) for p in prompted for text in p.texts]
+    rows = [Encoded((*prompt, *text), len(prompt), end, end) for prompt, text, end in ends]
     scores = iter(score_answers(model, rows, token_budget=token_budget))
     texts = [tuple(_with_end(next(scores)) for _ in p.texts) for p in prompted]
     replies: dict[int, Reply] = {}
@@ -150,7 +144,7 @@ def _read_plain(
         prompts = [prompted[n].prompt for n in numbers]
         answers = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
         replies |= dict(zip(numbers, answers, strict=True))
-    return [Reading(own, replies.get(n)) for n, own in enumerate(texts)]
+    return [Reading(scored, replies.get(n)) for n, scored in enumerate(texts)]
 
 
 def _with_end(score: AnswerScore) -> TextScore:
@@ -168,7 +162,12 @@ def _read_shared(
         bounds.setdefault(p.prompt, set()).update({p.most_new} - {0})
     scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
     replies: dict[tuple[tuple[int, ...], int], Reply] = {}
-    for prompts in _batches(bounds, model.device, token_budget):
+    # What is read and decoded together: a step of decoding costs more than its rows.
+    budget = max(PASS_TOKENS, STEP_TOKENS * max((p.most_new for p in prompted), default=0))
+    every = list(bounds)
+    lengths = [len(p) for p in every]
+    for _, chosen in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
+        prompts = [every[i] for i in chosen]
         stem = _read_prompts(model, prompts, token_budget)
         pairs = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
         # Half of it, since texts are read beside what the prompts left.
@@ -184,16 +183,6 @@ def _read_shared(
     ]
 
 
-def _batches(
-    bounds: Mapping[tuple[int, ...], set[int]], device: torch.device, token_budget: int
-) -> Iterator[list[tuple[int, ...]]]:
-    """Prompts whose texts are read and whose replies are decoded together; `bounds` are those of their replies."""
-    prompts = list(bounds)
-    budget = max(PASS_TOKENS, STEP_TOKENS * max((most for each in bounds.values() for most in each), default=0))
-    for _, rows in batches_by_length([len(p) for p in prompts], device, token_budget=token_budget, pass_tokens=budget):
-        yield [prompts[i] for i in rows]
-
-
 @dataclass(frozen=True)
 class _Stem:
     """Prompts that were read: keys and values of each layer, where the prompts stand in them, and what comes next."""
@@ -203,35 +192,24 @@ class _Stem:
     mask: Bool[Tensor, "B W"]
     logits: Float[Tensor, "B V"]
 
-    def cache(self, rows: Int[Tensor, " N"]) -> DynamicCache:
-        """The keys and values of these rows, to be gone on from."""
-        return cache_of(self.layers, rows)
 
-
-def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], token_budget: int) -> _Stem:
-    parts = [
-        _read_together(model, [prompts[i] for i in rows], width)
-        for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget)
-    ]
-    return parts[0] if len(parts) == 1 else _joined(parts, prompts)
-
-
-def _joined(parts: Sequence[_Stem], prompts: Sequence[tuple[int, ...]]) -> _Stem:
-    """All parts in one, in the order of `prompts`, padded on the left to the longest."""
+def _read_prompts(model: PreTrainedModel, prompts: list[tuple[int, ...]], token_budget: int) -> _Stem:
+    """All in one stem, in the order given, padded on the left to the longest."""
+    parts = []
+    for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget):
+        together = [prompts[i] for i in rows]
+        decoding = Decoding.of(model, len(rows), None, empty_cache(model))
+        logits = decoding.prefill(together, width)
+        parts.append(_Stem(together, kept_in(decoding.cache), decoding.mask, logits))
+    if len(parts) == 1:
+        return parts[0]
     width = max(part.mask.shape[1] for part in parts)
     places = {prompt: n for n, prompt in enumerate(p for part in parts for p in part.prompts)}
-    order = torch.tensor([places[p] for p in prompts], device=parts[0].mask.device)
-    joined = (padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True))
-    layers = [(keys.index_select(0, order), values.index_select(0, order)) for keys, values in joined]
+    order = torch.tensor([places[p] for p in prompts], device=model.device)
+    layers = rows_of((padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True)), order)
     mask = torch.cat([pad(part.mask, (width - part.mask.shape[1], 0)) for part in parts])
     logits = torch.cat([part.logits for part in parts])
-    return _Stem(list(prompts), layers, mask.index_select(0, order), logits.index_select(0, order))
-
-
-def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], n_own: int) -> _Stem:
-    decoding = Decoding.of(model, len(prompts), None, empty_cache(model))
-    logits = decoding.prefill(prompts, n_own)
-    return _Stem(prompts, kept_in(decoding.cache), decoding.mask, logits)
+    return _Stem(prompts, layers, mask.index_select(0, order), logits.index_select(0, order))
 
 
 def _read_texts(
@@ -244,10 +222,14 @@ def _read_texts(
     firsts = torch.tensor([[text[0]] for _, text in pairs], device=device)
     first_logp, first_ranks = token_scores(stem.logits.index_select(0, owner)[:, None], firsts)
     logp, ranks = first_logp.tolist(), first_ranks.tolist()
-    for width, numbers in _text_batches([text for _, text in pairs], stem, token_budget):
+    # The first token's score is the prompt's.
+    longer = [n for n, (_, text) in enumerate(pairs) if len(text) > 1]
+    lengths = [len(pairs[n][1]) - 1 for n in longer]
+    before = stem.mask.shape[1]
+    for width, chosen in batches_by_length(lengths, device, token_budget=token_budget, before=before):
+        numbers = [longer[i] for i in chosen]
         texts = [pairs[n][1] for n in numbers]
-        rows = owner[torch.tensor(numbers, device=device)]
-        logits = _logits_after(model, stem, rows, texts, width)
+        logits = _logits_after(model, stem, owner[torch.tensor(numbers, device=device)], texts, width)
         targets = right_padded([t[1:] for t in texts], width, device)
         columns = (values.tolist() for values in token_scores(logits, targets))
         for n, text, row_logp, row_ranks in zip(numbers, texts, *columns, strict=True):
@@ -256,35 +238,20 @@ def _read_texts(
     return [TextScore(tuple(a), tuple(b)) for a, b in zip(logp, ranks, strict=True)]
 
 
-def _text_batches(texts: Sequence[tuple[int, ...]], stem: _Stem, token_budget: int) -> Iterator[tuple[int, list[int]]]:
-    """Widths with the numbers of the texts of more than one token: the first token's score is the prompt's."""
-    several = [n for n, text in enumerate(texts) if len(text) > 1]
-    lengths = [len(texts[n]) - 1 for n in several]
-    for width, rows in batches_by_length(
-        lengths, stem.mask.device, token_budget=token_budget, before=stem.mask.shape[1]
-    ):
-        yield width, [several[i] for i in rows]
-
-
 def _logits_after(
-    model: PreTrainedModel,
-    stem: _Stem,
-    rows: Int[Tensor, " N"],
-    texts: Sequence[tuple[int, ...]],
-    width: int,
+    model: PreTrainedModel, stem: _Stem, rows: Int[Tensor, " N"], texts: Sequence[tuple[int, ...]], width: int
 ) -> Float[Tensor, "N K V"]:
     """Logits of the token after each token of each text but the last."""
-    device = rows.device
     before = stem.mask.index_select(0, rows)
-    places = torch.arange(width, device=device)
-    lengths = torch.tensor([[len(text) - 1] for text in texts], device=device)
+    places = torch.arange(width, device=rows.device)
+    lengths = torch.tensor([[len(text) - 1] for text in texts], device=rows.device)
     out = model(
-        input_ids=right_padded([text[:-1] for text in texts], width, device),
+        input_ids=right_padded([text[:-1] for text in texts], width, rows.device),
         attention_mask=torch.cat([before, places < lengths], dim=-1).long(),
         # What stands behind a text must not walk out of the context.
         position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
         logits_to_keep=width,
-        **cache_arguments(model, stem.cache(rows)),
+        **cache_arguments(model, cache_of(rows_of(stem.layers, rows))),
     )
     logits: Tensor = out.logits
     return logits.float()
@@ -293,7 +260,8 @@ def _logits_after(
 def _reply(model: PreTrainedModel, stem: _Stem, to_answer: Sequence[tuple[int, int]], asking: Asking) -> list[Reply]:
     """Replies of these rows, each with its own bound."""
     rows = torch.tensor([row for row, _ in to_answer], device=stem.mask.device)
-    decoding = Decoding(model, stem.cache(rows), stem.mask.index_select(0, rows), asking.context - 1)
+    cache = cache_of(rows_of(stem.layers, rows))
+    decoding = Decoding(model, cache, stem.mask.index_select(0, rows), asking.context - 1)
     ends = torch.tensor(sorted(asking.end_ids), dtype=torch.long, device=stem.mask.device)
     room = [min(most, asking.context - len(stem.prompts[row])) for row, most in to_answer]
     return decode(decoding, stem.logits.index_select(0, rows), ends, None, room)

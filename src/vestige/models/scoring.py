@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
-from vestige.models.forward import batches_by_length, logits_at, right_padded, within_memory
+from vestige.models.forward import logits_at, padded_passes, right_padded, within_memory
 from vestige.models.prompts import Encoded
 
 # Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
@@ -120,9 +120,8 @@ def answers_inside(
     n_blocks = len(blocks(model))
     means = np.zeros((n_blocks, len(encoded), model.config.get_text_config().hidden_size), dtype=np.float32)
     logp = np.zeros((n_blocks, len(encoded)))
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], model.device, token_budget=token_budget):
+    for rows, ids in padded_passes([e.ids for e in encoded], model.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
-        ids = right_padded([e.ids for e in batch], width, model.device)
         # To the end, where logits that are no numbers are seen with their text.
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
@@ -156,9 +155,8 @@ def patched_answers(
     """
     every = blocks(target)
     logp = np.zeros((len(every), len(encoded)))
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], target.device, token_budget=token_budget):
+    for rows, ids in padded_passes([e.ids for e in encoded], target.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
-        ids = right_padded([e.ids for e in batch], width, target.device)
         with outputs_kept(source, range(len(every)), stops=False) as outputs:
             source(input_ids=ids.to(source.device), use_cache=False, logits_to_keep=1)
         reads = torch.zeros_like(ids, dtype=torch.bool)
@@ -191,9 +189,8 @@ def score_answers(
 ) -> list[AnswerScore]:
     """Scores of the answers, in the order given. `token_budget` bounds memory."""
     scores: dict[int, AnswerScore] = {}
-    for width, rows in batches_by_length([len(e.ids) for e in encoded], model.device, token_budget=token_budget):
+    for rows, ids in padded_passes([e.ids for e in encoded], model.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
-        ids = right_padded([e.ids for e in batch], width, model.device)
         first, last = min(e.start for e in batch) - 1, max(e.end for e in batch)
         positions = torch.arange(first, last, device=ids.device)
         logp, ranks = token_scores(logits_at(model, ids, positions), ids[:, positions + 1])

@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import right_padded, smaller
-from vestige.models.keys_values import KeysValues, cache_arguments, cache_of, empty_cache, kept_in
+from vestige.models.keys_values import KeysValues, cache_arguments, cache_of, empty_cache, kept_in, rows_of
 from vestige.models.reading import Way
 from vestige.models.scoring import token_logp
 from vestige.models.variants import Around, Ids
@@ -117,7 +117,7 @@ class Streams:
                 {at + k for at, t in zip(starts, group, strict=True) for k in range(len(self.texts[t].target))}
             )
             rows = torch.arange(n, device=self.model.device).repeat(len(group))
-            cache = cache_of(stem.layers, rows) if stem.layers else None
+            cache = cache_of(rows_of(stem.layers, rows)) if stem.layers else None
             inputs = self._tails(tails, n) if stem.layers else self._given(stem.prompts, tails)
             logits, streams = self._pass(inputs, cache, places if self.logits else [])
             for i, text in enumerate(group):

@@ -2,40 +2,60 @@
 
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
-What prompts and texts have in common is read once (`sharing_scorer`). Every prompt is read from the first token in
-which it differs from the most common one, on keys and values of one row; where texts begin alike, what a prompt leaves
-behind serves all of them.
+What prompts and texts have in common is read once. Every prompt is read from the first token in which it differs from
+the most common one, on keys and values of one row; where texts begin alike, what a prompt leaves behind serves all of
+them. Passes go through the root module, whatever its family; whole passes, each prompt by itself, are the oracle.
 
 Axes: W prompts, T tokens of a prompt, K tokens of a target, A tokens after a prompt and before the target's last, N
 prompts of a chunk, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.nn.functional import log_softmax
+from transformers import DynamicCache, PreTrainedModel
 
 from vestige.core.errors import InputError
-from vestige.models.forward import within_memory
+from vestige.models.blocks import embedding_table
+from vestige.models.forward import logits_at, within_memory
+from vestige.models.keys_values import KeysValues, cache_arguments, cache_of, can_go_on, empty_cache, kept_in
 from vestige.models.load import context_tokens
-from vestige.models.variant_texts import Around as Around
-from vestige.models.variant_texts import Ids as Ids
-from vestige.models.variant_texts import (
-    Past,
-    RootPasses,
-    Scorer,
-    can_share,
-    loss_gradient,
-    plain_logits,
-    plain_scorer,
-    up_to,
-)
+from vestige.models.reading import Way
 
-Way = Literal["plain", "shared"]
 TOKEN_BUDGET = 1024
+# Logits that are turned into log-probabilities at once: 4 MiB in float32.
+_CHUNK = 2**20
+
+Ids = tuple[int, ...]
+Past = Sequence[KeysValues]
+"""Keys and values of each layer, of one row for all or of one row for each; nothing before where there is no layer."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around a searched prompt in one text: `before` it, `after` it, and the `target` that is to follow.
+
+    `spaced` says that a space stands between `before` and the prompt, which is in the prompt's first token.
+    """
+
+    before: Ids
+    after: Ids
+    target: Ids
+    spaced: bool = False
+
+    def read(self, prompt: Ids) -> Ids:
+        """The text up to the token before its last: what must be read so that every target token is predicted."""
+        return (*self.before, *prompt, *self.after, *self.target[:-1])
+
+    def length(self, n_tokens: int) -> int:
+        """How many tokens the text has with a prompt of `n_tokens`."""
+        return len(self.before) + n_tokens + len(self.after) + len(self.target)
 
 
 class Scored(NamedTuple):
@@ -53,20 +73,14 @@ class Variants:
     each prompt by itself where `way` is "plain".
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        texts: Sequence[Around],
-        *,
-        token_budget: int = TOKEN_BUDGET,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, texts: Sequence[Around], *, token_budget: int = TOKEN_BUDGET) -> None:
         """`token_budget` bounds the tokens of a pass."""
         if not texts or not all(text.target for text in texts):
             raise InputError("a prompt is searched for texts that each have a target of at least one token; give them")
-        self._model = model
-        self._texts = tuple(texts)
+        self._model, self._texts, self._token_budget = model, tuple(texts), token_budget
         self._context = context_tokens(model)
-        self.way, self._scorer = _scorer(model, self._texts, self._context, token_budget)
+        self._targets = [torch.tensor(text.target, device=model.device) for text in texts]
+        self.way = self._tried()
 
     def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The loss of each prompt: the mean over a target's tokens, then over texts."""
@@ -77,9 +91,10 @@ class Variants:
         """The log-probability of each target token after each prompt, for each text."""
         self._check(prompts)
         distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
-        losses = self._scorer(torch.tensor(list(distinct), device=self._model.device))
+        score = self._scores_shared if self.way == "shared" else self._scores_plain
+        scores = score(torch.tensor(list(distinct), device=self._model.device), token_budget=self._token_budget)
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self._model.device)
-        return [logp.index_select(0, rows) for logp in losses]
+        return [logp.index_select(0, rows) for logp in scores]
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The `n` least losses, least first, ties in the order given."""
@@ -89,13 +104,24 @@ class Variants:
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by each one-hot token of the prompt."""
         self._check([prompt])
-        return loss_gradient(self._model, self._texts, prompt)
+        table = embedding_table(self._model)
+        total = torch.zeros(len(prompt), table.shape[1], device=table.device)
+        for text, target in zip(self._texts, self._targets, strict=True):
+            ids = torch.tensor(text.read(prompt), device=table.device)
+            start, stop = len(text.before), len(text.before) + len(prompt)
+            with torch.enable_grad():
+                chosen = table[ids[start:stop]].requires_grad_()
+                vectors = torch.cat([table[ids[:start]], chosen, table[ids[stop:]]])[None]
+                logits = self._model(inputs_embeds=vectors, use_cache=False, logits_to_keep=len(target)).logits
+                loss = -_target_scores(logits, target).mean()
+            total += torch.autograd.grad(loss, chosen)[0].float() / len(self._texts)
+        return total @ table.float().T
 
     @torch.inference_mode()
     def reached(self, prompt: Ids) -> tuple[bool, ...]:
         """For each text whether every token of its target is the model's first choice."""
         self._check([prompt])
-        first = (plain_logits(self._model, text, [prompt])[0].argmax(-1) for text in self._texts)
+        first = (self._plain_logits(text, [prompt])[0].argmax(-1) for text in self._texts)
         return tuple(ids.tolist() == list(text.target) for ids, text in zip(first, self._texts, strict=True))
 
     def _check(self, prompts: Sequence[Ids]) -> None:
@@ -103,86 +129,114 @@ class Variants:
         if len(lengths) != 1 or 0 in lengths:
             raise ValueError(f"prompts of one call have one length, of at least one token, not {sorted(lengths)}")
         (length,) = lengths
-        longest = max(len(text.before) + length + len(text.after) + len(text.target) for text in self._texts)
+        longest = max(text.length(length) for text in self._texts)
         if longest > self._context:
             raise InputError(
                 f"a prompt of {length} tokens makes a text of {longest} tokens, where the model reads {self._context}; "
                 "search for a shorter prompt"
             )
 
+    @torch.inference_mode()
+    def _tried(self) -> Way:
+        """How these texts are scored: by what prompts share, where a probe agrees with the plain way.
 
-@torch.inference_mode()
-def _scorer(model: PreTrainedModel, texts: Sequence[Around], context: int, token_budget: int) -> tuple[Way, Scorer]:
-    """How these texts are scored: by what prompts share, where a probe agrees with the plain way.
+        It does within 1e-4 nats in float32, and 1/2 in narrower numbers.
+        """
+        # A window is taken only where it holds whatever the model reads, since the probe is shorter than any.
+        if not can_go_on(self._model, window=self._context):
+            return "plain"
+        size = self._model.config.get_text_config().vocab_size
+        ids = [(7 * n + 3) % size for n in range(8)]
+        # They differ in their last place, and in the one before.
+        prompts = [ids[:4], [*ids[:3], ids[5]], [*ids[:2], ids[6], ids[3]]]
+        probe = torch.tensor(prompts, device=self._model.device)
+        shared, plain = (
+            score(probe, token_budget=self._token_budget) for score in (self._scores_shared, self._scores_plain)
+        )
+        # What is no number is as far apart as can be.
+        apart = max(float((a - b).abs().max().nan_to_num(nan=torch.inf)) for a, b in zip(shared, plain, strict=True))
+        return "shared" if apart <= (1e-4 if self._model.dtype == torch.float32 else 1 / 2) else "plain"
 
-    It does within 1e-4 nats in float32, and 1/2 in narrower numbers.
-    """
-    plain = plain_scorer(model, texts, token_budget)
-    if not can_share(model, context):
-        return "plain", plain
-    tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
-    sharing = sharing_scorer(RootPasses(model), texts, token_budget, model.device)
-    return ("shared", sharing) if _apart(sharing, plain, model) <= tolerance else ("plain", plain)
-
-
-def _apart(actual: Scorer, expected: Scorer, model: PreTrainedModel) -> float:
-    """The largest distance of two log-probabilities on a probe; infinite where one is no number."""
-    probe = _probe(model)
-    pairs = zip(actual(probe), expected(probe), strict=True)
-    return max(float((a - b).abs().max().nan_to_num(nan=torch.inf)) for a, b in pairs)
-
-
-def _probe(model: PreTrainedModel) -> Int[Tensor, "W T"]:
-    """Prompts that differ in their last place, and in the one before."""
-    size = model.config.get_text_config().vocab_size
-    ids = [(7 * n + 3) % size for n in range(8)]
-    return torch.tensor([ids[:4], [*ids[:3], ids[5]], [*ids[:2], ids[6], ids[3]]], device=model.device)
-
-
-def sharing_scorer(passes: RootPasses, texts: Sequence[Around], token_budget: int, device: torch.device) -> Scorer:
-    """What stands before the prompts is read here, once."""
-    pasts: dict[tuple[int, ...], Past] = {}
-    for before in dict.fromkeys(text.before for text in texts):
-        pasts[before] = passes.read_on([], torch.tensor([before], device=device)) if before else []
-    tails = [torch.tensor((*text.after, *text.target[:-1]), dtype=torch.long, device=device) for text in texts]
-    targets = [torch.tensor(text.target, device=device) for text in texts]
+    def _plain_logits(self, text: Around, prompts: Sequence[Ids]) -> Float[Tensor, "W K V"]:
+        """Logits at the places that predict the target, each prompt in a row of its own."""
+        ids = torch.tensor([text.read(prompt) for prompt in prompts], device=self._model.device)
+        positions = torch.arange(ids.shape[1] - len(text.target), ids.shape[1], device=ids.device)
+        return logits_at(self._model, ids, positions)
 
     @within_memory
-    def score(prompts: Int[Tensor, "W T"], *, token_budget: int = token_budget) -> list[Float[Tensor, "W K"]]:
-        scores = [torch.empty(len(prompts), len(target), device=device) for target in targets]
-        base, first = _in_common(prompts)
-        for before, past in pasts.items():
-            members = [n for n, text in enumerate(texts) if text.before == before]
-            stem = passes.read_on(past, base[None, :-1]) if len(base) > 1 else past
-            for rows, start in _chunks(first, prompts.shape[1] + max(len(tails[n]) for n in members), token_budget):
-                chunk = _chunk_scores(
-                    passes,
-                    up_to(stem, len(before) + start),
-                    prompts[rows, start:],
-                    [tails[n] for n in members],
-                    [targets[n] for n in members],
-                )
-                for n, logp in zip(members, chunk, strict=True):
-                    scores[n][rows] = logp
+    def _scores_plain(
+        self, prompts: Int[Tensor, "W T"], *, token_budget: int = TOKEN_BUDGET
+    ) -> list[Float[Tensor, "W K"]]:
+        rows = [tuple(row) for row in prompts.tolist()]
+        scores = []
+        for text, target in zip(self._texts, self._targets, strict=True):
+            step = max(1, token_budget // text.length(len(rows[0])))
+            chunks = (rows[start : start + step] for start in range(0, len(rows), step))
+            scores.append(torch.cat([_target_scores(self._plain_logits(text, chunk), target) for chunk in chunks]))
         return scores
 
-    return score
+    @within_memory
+    def _scores_shared(
+        self, prompts: Int[Tensor, "W T"], *, token_budget: int = TOKEN_BUDGET
+    ) -> list[Float[Tensor, "W K"]]:
+        device = prompts.device
+        tails = [torch.tensor((*t.after, *t.target[:-1]), dtype=torch.long, device=device) for t in self._texts]
+        scores = [torch.empty(len(prompts), len(target), device=device) for target in self._targets]
+        base = prompts.mode(0).values
+        differs = prompts != base
+        # A prompt that differs nowhere is read from its last token, whose logits may be wanted.
+        differs[:, -1] = True
+        first = differs.int().argmax(1)
+        for before, past in self._pasts.items():
+            members = [n for n, text in enumerate(self._texts) if text.before == before]
+            stem = self._read_on(past, base[None, :-1]) if len(base) > 1 else past
+            for rows, start in _chunks(first, len(base) + max(len(tails[n]) for n in members), token_budget):
+                shared: Past = [(k[:, :, : len(before) + start], v[:, :, : len(before) + start]) for k, v in stem]
+                ids = prompts[rows, start:]
+                if len(members) > 1:
+                    # The last token goes with each text, since its logits are wanted where nothing follows the prompt.
+                    shared = self._read_on(shared, ids[:, :-1]) if ids.shape[1] > 1 else shared
+                    ids = ids[:, -1:]
+                for n in members:
+                    whole = torch.cat([ids, tails[n].expand(len(ids), -1)], dim=1)
+                    logits = self._logits(self._cache(shared, len(ids)), whole, len(self._targets[n]))
+                    scores[n][rows] = _target_scores(logits, self._targets[n])
+        return scores
+
+    @cached_property
+    def _pasts(self) -> dict[Ids, Past]:
+        """What the texts before the prompts left behind, each read once."""
+        befores = dict.fromkeys(text.before for text in self._texts)
+        device = self._model.device
+        return {b: self._read_on([], torch.tensor([b], device=device)) if b else [] for b in befores}
+
+    def _read_on(self, past: Past, ids: Int[Tensor, "N T"]) -> list[KeysValues]:
+        """The keys and values of the past and these tokens."""
+        cache = self._cache(past, len(ids))
+        self._logits(cache, ids, 1)
+        return kept_in(cache)
+
+    def _cache(self, past: Past, n_rows: int) -> DynamicCache:
+        if not past:
+            return empty_cache(self._model)
+        return cache_of((keys.expand(n_rows, -1, -1, -1), values.expand(n_rows, -1, -1, -1)) for keys, values in past)
+
+    def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
+        logits: Tensor = self._model(ids, **cache_arguments(self._model, cache), logits_to_keep=n_read).logits
+        return logits
 
 
-def _in_common(prompts: Int[Tensor, "W T"]) -> tuple[Int[Tensor, " T"], Int[Tensor, " W"]]:
-    """The most common token of each place, and for each prompt the place that it is read from.
-
-    That is where it first differs; a prompt that differs nowhere is read from its last token, whose logits may be
-    wanted.
-    """
-    base = prompts.mode(0).values
-    differs = prompts != base
-    differs[:, -1] = True
-    return base, differs.int().argmax(1)
+def _target_scores(logits: Float[Tensor, "N K V"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:
+    """The log-probability of target k by the logits at place k of every row."""
+    n, k, size = logits.shape
+    rows, ids = logits.reshape(n * k, size), targets.repeat(n)[:, None]
+    step = max(1, _CHUNK // size)
+    parts = zip(rows.split(step), ids.split(step), strict=True)
+    return torch.cat([log_softmax(part.float(), -1).gather(-1, index) for part, index in parts]).view(n, k)
 
 
 def _chunks(first: Int[Tensor, " W"], width: int, token_budget: int) -> Iterator[tuple[Int[Tensor, " N"], int]]:
-    """Prompts that are read together, and the place that they are read from: the least of theirs."""
+    """Prompts that are read together, and the place that they are read from: the least of their `first`."""
     order = first.argsort(stable=True)
     done = 0
     while done < len(order):
@@ -190,23 +244,3 @@ def _chunks(first: Int[Tensor, " W"], width: int, token_budget: int) -> Iterator
         rows = order[done : done + max(1, token_budget // (width - start))]
         done += len(rows)
         yield rows, start
-
-
-def _chunk_scores(
-    passes: RootPasses,
-    shared: Past,
-    own: Int[Tensor, "N T"],
-    tails: Sequence[Int[Tensor, " A"]],
-    targets: Sequence[Int[Tensor, " K"]],
-) -> list[Float[Tensor, "N K"]]:
-    if len(tails) == 1:
-        return [passes.scores(shared, _followed(own, tails[0]), targets[0])]
-    # The last token goes with each text, since its logits are wanted where nothing stands after the prompt.
-    after = passes.read_on(shared, own[:, :-1]) if own.shape[1] > 1 else shared
-    return [
-        passes.scores(after, _followed(own[:, -1:], tail), target) for tail, target in zip(tails, targets, strict=True)
-    ]
-
-
-def _followed(tails: Int[Tensor, "N T"], tail: Int[Tensor, " A"]) -> Int[Tensor, "N L"]:
-    return torch.cat([tails, tail.expand(len(tails), -1)], dim=1)

@@ -257,7 +257,7 @@ class _Points:
     def score(self, model: PreTrainedModel) -> Mapping[str, float]:
         model.eval()
         # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
-        return means(self.scorer.of(_called(self.step), replace(self.student, model=model)))
+        return means(self.scorer.of(_called(self.step), replace(self.student, weights=model)))
 
 
 def _train(

@@ -398,7 +398,7 @@ def _trajectory(folder: SubjectFolder, request: UnlearnRequest, target: LoadedMo
         return None
     trajectory = Trajectory(
         settings=settings.settings,
-        score=lambda model: settings.score(replace(target, model=model)),
+        score=lambda model: settings.score(replace(target, weights=model)),
         log=folder.trajectory,
         weights=folder.checkpoints,
         world=world,

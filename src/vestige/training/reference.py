@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_length, right_padded, within_memory
+from vestige.models.forward import batches_by_length, padded_passes, within_memory
 from vestige.models.head import (
     Pass,
     evaluating,
@@ -117,8 +117,8 @@ def _activations(
 ) -> dict[str, Float[Tensor, "T D"]]:
     """The output of block `layer` at every token of each row."""
     by_row: dict[str, Tensor] = {}
-    for width, chunk in batches_by_length([len(r.ids) for r in rows], model.device, token_budget=token_budget):
-        hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
+    for chunk, ids in padded_passes([r.ids for r in rows], model.device, token_budget=token_budget):
+        hidden = block_output(model, ids, layer)
         by_row |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
     return by_row
 
