@@ -352,6 +352,7 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
         ({"ablation": {"of": ["gda"], "variants": {"k": [3]}}}, "holes names 'gda' among methods; did you mean"),
         ({"ablation": {"of": ["ga"], "variants": {"policy.kl_coeff": [1.0]}}}, "did you mean 'kl_coef'"),
         ({"ablation": {"of": ["ga"], "variants": {"filter.alike": [1.0]}}}, "name policy.KEY or latent.KEY"),
+        ({"ablation": {"of": ["ga"], "variants": {"latent.ngram_coef": [2.0, 1.0]}}}, "ngram_coef=1 is no variant"),
         ({"ablation": {"of": ["ga"], "variants": {"policy.n_rollouts": [-1.0]}}}, "n_rollouts"),
         ({"judge": "local"}, "give local:MODEL"),
         ({"harm": "grounded"}, "holes.harm = 'grounded': takes a language model; give local:MODEL"),

@@ -228,6 +228,8 @@ class HolesSettings(Settings):
                 whole = float(value).is_integer() and isinstance(settings.identity()[key], int)
                 changes = {**settings.identity(), key: int(value) if whole else value}
                 changed = type(settings).build(changes, where=f"holes.ablation {name}={value:g}")
+                if changed == settings:
+                    raise InputError(f"holes.ablation {name}={value:g} is no variant: it is the search's own value")
                 yield f"{name}={value:g}", self.model_copy(update={part: changed})
 
 
