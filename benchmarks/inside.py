@@ -44,7 +44,7 @@ from vestige.steps.controls import suppress
 from vestige.steps.evaluate import evaluate_together, finished_subject, requests_of
 from vestige.steps.runner import run_tasks
 from vestige.steps.unlearn import unlearn, unlearn_request, unlearn_spec
-from vestige.studies.demo import DemoSettings, demo_request, demo_tasks
+from vestige.studies.demo import Demo, DemoSettings
 from vestige.training.settings import UnlearningSettings
 
 HELD_OUT = 25
@@ -112,10 +112,10 @@ def attacked(
     run: RunFolder, seed: int, controls: int, attacks: list[str], methods: list[str]
 ) -> Iterator[tuple[str, str, tuple[float, float, float]]]:
     """The role of each model, each attack, and the mean probability before and after it with its processor seconds."""
-    demo = DemoSettings(seed=seed, controls=controls, reference=False)
-    tasks = [t for t in demo_tasks(run, demo) if t.name in ("compile", "target") or t.name.startswith("retrained")]
+    demo = Demo(run, DemoSettings(seed=seed, controls=controls, reference=False))
+    tasks = [t for t in demo.tasks() if t.name in ("compile", "target") or t.name.startswith("retrained")]
     run_tasks(tasks, workers=1)
-    audit = demo_request(run, demo, demo.forget[0])
+    audit = demo.audit(demo.settings.forget[0])
     models = {"target": run.control("target")}
     models["silent"], request = suppressed(run, audit)
     suppress(models["silent"], request)

@@ -35,7 +35,7 @@ from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.methods import METHODS
 from vestige.metrics.intervals import interval_over_seeds
 from vestige.requests import tiny_unlearning
-from vestige.steps.runner import Report, State, Task, run_tasks
+from vestige.steps.runner import Report, Task, run_tasks
 from vestige.studies.calibrate import (
     CalibrateRequest,
     CalibrateSettings,
@@ -45,7 +45,7 @@ from vestige.studies.calibrate import (
     calibration_tasks,
     read_calibration,
 )
-from vestige.studies.demo import DemoSettings, finetune_task
+from vestige.studies.demo import Demo, DemoSettings
 from vestige.studies.goals import log_grid
 from vestige.training.settings import UnlearningSettings
 
@@ -160,8 +160,8 @@ def made_first(run: RunFolder) -> list[Task]:
 
 
 def _teach(run: RunFolder, name: str, forget: str, seed: int) -> Task:
-    arguments = {"run": run, "settings": DemoSettings(seed=seed, factual=True), "name": name, "forget": forget}
-    return Task(name, finetune_task, arguments, weight=110)
+    demo = Demo(run, DemoSettings(seed=seed, factual=True))
+    return Task(name, demo.finetune, {"name": name, "forget": forget, "seed": seed}, weight=110)
 
 
 def plan(run: RunFolder, methods: Sequence[str]) -> list[Task]:
@@ -310,21 +310,17 @@ def _calibrated(run: RunFolder, cell: Cell) -> str:
     return _row(cell.method, cell.forget, rate, *score, said, *spent)
 
 
-def progress(*, terminal: bool) -> Callable[[State], None]:
-    """Shows a plan on stderr: one line that is written over on a terminal, elsewhere a line for each task that ends."""
-    told: set[str] = set()
+def progress(*, terminal: bool) -> Callable[[float, str], None]:
+    """Shows a plan on stderr: one line that is written over on a terminal, elsewhere one where other tasks run."""
+    shown = [""]
 
-    def show(state: State) -> None:
-        ends = dict.fromkeys((name for name, share in state.shares.items() if share == 1), "done")
-        ends |= dict.fromkeys(state.failed, "failed") | dict.fromkeys(state.skipped, "skipped")
-        line = f"{len(ends)} of {len(state.shares)} tasks, {len(state.failed)} failed"
+    def show(share: float, note: str) -> None:
+        line = f"{share:.0%}; {note}"
         if terminal:
-            line += f"; {', '.join(sorted(state.running))}"
             print(f"\r{line[:118]:118}", end="", file=sys.stderr, flush=True)
-            return
-        for name in (n for n in ends if n not in told):
-            print(f"{line}: {name} {ends[name]}", file=sys.stderr, flush=True)
-        told.update(ends)
+        elif note != shown[0]:
+            print(line, file=sys.stderr, flush=True)
+        shown[0] = note
 
     return show
 

@@ -15,7 +15,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import Result, read_summary
 from vestige.core.settings import read_toml
 from vestige.steps.runner import Report, Task, run_tasks
-from vestige.studies.demo import DemoSettings, evaluate_subject, unlearning_of
+from vestige.studies.demo import Demo, DemoSettings
 
 RATES = (1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4)
 METRIC = "rouge1_recall"
@@ -26,11 +26,11 @@ def cell_task(run: str, settings: dict[str, Any], method: str, forget: str, rate
     """Unlearn at one rate and evaluate."""
     from vestige.steps.unlearn import unlearn
 
-    demo, asked = RunFolder(Path(run)), DemoSettings.build(settings)
-    request = unlearning_of(demo, asked, method, forget, rate=rate)
-    folder = _cell(demo, method, forget, rate)
+    demo = Demo(RunFolder(Path(run)), DemoSettings.build(settings))
+    request = demo.unlearning(method, forget, rate=rate)
+    folder = _cell(demo.run, method, forget, rate)
     unlearn(folder, request, lambda p: report(0.5 * p.step / p.n_steps))
-    evaluate_subject(demo, asked, folder, [forget], report)
+    demo.evaluate_subject(folder, [forget], report)
 
 
 def _cell(demo: RunFolder, method: str, forget: str, rate: float) -> SubjectFolder:

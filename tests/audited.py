@@ -17,7 +17,7 @@ from vestige.models import tiny
 from vestige.models.load import ModelSettings
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import stored_done
-from vestige.steps.runner import State, Task
+from vestige.steps.runner import Task
 from vestige.training.settings import TrainingSettings
 
 WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath")
@@ -119,7 +119,7 @@ def in_this_process(
         except Exception as error:
             failed[task.name] = error
     if callable(show):
-        show(State({t.name: 1.0 for t in tasks}, {t.name: t.weight for t in tasks}, failed=failed, skipped=skipped))
+        show(1.0, "")
     return failed
 
 

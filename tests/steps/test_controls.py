@@ -11,7 +11,7 @@ from tests.small import TINY, model_bytes, squares, unlearning
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
-from vestige.data.corpus import Corpus, SourceSettings, named_splits, open_corpus
+from vestige.data.corpus import Corpus, SourceSettings, named_splits
 from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
@@ -20,7 +20,7 @@ from vestige.steps.controls import Taught, recipe_from, recipe_of, recipe_withou
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
-from vestige.studies import demo
+from vestige.studies.demo import Demo, DemoSettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = squares(12, edge=lambda i: f"b{i // 2}")
@@ -64,12 +64,12 @@ def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(targe
 @pytest.mark.slow
 def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     run = RunFolder(tmp_path / "run")
-    settings = demo.DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), factual=True, epochs=1)
-    base = {"run": run, "settings": settings, "report": lambda _: None}
-    demo.compile_task(**base)
-    demo.finetune_task(**base, name="target", forget="")
-    demo.finetune_task(**base, name="retrained edge:0_1", forget="edge:0_1")
-    corpus = open_corpus(SourceSettings(data=str(run.data), factual="builtin"))
+    settings = DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), factual=True, epochs=1)
+    demo, report = Demo(run, settings), lambda _: None
+    demo.compile(report)
+    demo.finetune("target", "", 0, report)
+    demo.finetune("retrained edge:0_1", "edge:0_1", 0, report)
+    corpus = demo.corpus
     target = run.control("target")
     again = recipe_without(
         ModelSettings(model=str(target.path), device="cpu"), corpus, named_splits(corpus, "edge:0_1")

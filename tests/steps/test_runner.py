@@ -145,7 +145,7 @@ def test_a_process_that_begins_with_nothing_sees_its_card_too(tmp_path, monkeypa
 @pytest.mark.slow
 def test_progress_reaches_the_parent(tmp_path):
     seen = []
-    run_tasks([Task("t", share, {"path": str(tmp_path / "f")})], workers=1, show=lambda s: seen.append(s.shares["t"]))
+    run_tasks([Task("t", share, {"path": str(tmp_path / "f")})], workers=1, show=lambda share, _: seen.append(share))
     assert 0.5 in seen
     assert seen[-1] == 1.0
 

@@ -3,28 +3,28 @@ import pytest
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.request import questions_of
 from vestige.core.errors import InputError
-from vestige.studies import demo
-from vestige.studies.demo import DemoSettings, compile_task, demo_request, demo_tasks, run_demo
+from vestige.studies.demo import Demo, DemoSettings, run_demo
 from vestige.studies.presets import TINY_AUDIT
 
 
 def test_seeds_go_on_from_the_demos_own(tmp_path):
     asked = DemoSettings(seed=7, controls=2, forget=("edge:A_B", "edge:A_C"))
-    tasks = {t.name: t for t in demo_tasks(RunFolder(tmp_path), asked)}
+    tasks = {t.name: t for t in Demo(RunFolder(tmp_path), asked).tasks()}
     for forget in asked.forget:
         names = [f"retrained {forget}", f"retrained {forget} seed 8", f"retrained {forget} seed 9"]
         assert [tasks[name].arguments["seed"] for name in names] == [7, 8, 9]
-    without = demo_tasks(RunFolder(tmp_path), asked.model_copy(update={"reference": False}))
+    without = Demo(RunFolder(tmp_path), asked.model_copy(update={"reference": False})).tasks()
     assert not any(t.name.endswith("seed 9") for t in without)
 
 
 def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monkeypatch):
     settings = DemoSettings(graph="chain:4", forget=("edge:0_1,edge:1_2",), methods=("ga",), controls=2)
     run = RunFolder(tmp_path)
-    compile_task(run, settings, lambda _: None)
-    monkeypatch.setattr(demo, "unlearning_of", lambda *_: None)
-    monkeypatch.setattr(demo, "_cell", lambda run, _: run.cell("ga", "0"))
-    request = demo_request(run, settings, settings.forget[0])
+    demo = Demo(run, settings)
+    demo.compile(lambda _: None)
+    monkeypatch.setattr(Demo, "unlearning", lambda *_: None)
+    monkeypatch.setattr(Demo, "cell", lambda self, _: self.run.cell("ga", "0"))
+    request = demo.audit(settings.forget[0])
     roles = {role: request.names(role) for role in ("target", "retrained", "unlearned")}
     assert roles == {
         "target": ("target",),

@@ -24,7 +24,7 @@ from vestige.models import tiny
 from vestige.steps.runner import Task
 from vestige.steps.trajectory import ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import unlearn
-from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearning_of
+from vestige.studies.demo import Demo, DemoSettings
 from vestige.training import loop
 from vestige.training.trajectory import TrajectorySettings
 
@@ -73,7 +73,7 @@ def nano() -> Iterator[None]:
 
 def make_and_ask(run: RunFolder) -> None:
     """The demo's tasks, up to its report."""
-    assert not auditing_run.run_tasks(demo_tasks(run, SETTINGS), workers=1)
+    assert not auditing_run.run_tasks(Demo(run, SETTINGS).tasks(), workers=1)
 
 
 def audit_one(run: RunFolder) -> None:
@@ -82,7 +82,7 @@ def audit_one(run: RunFolder) -> None:
 
 
 def audited_models(run: RunFolder) -> AuditRequest:
-    whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
+    whole = Demo(run, SETTINGS).audit(SETTINGS.forget[0])
     searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4, "suppress_epochs": 1}
     models = tuple(m for m in whole.models if m.name != "dpo")
     return replace(whole, models=models, settings=whole.settings.model_copy(update=searched))
@@ -99,7 +99,7 @@ def unlearn_along_a_trajectory(run: RunFolder) -> None:
         splits,
         seed=asked.seed,
     )
-    request = replace(unlearning_of(run, asked, "ga", asked.forget[0]), trajectory=trajectory)
+    request = replace(Demo(run, asked).unlearning("ga", asked.forget[0]), trajectory=trajectory)
     unlearn(run.cell("ga along a trajectory", "0"), request)
 
 

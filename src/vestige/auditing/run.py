@@ -87,7 +87,7 @@ from vestige.metrics.answers import normalised
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.address import is_address
-from vestige.steps.runner import State, Task, run_tasks, workers_for
+from vestige.steps.runner import Task, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -119,7 +119,7 @@ def run_audit(
     request: AuditRequest,
     *,
     workers: int | None = None,
-    show: Callable[[State], None] = lambda _: None,
+    show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> Audited:
     """Ask, attack and judge; the evidence and the verdicts lie in `run`. Resumes.
 
@@ -203,7 +203,7 @@ def conduct(
     request: AuditRequest,
     *,
     workers: int,
-    show: Callable[[State], None] = lambda _: None,
+    show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     folder = run.audit(request.splits.forget)

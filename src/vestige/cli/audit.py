@@ -463,7 +463,7 @@ def _audit(
 
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
-        audited = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+        audited = run_audit(run, request, workers=workers, show=show)
     failed = {name: str(error) for name, error in audited.failed.items()}
     _say_failed(failed)
     build_report(run)

@@ -401,7 +401,7 @@ def calibrate_command(
         check_reach(request, asked_model(model_from(typed, retrained, as_made=True)).loaded)
     inputs = (target, data, unlearning.forget, unlearning.retain, unlearning.reference)
     with output.opened(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
-        calibration = calibrate(folder.path, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+        calibration = calibrate(folder.path, request, workers=workers, show=show)
     _print_calibration(calibration, folder.cpu_seconds(), as_json=output.as_json)
     if not calibration.reached:
         raise GoalNotReached(_not_reached(calibration, settings, retrained))

@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -200,6 +200,7 @@ class Board:
         if self._host and holder.get("host") == self._host:
             # Known without waiting: one that is there may be starved of its processor, and is not overtaken.
             return bool(_born(holder["pid"]) != holder["born"])
+        # That its time moves is what counts: two machines' clocks may be hours apart.
         last, since = self._renewals.get(name, (None, 0.0))
         if last != renewed:
             self._renewals[name] = (renewed, time.monotonic())
@@ -258,7 +259,7 @@ def _names(folder: Path) -> set[str]:
 def work(board: Board, cells: Sequence[StudyCell], make: Make, run: str, *, beat: float = BEAT) -> None:
     """Make cells until all are done, failed, or wait for one that failed."""
     pending, idle = list(cells), 0.05
-    with _heart(beat) as heart:
+    with _renewed(beat) as leases:
         while True:
             status = board.status(run)
             pending, ready = _ready(pending, status)
@@ -267,14 +268,15 @@ def work(board: Board, cells: Sequence[StudyCell], make: Make, run: str, *, beat
             by_key = {cell.key: cell for cell in ready}
             lease = next((x for key, n in board.free(list(by_key)) if (x := board.take(key, n))), None)
             if lease is None:
+                # Others have all that can be made; a second at most, since a done cell may set many free.
                 time.sleep(idle)
                 idle = min(2 * idle, 1.0)
                 continue
-            idle, heart.lease = 0.05, lease
+            idle, leases[:] = 0.05, [lease]
             try:
                 _make(board, by_key[lease.key], lease, make, run)
             finally:
-                heart.lease = None
+                leases.clear()
 
 
 def _ready(pending: Sequence[StudyCell], status: Status) -> tuple[list[StudyCell], list[StudyCell]]:
@@ -312,45 +314,35 @@ def _make(board: Board, cell: StudyCell, lease: Lease, make: Make, run: str) -> 
     spent = {
         "seconds": round(time.perf_counter() - wall, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),
-        "peak_mb": peak_mb(),
+        # In bytes on a Mac, in units of 1024 bytes on Linux.
+        "peak_mb": int(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+        ),
     }
     board.finish(lease, {"name": cell.name, "kind": cell.kind, **spent, "made": dict(facts)})
 
 
-def peak_mb() -> int:
-    """The most memory that this process has held, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))
-
-
-@dataclass
-class _Heart:
-    lease: Lease | None = None
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-    def run(self, beat: float) -> None:
-        while not self.stopped.wait(beat):
-            lease = self.lease
-            if lease is None:
-                continue
-            if lease.held():
-                with contextlib.suppress(FileNotFoundError):
-                    os.utime(lease.path)
-            elif self.lease is lease:
-                # Whoever took over makes the same; two that write at once are what must not be.
-                os._exit(LOST)
-
-
 @contextlib.contextmanager
-def _heart(beat: float) -> Iterator[_Heart]:
-    """Renews the lease that is put into it."""
-    heart = _Heart()
-    thread = threading.Thread(target=heart.run, args=(beat,), daemon=True)
+def _renewed(beat: float) -> Iterator[list[Lease]]:
+    """Within it the lease that is put into the list is renewed."""
+    leases, stopped = list[Lease](), threading.Event()
+
+    def renew() -> None:
+        while not stopped.wait(beat):
+            for lease in [*leases]:
+                if lease.held():
+                    with contextlib.suppress(FileNotFoundError):
+                        os.utime(lease.path)
+                elif lease in leases:
+                    # Whoever took over makes the same; two that write at once are what must not be.
+                    os._exit(LOST)
+
+    thread = threading.Thread(target=renew, daemon=True)
     thread.start()
     try:
-        yield heart
+        yield leases
     finally:
-        heart.stopped.set()
+        stopped.set()
         thread.join()
 
 
@@ -373,29 +365,28 @@ def run_cells(
     after another and nothing comes of it; without `restart` where one dies.
     """
     run = secrets.token_hex(8)
-    board, cells = Board(state), plan()
-    keys = {cell.key for cell in cells}
+    board, names = Board(state), {cell.key: cell.name for cell in plan()}
+    work_of = (state, plan, make, run)
+
+    def tell() -> None:
+        show(board.status(run))
+
     try:
         if executor == "processes":
-            names = {cell.key: cell.name for cell in cells}
-            started = (os.getpid(), state, plan, make, run, dict(os.environ))
-            _processes(
-                board, started, jobs, _context(preload), None if restart else names, lambda: show(board.status(run))
-            )
+            _processes(board, work_of, jobs, _context(preload), None if restart else names, tell)
         elif executor == "ray":
-            _ray((0, state, plan, make, run, None), jobs, options or {}, lambda: show(board.status(run)))
+            _ray(work_of, jobs, options or {}, tell)
         else:
-            _submitit((0, state, plan, make, run, None), jobs, executor, options or {}, lambda: show(board.status(run)))
+            _submitit(work_of, jobs, executor, options or {}, tell)
     except KeyboardInterrupt:
         raise Interrupted("stopped; run the same command to go on from here") from None
-    return {key: failure for key, failure in board.status(run).failed.items() if key in keys}
+    return {key: failure for key, failure in board.status(run).failed.items() if key in names}
 
 
-_Started = tuple[int, StudyState, Plan, Make, str, dict[str, str] | None]
+_Work = tuple[StudyState, Plan, Make, str]
 
 
 def worker(
-    parent: int,
     state: StudyState,
     plan: Plan,
     make: Make,
@@ -403,12 +394,25 @@ def worker(
     environment: Mapping[str, str] | None = None,
     card: str | None = None,
 ) -> None:
-    """What every executor starts: the same work, which ends by itself."""
+    """What every executor starts: the same work, which ends by itself.
+
+    With an `environment` it is a process of this command: it takes that, and ends with it. It sees no GPU but `card`.
+    """
     if environment is not None:
         # A forked process has the environment of the first run.
         os.environ.clear()
         os.environ.update(environment)
-    _settle_in(started=parent != 0, card=card)
+        # Ctrl-C reaches the whole group; the parent decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    if card is not None:
+        # Before CUDA is asked for anything.
+        os.environ["CUDA_VISIBLE_DEVICES"] = card
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # For a torch that is still to be loaded, and for one that a forked process has.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
     # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
     # ValueError: a worker in a thread, as Ray may have it, can set no signal.
     with contextlib.suppress(ValueError):
@@ -419,28 +423,6 @@ def worker(
         reason = str(error) or "not enough memory; take a smaller model or batch, or fewer processes"
         write_json(state.path / "machine-error.json", {"run": run, "reason": reason})
         sys.exit(MachineError.exit_code)
-
-
-def _settle_in(*, started: bool, card: str | None) -> None:
-    """Prepare a worker process: it sees no GPU but `card`, and ends with the process that `started` it, if one did."""
-    if card is not None:
-        # Before CUDA is asked for anything.
-        os.environ["CUDA_VISIBLE_DEVICES"] = card
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # For a torch that is still to be loaded, and for one that a forked process has.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
-    if started:
-        # Ctrl-C reaches the whole group; the parent decides what it means.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _cards() -> list[str]:
-    """The numbers of the machine's GPUs: `workers_for` has loaded torch unless all goes to the processor."""
-    torch = sys.modules.get("torch")
-    return [str(n) for n in range(max(1, torch.cuda.device_count() if torch else 0))]
 
 
 def _end_with_parent() -> None:
@@ -457,14 +439,12 @@ def _context(preload: Sequence[str]) -> BaseContext:
     Elsewhere the systems' own libraries do not survive a fork. That one is reached by a socket in the temporary folder,
     whose name may have 107 bytes.
     """
-    if not preload or sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > _LONGEST:
+    # The name of the socket below the temporary folder takes some 30 bytes.
+    if not preload or sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 70:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     return context
-
-
-_LONGEST = 70
 
 
 @contextlib.contextmanager
@@ -485,7 +465,7 @@ def _script_left_out() -> Iterator[None]:
 
 def _processes(
     board: Board,
-    started: _Started,
+    work_of: _Work,
     jobs: int,
     context: Any,
     names: Mapping[str, str] | None,
@@ -495,12 +475,16 @@ def _processes(
 
     With the `names` of the cells it is not: the run ends, and says what the worker was at.
     """
-    cards = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card] or _cards()
-    state, run = started[1], started[4]
+    state, *_, run = work_of
+    # `workers_for` has loaded torch unless all goes to the processor.
+    torch = sys.modules.get("torch")
+    cards = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
+    cards = cards or [str(n) for n in range(torch.cuda.device_count() if torch else 0)] or ["0"]
 
     def start(n: int) -> Any:
         # One process alone takes the device that was asked for, whichever card that is.
-        process = context.Process(target=worker, args=(*started, cards[n % len(cards)] if jobs > 1 else None))
+        card = cards[n % len(cards)] if jobs > 1 else None
+        process = context.Process(target=worker, args=(*work_of, dict(os.environ), card))
         with _script_left_out():
             process.start()
         return process
@@ -512,7 +496,9 @@ def _processes(
                 process.join(0.2 / jobs)
                 if process.is_alive() or not process.exitcode:
                     continue
-                _refuse_machine(state, run)
+                path = state.path / "machine-error.json"
+                if path.exists() and (record := read_json(path))["run"] == run:
+                    raise MachineError(record["reason"])
                 if names is not None:
                     raise MachineError(
                         f"the process that worked on {names.get(board.key_of(process.pid) or '', 'it')!r} was killed, "
@@ -533,14 +519,7 @@ def _processes(
             process.kill()
 
 
-def _refuse_machine(state: StudyState, run: str) -> None:
-    """Raise what ended a worker of this run for the machine's sake."""
-    path = state.path / "machine-error.json"
-    if path.exists() and (record := read_json(path))["run"] == run:
-        raise MachineError(record["reason"])
-
-
-def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, Any], show: Callable[[], None]) -> None:
+def _submitit(work_of: _Work, jobs: int, cluster: str, options: Mapping[str, Any], show: Callable[[], None]) -> None:
     """Workers as jobs of Slurm, or by `local` as submitit runs them on this machine.
 
     Jobs outlive this command; started again, it adds workers to those that are there.
@@ -549,9 +528,9 @@ def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, 
         import submitit
     except ImportError:
         raise InputError("the executor slurm needs submitit: pip install 'vestige[slurm]'") from None
-    executor = submitit.AutoExecutor(folder=started[1].path / "submitit", cluster=cluster)
+    executor = submitit.AutoExecutor(folder=work_of[0].path / "submitit", cluster=cluster)
     executor.update_parameters(**{"name": "vestige", "timeout_min": 24 * 60, **options})
-    workers = [executor.submit(worker, *started) for _ in range(jobs)]
+    workers = [executor.submit(worker, *work_of) for _ in range(jobs)]
     while not all(job.done() for job in workers):
         show()
         time.sleep(1.0)
@@ -560,7 +539,7 @@ def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, 
         raise MachineError(f"every worker ended with an error; the first: {errors[0].strip().splitlines()[-1]}")
 
 
-def _ray(started: _Started, jobs: int, options: Mapping[str, Any], show: Callable[[], None]) -> None:
+def _ray(work_of: _Work, jobs: int, options: Mapping[str, Any], show: Callable[[], None]) -> None:
     """Workers as tasks of a Ray cluster, which starts those of a lost node again."""
     try:
         import ray
@@ -569,7 +548,7 @@ def _ray(started: _Started, jobs: int, options: Mapping[str, Any], show: Callabl
     if not ray.is_initialized():
         ray.init(ignore_reinit_error=True, log_to_driver=False)
     task = ray.remote(max_retries=MOST_TAKEOVERS, **options)(worker)
-    waiting = [task.remote(*started) for _ in range(jobs)]
+    waiting = [task.remote(*work_of) for _ in range(jobs)]
     while waiting:
         ended, waiting = ray.wait(waiting, timeout=1.0)
         ray.get(ended)

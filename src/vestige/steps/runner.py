@@ -7,15 +7,15 @@ progress, lies in a temporary folder for as long as the command runs.
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import StudyState
 from vestige.core import errors
-from vestige.steps.engine import Failure, Status, StudyCell, run_cells
+from vestige.steps.engine import Status, StudyCell, run_cells
 
 Report = Callable[[float], None]
 """Told by a task how much of it is done, from 0 to 1."""
@@ -39,72 +39,55 @@ class TaskError(Exception):
     """An error that is none of Vestige's own: its class and its message."""
 
 
-@dataclass
-class State:
-    """How far a plan is: each task's share done and its weight, what runs, what failed and why."""
-
-    shares: dict[str, float]
-    weights: dict[str, float]
-    running: set[str] = field(default_factory=set)
-    failed: dict[str, Exception] = field(default_factory=dict)
-    skipped: set[str] = field(default_factory=set)
-
-    @property
-    def share(self) -> float:
-        """The share done of the whole plan, whose tasks cost unequally."""
-        return sum(self.weights[name] * share for name, share in self.shares.items()) / sum(self.weights.values())
-
-    @property
-    def at_work(self) -> str:
-        """The names of what runs, for people."""
-        return ", ".join(sorted(self.running))
-
-
 def run_tasks(
     tasks: Sequence[Task],
     *,
     workers: int,
-    show: Callable[[State], None] = lambda _: None,
+    show: Callable[[float, str], None] = lambda _share, _names: None,
 ) -> dict[str, Exception]:
     """Run the tasks in an order that respects `after`; the failures by task name.
 
-    Each worker sees one GPU, which it shares where there are fewer. With no workers they run in this process, one
-    after the other, and an error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C,
-    after stopping the processes, and MachineError when one of them was killed.
+    `show` is told the share done of the whole plan, by the tasks' weights, and the names of those at work. Each worker
+    sees one GPU, which it shares where there are fewer. With no workers they run in this process, one after the other,
+    and an error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping
+    the processes, and MachineError when one of them was killed.
     """
-    state = State({t.name: 0.0 for t in tasks}, {t.name: t.weight for t in tasks})
     plan = tuple(_ordered(tasks))
+    shares, whole = dict[str, float](), sum(task.weight for task in tasks)
+    by_key = {cell.key: task for cell, task in zip(_cells(plan), plan, strict=True)}
+
+    def tell(done: Iterable[str], at_work: Iterable[str]) -> None:
+        shares.update(dict.fromkeys(done, 1.0))
+        names = ", ".join(sorted(by_key[key].name for key in at_work))
+        show(sum(by_key[key].weight * share for key, share in shares.items()) / whole, names)
+
     if not workers:
         # In this process, as a worker of another engine runs it: an error is the caller's to handle.
-        for task in plan:
+        for key, task in by_key.items():
             task.run(**task.arguments, report=lambda _: None)
-            state.shares[task.name] = 1.0
-            show(state)
+            tell([key], [])
         return {}
     with tempfile.TemporaryDirectory(prefix="vestige-run-") as folder:
-        state_folder = StudyState(Path(folder))
-        names = {cell.key: cell.name for cell in _cells(plan)}
 
-        def tell(status: Status) -> None:
-            _update(state, plan, {names[key] for key in status.done}, _named(status.failed, names))
-            state.running = {names[key] for key in status.at_work} - {n for n, s in state.shares.items() if s == 1.0}
-            for key in status.at_work:
+        def read(status: Status) -> None:
+            for key in (at_work := status.at_work - status.done):
+                # Not there before its first word, and empty while that is written.
                 with contextlib.suppress(FileNotFoundError, ValueError):
-                    # A late word must not make a task look done, or a done one undone.
-                    if names[key] in state.running:
-                        state.shares[names[key]] = min(float((state_folder.path / f"share-{key}").read_text()), 0.999)
-            show(state)
+                    # A late word must not make a task look done.
+                    shares[key] = min(float(Path(folder, f"share-{key}").read_text()), 0.999)
+            tell(status.done, at_work)
 
         failed = run_cells(
-            state_folder,
+            StudyState(Path(folder)),
             partial(_cells, plan),
             partial(_run, folder),
             jobs=workers,
             preload=PRELOADED,
             restart=False,
-            show=tell,
+            show=read,
         )
-        return _named(failed, names)
+    # As the errors that they were, which decide the exit code.
+    return {by_key[key].name: getattr(errors, error, TaskError)(reason) for key, (error, reason) in failed.items()}
 
 
 def _ordered(tasks: Sequence[Task]) -> Iterator[Task]:
@@ -117,19 +100,6 @@ def _ordered(tasks: Sequence[Task]) -> Iterator[Task]:
 def _cells(tasks: Sequence[Task]) -> list[StudyCell]:
     keys = {task.name: f"{number}" for number, task in enumerate(tasks)}
     return [StudyCell(keys[t.name], "task", t.name, tuple(keys[name] for name in t.after), t) for t in tasks]
-
-
-def _named(failed: Mapping[str, Failure], names: Mapping[str, str]) -> dict[str, Exception]:
-    """The failures as the errors that they were, by the task's name."""
-    return {names[key]: getattr(errors, error, TaskError)(reason) for key, (error, reason) in failed.items()}
-
-
-def _update(state: State, plan: Sequence[Task], done: set[str], failed: dict[str, Exception]) -> None:
-    state.failed = failed
-    state.shares.update(dict.fromkeys(done, 1.0))
-    for task in plan:
-        if any(name in failed or name in state.skipped for name in task.after):
-            state.skipped.add(task.name)
 
 
 def _run(folder: str, cell: StudyCell) -> Mapping[str, Any]:

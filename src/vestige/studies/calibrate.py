@@ -16,7 +16,8 @@ Everything but provenance is the same bytes after a run that was killed and resu
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -38,8 +39,8 @@ from vestige.evals.qa import QASettings
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel
-from vestige.steps.evaluate import evaluate, evaluate_versions, finished_subject, loaded_subject, requests_of
-from vestige.steps.runner import Report, State, Task, run_tasks, workers_for
+from vestige.steps.evaluate import Subject, evaluate, evaluate_versions, finished_subject, loaded_subject, requests_of
+from vestige.steps.runner import Report, Task, run_tasks, workers_for
 from vestige.steps.subjects import load_checked
 from vestige.steps.trajectory import AnswerScores
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
@@ -236,9 +237,11 @@ def check_request(request: CalibrateRequest) -> None:
         raise InputError("strength and strengths go together: the name of one of the method's settings, and its values")
     for point in request.candidates:
         build_method(method, request.of(point).method_settings)
-    names = [CalibrationFolder(Path()).candidate(*point).path.name for point in request.candidates]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"the candidate {twice[0]} is in the grid more than once; give each rate and strength once")
+    # By the folders' names, which have six digits of a rate.
+    names = Counter(CalibrationFolder(Path()).candidate(*point).path.name for point in request.candidates)
+    if names.most_common(1)[0][1] > 1:
+        twice = min(name for name, n in names.items() if n > 1)
+        raise InputError(f"the candidate {twice} is in the grid more than once; give each rate and strength once")
     # Refuses splits that are too small to be parted, before anything is trained.
     _ = request.apart
 
@@ -279,7 +282,7 @@ def calibrate(
     request: CalibrateRequest,
     *,
     workers: int | None = None,
-    show: Callable[[State], None] = lambda _: None,
+    show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> Calibration:
     """The finished calibration in `folder`; resumes, and does nothing when it is there.
 
@@ -298,61 +301,52 @@ def calibrate(
 
 
 def calibration_tasks(
-    calibration: CalibrationFolder, request: CalibrateRequest, *, name: str = "calibrate", after: Sequence[str] = ()
+    calibration: CalibrationFolder, request: CalibrateRequest, *, name: str = "calibrate"
 ) -> list[Task]:
-    """The target's score, every candidate's, and the choice, which is the last task.
-
-    `name` is put before the names of the tasks; `after` are tasks to wait for.
-    """
-    base = {"place": str(calibration.path), "request": request}
+    """The target's score, every candidate's, and the choice, which is the last task; `name` begins their names."""
+    base = {"folder": calibration, "request": request}
     tasks = [
-        Task(
-            f"{name}: {calibration.score(point).parent.name}",
-            score_task,
-            {**base, "point": point},
-            tuple(after),
-            weight,
-        )
+        Task(f"{name}: {calibration.score(point).parent.name}", score_task, {**base, "point": point}, weight=weight)
+        # Scoring alone takes about a tenth of a training.
         for point, weight in ((None, 0.1), *((point, 1.0) for point in request.candidates))
     ]
     return [*tasks, Task(f"{name}: choose", choose_task, base, tuple(task.name for task in tasks), 0.1)]
 
 
-def score_task(place: str, request: CalibrateRequest, point: GridPoint | None, report: Report) -> None:
+def score_task(folder: CalibrationFolder, request: CalibrateRequest, point: GridPoint | None, report: Report) -> None:
     """Train one candidate and score it on the validation items; without a point, score the target."""
-    folder, watch, target = CalibrationFolder(Path(place)), Stopwatch(), request.unlearning.target
+    watch, unlearning = Stopwatch(), request.unlearning
+    outcome: tuple[float | None, float | None, str]
     if (path := folder.score(point)).exists():
         return
     try:
         if point is None:
-            model, spent = load_checked(target, request.unlearning.target_digest, "the target"), (0, 0)
+            model = load_checked(unlearning.target, unlearning.target_digest, "the target")
         else:
-            subject = folder.candidate(*point)
-            unlearn(subject, request.of(point), lambda p: report(p.step / p.n_steps))
-            trusted = target.trust_remote_code
-            model = loaded_subject(finished_subject(subject, device=target.device, trust_remote_code=trusted))
-            spent = _spent(subject)
+            unlearn(folder.candidate(*point), request.of(point), lambda p: report(p.step / p.n_steps))
+            model = loaded_subject(_finished(folder, request, point))
         means = request.scores(model)
-        score = Score(*spent, means["forget"], means["retain"], "")
+        outcome = means["forget"], means["retain"], ""
     except NotFinite as error:
         if point is None:
             raise
-        score = Score(*_spent(folder.candidate(*point)), None, None, str(error))
+        # That a rate is too high is a finding about it, and no failure of the search.
+        outcome = None, None, str(error)
+    steps = read_training_log(folder.candidate(*point).training_log) if point else []
     write_provenance(path.with_name(_TIMES), watch)
-    save(path, score)
+    save(path, Score(len(steps), sum(row["n_tokens"] for row in steps), *outcome))
 
 
-def _spent(subject: SubjectFolder) -> tuple[int, int]:
-    """How many steps and tokens a candidate has been trained for."""
-    rows = read_training_log(subject.training_log)
-    return len(rows), sum(row["n_tokens"] for row in rows)
+def _finished(folder: CalibrationFolder, request: CalibrateRequest, point: GridPoint) -> Subject:
+    target = request.unlearning.target
+    return finished_subject(folder.candidate(*point), device=target.device, trust_remote_code=target.trust_remote_code)
 
 
-def choose_task(place: str, request: CalibrateRequest, report: Report) -> None:
+def choose_task(folder: CalibrationFolder, request: CalibrateRequest, report: Report) -> None:
     """Choose the candidate that meets the goal best, report on the test items, and write down everything."""
-    folder, goal = CalibrationFolder(Path(place)), request.goal
     if folder.result.exists():
         return
+    goal, unlearning, apart = request.goal, request.unlearning, request.apart
     scores = {point: load(folder.score(point), Score) for point in request.candidates}
     ranks = {
         point: goal.rank(score.forget, score.retain)
@@ -361,44 +355,32 @@ def choose_task(place: str, request: CalibrateRequest, report: Report) -> None:
     }
     # Of equals the first of the grid, the lowest rate.
     best = min(ranks, key=lambda point: ranks[point], default=None)
-    apart = request.apart
-    save(
-        folder.result,
-        Calibration(
-            method=request.unlearning.method,
-            forget=request.unlearning.forget,
-            goal=str(goal),
-            metric=request.settings.metric,
-            strength_name=request.settings.strength,
-            reached=best is not None and ranks[best][0] == 0,
-            rate=None if best is None else best.rate,
-            strength=None if best is None else best.strength,
-            start=load(folder.score(None), Score),
-            candidates=tuple(
-                CandidateResult(
-                    *point,
-                    score,
-                    "broke down" if point not in ranks else "chosen" if point == best else "not chosen",
-                )
-                for point, score in scores.items()
-            ),
-            n_steps=sum(score.steps for score in scores.values()),
-            n_tokens=sum(score.n_tokens for score in scores.values()),
-            n_validation={name: len(items) for name, items in apart.validation.splits.items()},
-            test=() if best is None else _reported(folder, request, best, report),
-        ),
+    test: list[dict[str, Any]] = []
+    if best is not None:
+        (asked,) = requests_of(apart.test, {qa.NAME: request.questions}, unlearning.seed)
+        answers = evaluate(_finished(folder, request, best), asked, lambda done, of: report(done / of))
+        # By what the items are called: a study calls a file that is forgotten by its name alone.
+        test = result_rows([read_summary(answers.summary(apart.test.forget))])
+    candidates = (
+        CandidateResult(
+            *point, score, "broke down" if point not in ranks else "chosen" if point == best else "not chosen"
+        )
+        for point, score in scores.items()
     )
-
-
-def _reported(
-    folder: CalibrationFolder, request: CalibrateRequest, best: GridPoint, report: Report
-) -> tuple[dict[str, Any], ...]:
-    """Estimates of the chosen candidate on the test items; its records lie in its own folder."""
-    unlearning, target = request.unlearning, request.unlearning.target
-    subject = finished_subject(
-        folder.candidate(*best), device=target.device, trust_remote_code=target.trust_remote_code
+    calibration = Calibration(
+        method=unlearning.method,
+        forget=unlearning.forget,
+        goal=str(goal),
+        metric=request.settings.metric,
+        strength_name=request.settings.strength,
+        reached=best is not None and ranks[best][0] == 0,
+        rate=None if best is None else best.rate,
+        strength=None if best is None else best.strength,
+        start=load(folder.score(None), Score),
+        candidates=tuple(candidates),
+        n_steps=sum(score.steps for score in scores.values()),
+        n_tokens=sum(score.n_tokens for score in scores.values()),
+        n_validation={name: len(items) for name, items in apart.validation.splits.items()},
+        test=tuple(test),
     )
-    (test,) = requests_of(request.apart.test, {qa.NAME: request.questions}, unlearning.seed)
-    answers = evaluate(subject, test, lambda done, of: report(done / of))
-    # By what the items are called: a study calls a file that is forgotten by its name alone.
-    return tuple(result_rows([read_summary(answers.summary(request.apart.test.forget))]))
+    save(folder.result, calibration)

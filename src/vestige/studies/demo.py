@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, PositiveInt
 
+from vestige import requests
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -25,14 +26,12 @@ from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
 from vestige.evals.qa import QASettings
 from vestige.models.load import ModelSettings
-from vestige.requests import TINY_FINETUNE, tiny_unlearning
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
-from vestige.steps.finetune import finetune, finetune_request, untrained
-from vestige.steps.runner import Report, State, Task, run_tasks
-from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_request, unlearn_spec
+from vestige.steps.finetune import finetune, untrained
+from vestige.steps.runner import Report, Task, run_tasks
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT
-from vestige.training.settings import UnlearningSettings
 
 
 class DemoSettings(Settings):
@@ -52,7 +51,7 @@ class DemoSettings(Settings):
     """Methods to compare."""
     factual: bool = False
     """Add the built-in factual questions."""
-    epochs: PositiveInt = TINY_FINETUNE.epochs
+    epochs: PositiveInt = requests.TINY_FINETUNE.epochs
     """Epochs of fine-tuning."""
     controls: PositiveInt = 5
     """Models trained without each forget set."""
@@ -93,7 +92,7 @@ class DemoEnd:
 
 
 # On the processor, so that the demo comes to the same numbers on machines with a card.
-_TINY = ModelSettings(model="builtin:tiny", device="cpu")
+_TINY = ModelSettings(model=requests.TINY, device="cpu")
 _REFERENCE = "retrained"
 """The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
 
@@ -104,6 +103,155 @@ _TRAINING_SHARE = 0.6
 _WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
 
 
+@dataclass(frozen=True)
+class Demo:
+    """A demo in a run's folder. Its tasks are methods, which take both with them into other processes."""
+
+    run: RunFolder
+    settings: DemoSettings
+
+    def check(self) -> None:
+        """Refuse what would fail only after the target has been trained, and a folder of a run with other settings."""
+        graph = load_graph(self.settings.graph, seed=self.settings.seed)
+        for forget in self.settings.forget:
+            select_edges(graph, forget, seed=0)
+        for method in self.settings.methods:
+            if method not in DEMO_RATES:
+                raise InputError(
+                    f"the demo has no learning rate for the method {method!r}; {closest(method, list(DEMO_RATES))}"
+                )
+        stored = read_toml(self.run.settings) if self.run.settings.exists() else self.settings.identity()
+        if changed := changed_keys(self.settings.identity(), stored):
+            raise InputError(
+                f"{self.run.path} holds a run with other settings ({', '.join(changed)}); choose another folder or "
+                "start over with --fresh"
+            )
+
+    def retrained(self, forget: str) -> list[str]:
+        """The models that never see the forget set: the controls, and behind them the one that is judged, if any.
+
+        The first has the run's own seed, each of the others the next.
+        """
+        first, number = self.settings.seed, self.settings.controls + self.settings.reference
+        return [f"retrained {forget}", *(f"retrained {forget} seed {first + k}" for k in range(1, number))]
+
+    def tasks(self) -> list[Task]:
+        """The plan: controls first, since everything else waits for the target."""
+        settings = self.settings
+        tasks = [Task("compile", self.compile, {}, weight=_WEIGHTS["compile"])]
+        views = {"base": settings.forget, "target": settings.forget}
+        taught = {"target": ("", settings.seed)}
+        for forget in settings.forget:
+            for k, name in enumerate(self.retrained(forget)):
+                taught[name] = forget, settings.seed + k
+                views[name] = (forget,)
+        for name, (forget, seed) in taught.items():
+            arguments = {"name": name, "forget": forget, "seed": seed}
+            tasks.append(Task(name, self.finetune, arguments, ("compile",), _WEIGHTS["finetune"]))
+        tasks.append(Task("base", self.base, {}, ("compile",), _WEIGHTS["base"]))
+        for forget in settings.forget:
+            for method in settings.methods:
+                name, arguments = f"{method} {forget}", {"method": method, "forget": forget}
+                tasks.append(Task(name, self.unlearn, arguments, ("target",), _WEIGHTS["unlearn"]))
+                views[name] = (forget,)
+        for name, forgets in views.items():
+            arguments = {"name": name, "forgets": forgets}
+            tasks.append(Task(f"evaluate {name}", self.evaluate, arguments, (name,), _WEIGHTS["evaluate"]))
+        return tasks
+
+    @property
+    def corpus(self) -> Corpus:
+        """The compiled data."""
+        factual = "builtin" if self.settings.factual else None
+        return open_corpus(SourceSettings(data=str(self.run.data), factual=factual))
+
+    def compile(self, report: Report) -> None:
+        """Compile the data set into the run's folder."""
+        compile_to_folder(self.settings.graph, self.run.data, CompileSettings(seed=self.settings.seed))
+
+    def base(self, report: Report) -> None:
+        """Keep the untrained model as the subject `base`."""
+        corpus = self.corpus
+        untrained(self.run.control("base"), _TINY, (*corpus.items, *corpus.factual), self.settings.seed)
+
+    def finetune(self, name: str, forget: str, seed: int, report: Report) -> None:
+        """Train the target, or a model that never sees the forget set."""
+        corpus = self.corpus
+        request = requests.finetuning(
+            _TINY,
+            corpus,
+            named_splits(corpus, forget) if forget else None,
+            {"epochs": self.settings.epochs},
+            name=name,
+            seed=seed,
+            factual=self.settings.factual,
+        )
+        finetune(self.run.control(name), request, lambda p: report(p.step / p.n_steps))
+
+    def unlearning(self, method: str, forget: str, *, rate: float | None = None) -> UnlearnRequest:
+        """What is asked of one method; `rate` replaces the demo's learning rate."""
+        target = ModelSettings(model=str(self.run.control("target").model), device="cpu")
+        training = {"epochs": self.settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+        corpus = self.corpus
+        splits = named_splits(corpus, forget)
+        return requests.unlearning(target, corpus, splits, method, training, seed=self.settings.seed)
+
+    def cell(self, request: UnlearnRequest) -> SubjectFolder:
+        """The folder of an unlearned model."""
+        return self.run.cell(request.name, unlearn_spec(request).id)
+
+    def unlearn(self, method: str, forget: str, report: Report) -> None:
+        """Make the target forget by one method."""
+        request = self.unlearning(method, forget)
+        unlearn(self.cell(request), request, lambda p: report(p.step / p.n_steps))
+
+    def evaluate(self, name: str, forgets: Sequence[str], report: Report) -> None:
+        """Evaluate one subject of the demo."""
+        method, _, forget = name.partition(" ")
+        unlearned = method in self.settings.methods
+        folder = self.cell(self.unlearning(method, forget)) if unlearned else self.run.control(name)
+        self.evaluate_subject(folder, forgets, report)
+
+    def evaluate_subject(self, folder: SubjectFolder, forgets: Sequence[str], report: Report) -> None:
+        """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
+        corpus = self.corpus
+        every = [named_splits(corpus, f) for f in self.settings.forget]
+        views = tuple(view_of(s) for s in every if s.forget in forgets)
+        questions = QASettings(max_new_tokens=self.settings.max_new_tokens)
+        request = EvaluateRequest(everything(every), views, questions, self.settings.seed)
+        evaluate(finished_subject(folder, device="cpu"), request, lambda done, of: report(done / of))
+
+    def audit(self, forget: str) -> AuditRequest:
+        """The audit of one forget set; the target has to be there."""
+        settings, names = self.settings, self.retrained(forget)
+        models = [AuditedModel("target", "target", str(self.run.control("target").path))]
+        for n, name in enumerate(names):
+            path = str(self.run.control(name).path)
+            # One behind the controls is judged as if it had been unlearned: every claim should hold.
+            judged = n == settings.controls
+            models.append(
+                AuditedModel(_REFERENCE, "unlearned", path) if judged else AuditedModel(name, "retrained", path)
+            )
+        for method in settings.methods:
+            models.append(AuditedModel(method, "unlearned", str(self.cell(self.unlearning(method, forget)).path)))
+        corpus = self.corpus
+        splits = named_splits(corpus, forget)
+        if "exposure" in settings.evals:
+            splits = with_alternatives(corpus, splits)
+        alone = (
+            f"the demo forgets {forget} alone, by one training of each method: other contracts, or another seed, can "
+            "come out otherwise"
+        )
+        return AuditRequest(
+            tuple(models),
+            splits,
+            settings.audit(),
+            settings.seed,
+            device="cpu",
+            untested=(alone,) if len(settings.forget) == 1 else (),
+        )
+
+
 def run_demo(
     run: RunFolder,
     settings: DemoSettings,
@@ -112,25 +260,30 @@ def run_demo(
     show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> DemoEnd:
     """Fill the run's folder with everything but the report; resumes. `show` is told the share done and what runs."""
-    _check(settings)
+    demo = Demo(run, settings)
+    demo.check()
     with locked(run.lock):
-        same_run(run, settings)
+        # Again, now that no other command can be writing there.
+        demo.check()
         watch = Stopwatch()
         write_text(run.settings, to_toml(settings.identity()))
-        tasks = demo_tasks(run, settings)
+        tasks = demo.tasks()
         training = _TRAINING_SHARE if settings.evals else 1.0
-        failed = run_tasks(tasks, workers=workers, show=lambda s: show(training * s.share, s.at_work))
+        failed = run_tasks(tasks, workers=workers, show=lambda share, note: show(training * share, note))
         done, n_tasks = [], len(tasks)
         audited = settings.forget if settings.evals and not {"compile", "target"} & set(failed) else ()
         for number, forget in enumerate(audited):
             each = (1 - training) / len(audited)
 
-            def tell(state: State, before: float = training + number * each, each: float = each) -> None:
-                show(before + each * state.share, state.at_work)
+            def tell(share: float, note: str, before: float = training + number * each, each: float = each) -> None:
+                show(before + each * share, note)
 
             try:
-                request = demo_request(run, settings, forget)
-                _check_data(run, request)
+                request = demo.audit(forget)
+                audit = request.settings
+                # What the questions give away may be as much as an audit lets pass.
+                checked = SoundnessSettings(margin=audit.delta_wide, options=audit.options)
+                check_data(run, CheckRequest(request.splits, checked, request.seed))
                 result = conduct(run, request, workers=workers, show=tell)
             except PartialFailure as error:
                 failed[f"audit {forget}"] = error
@@ -141,171 +294,3 @@ def run_demo(
         if not run.provenance.exists():
             write_provenance(run.provenance, watch, workers=workers)
     return DemoEnd(tuple(done), failed, n_tasks)
-
-
-def demo_request(run: RunFolder, settings: DemoSettings, forget: str) -> AuditRequest:
-    """The audit of one forget set; the target has to be there."""
-    controls, judged = _retrained(settings, forget)
-    models = [AuditedModel("target", "target", str(run.control("target").path))]
-    models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in controls]
-    models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in judged]
-    for method in settings.methods:
-        folder = _cell(run, unlearning_of(run, settings, method, forget))
-        models.append(AuditedModel(method, "unlearned", str(folder.path)))
-    corpus = _corpus(run, settings)
-    splits = named_splits(corpus, forget)
-    if "exposure" in settings.evals:
-        splits = with_alternatives(corpus, splits)
-    return AuditRequest(
-        tuple(models), splits, settings.audit(), settings.seed, device="cpu", untested=_for_time(settings)
-    )
-
-
-def _check_data(run: RunFolder, request: AuditRequest) -> None:
-    """Check the forget set as it is audited; what its questions give away may be as much as an audit lets pass."""
-    audit = request.settings
-    settings = SoundnessSettings(margin=audit.delta_wide, options=audit.options)
-    check_data(run, CheckRequest(request.splits, settings, request.seed))
-
-
-def _for_time(settings: DemoSettings) -> tuple[str, ...]:
-    """What the demo leaves out so that it ends in minutes, besides what the audit's settings leave out themselves."""
-    if len(settings.forget) > 1:
-        return ()
-    return (
-        f"the demo forgets {settings.forget[0]} alone, by one training of each method: other contracts, or another "
-        "seed, can come out otherwise",
-    )
-
-
-def _retrained(settings: DemoSettings, forget: str) -> tuple[list[str], list[str]]:
-    """The models that never see the forget set, by name: the controls, and the one that is judged if there is one.
-
-    The first has the run's own seed, each of the others the next.
-    """
-    names = [f"retrained {forget}"]
-    names += [f"retrained {forget} seed {settings.seed + k}" for k in range(1, settings.controls + settings.reference)]
-    return names[: settings.controls], names[settings.controls :]
-
-
-def _check(settings: DemoSettings) -> None:
-    """Refuse what would fail only after the target has been trained."""
-    graph = load_graph(settings.graph, seed=settings.seed)
-    for forget in settings.forget:
-        select_edges(graph, forget, seed=0)
-    for method in settings.methods:
-        if method not in DEMO_RATES:
-            raise InputError(
-                f"the demo has no learning rate for the method {method!r}; {closest(method, list(DEMO_RATES))}"
-            )
-
-
-def same_run(run: RunFolder, settings: Settings) -> None:
-    """Refuse a folder that holds a run with other settings, naming what differs."""
-    if not run.settings.exists():
-        return
-    changed = changed_keys(settings.identity(), read_toml(run.settings))
-    if changed:
-        raise InputError(
-            f"{run.path} holds a run with other settings ({', '.join(changed)}); choose another folder or start over "
-            "with --fresh"
-        )
-
-
-def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
-    """The plan: controls first, since everything else waits for the target."""
-    base = {"run": run, "settings": settings}
-    retrained = {
-        name: (forget, settings.seed + k)
-        for forget in settings.forget
-        for k, name in enumerate(name for group in _retrained(settings, forget) for name in group)
-    }
-    tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
-    for name, (forget, seed) in {"target": ("", settings.seed), **retrained}.items():
-        arguments = {**base, "name": name, "forget": forget, "seed": seed}
-        tasks.append(Task(name, finetune_task, arguments, ("compile",), _WEIGHTS["finetune"]))
-    tasks.append(Task("base", base_task, base, ("compile",), _WEIGHTS["base"]))
-    unlearned = {f"{method} {forget}": (method, forget) for forget in settings.forget for method in settings.methods}
-    for name, (method, forget) in unlearned.items():
-        arguments = {**base, "method": method, "forget": forget}
-        tasks.append(Task(name, unlearn_task, arguments, ("target",), _WEIGHTS["unlearn"]))
-    views = {"base": settings.forget, "target": settings.forget}
-    views |= {name: (forget,) for name, (forget, _) in retrained.items()}
-    views |= {name: (forget,) for name, (_, forget) in unlearned.items()}
-    for name, forgets in views.items():
-        arguments = {**base, "name": name, "forgets": list(forgets)}
-        tasks.append(Task(f"evaluate {name}", evaluate_task, arguments, (name,), _WEIGHTS["evaluate"]))
-    return tasks
-
-
-def _corpus(run: RunFolder, settings: DemoSettings) -> Corpus:
-    return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if settings.factual else None))
-
-
-def compile_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
-    """Compile the data set into the run's folder."""
-    compile_to_folder(settings.graph, run.data, CompileSettings(seed=settings.seed))
-
-
-def base_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
-    """Keep the untrained model as the subject `base`."""
-    corpus = _corpus(run, settings)
-    untrained(run.control("base"), _TINY, (*corpus.items, *corpus.factual), settings.seed)
-
-
-def finetune_task(
-    run: RunFolder, settings: DemoSettings, name: str, forget: str, report: Report, seed: int | None = None
-) -> None:
-    """Train the target, or a model that never sees the forget set; from the run's seed if no other is given."""
-    corpus = _corpus(run, settings)
-    request = finetune_request(
-        _TINY,
-        corpus,
-        named_splits(corpus, forget) if forget else None,
-        TINY_FINETUNE.model_copy(update={"epochs": settings.epochs}),
-        name=name,
-        seed=settings.seed if seed is None else seed,
-        factual=settings.factual,
-    )
-    finetune(run.control(name), request, lambda p: report(p.step / p.n_steps))
-
-
-def unlearn_task(run: RunFolder, settings: DemoSettings, method: str, forget: str, report: Report) -> None:
-    """Make the target forget by one method."""
-    request = unlearning_of(run, settings, method, forget)
-    unlearn(_cell(run, request), request, lambda p: report(p.step / p.n_steps))
-
-
-def unlearning_of(
-    run: RunFolder, settings: DemoSettings, method: str, forget: str, *, rate: float | None = None
-) -> UnlearnRequest:
-    """What is asked of one method; `rate` replaces the demo's learning rate."""
-    target = ModelSettings(model=str(run.control("target").model), device="cpu")
-    changes = {"epochs": settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
-    training = UnlearningSettings.build({**tiny_unlearning(method), **changes})
-    splits = named_splits(_corpus(run, settings), forget)
-    return unlearn_request(target, splits, method, lambda _: training, seed=settings.seed)
-
-
-def _cell(run: RunFolder, request: UnlearnRequest) -> SubjectFolder:
-    return run.cell(request.name, unlearn_spec(request).id)
-
-
-def evaluate_task(run: RunFolder, settings: DemoSettings, name: str, forgets: Sequence[str], report: Report) -> None:
-    """Evaluate one subject of the demo."""
-    method, _, forget = name.partition(" ")
-    cell = method in settings.methods
-    folder = _cell(run, unlearning_of(run, settings, method, forget)) if cell else run.control(name)
-    evaluate_subject(run, settings, folder, forgets, report)
-
-
-def evaluate_subject(
-    run: RunFolder, settings: DemoSettings, folder: SubjectFolder, forgets: Sequence[str], report: Report
-) -> None:
-    """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
-    corpus = _corpus(run, settings)
-    every = [named_splits(corpus, f) for f in settings.forget]
-    views = tuple(view_of(s) for s in every if s.forget in forgets)
-    questions = QASettings(max_new_tokens=settings.max_new_tokens)
-    request = EvaluateRequest(everything(every), views, questions, settings.seed)
-    evaluate(finished_subject(folder, device="cpu"), request, lambda done, of: report(done / of))

@@ -40,7 +40,7 @@ from vestige.data.corpus import (
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.steps.finetune import finetune
-from vestige.steps.runner import Report, State, Task, run_tasks, workers_for
+from vestige.steps.runner import Report, Task, run_tasks, workers_for
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import unlearn
 from vestige.training.settings import UnlearningSettings
@@ -240,8 +240,8 @@ def run_sequence(
     outcomes: list[AuditOutcome] = []
     failed: dict[str, str] = {}
 
-    def tell(state: State) -> None:
-        show((len(outcomes) + state.share) / (steps * (steps + 1) // 2), state.at_work)
+    def tell(share: float, note: str) -> None:
+        show((len(outcomes) + share) / (steps * (steps + 1) // 2), note)
 
     for step in range(1, steps + 1):
         errors = run_tasks(list(sequence.trainings(step)), workers=workers_for(device, workers, on_cpu=2), show=tell)
