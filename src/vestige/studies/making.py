@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
-from vestige.artifacts.records import read_records, read_training_log
+from vestige.artifacts.layout import StudyFolder, SubjectFolder
+from vestige.artifacts.records import read_training_log
 from vestige.attacks import ATTACKS
 from vestige.attacks.planning import attack_of, plan_all
 from vestige.auditing import judge as judging
@@ -23,20 +23,16 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
-from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data import folder as compiling
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import NamedSplits, everything, named_splits
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.loaders import published_of
-from vestige.evals import find_eval
 from vestige.evals.qa import QASettings
 from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
-from vestige.methods import build_method
 from vestige.models import endpoint
 from vestige.models.load import ModelSettings
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_versions, run_attack
@@ -92,12 +88,6 @@ def plan_cells(settings: str, folder: str) -> tuple[StudyCell, ...]:
 
 def check_study(study: Study) -> None:
     """Refuse what would fail only after something has been trained, and a folder that other code has worked in."""
-    for method in (m for m in study.settings.methods if m.method):
-        build_method(method.method, method.settings)
-    _questions(study)
-    unknown = set(study.settings.evaluate.settings) - set(study.settings.evaluate.evals)
-    if unknown:
-        raise InputError(f"evaluate.settings has {min(unknown)!r}, which is none of evals")
     for model in study.settings.models:
         pick_form(model.save)
     _rules(study)
@@ -134,29 +124,28 @@ def _unlearned_by(study: Study) -> dict[str, int]:
     return {name: n for m in methods for name, n in unlearn_versions(m.method, m.settings).items()}
 
 
-def _attack_versions(study: Study) -> dict[str, int]:
-    return attack_versions(_attack_names(study.settings.attacks()), study.settings.evaluate.evals)
+def _versions_of(settings: AuditSettings, evals: Sequence[str]) -> dict[str, int]:
+    """Of the attacks that are set, with the evaluations that ask the attacked models."""
+    names = [name for name in ATTACKS if getattr(settings, name, ())]
+    return attack_versions([*names, *(line.split()[0] for line in settings.further)], evals)
 
 
-def _audit_versions(study: Study) -> dict[str, int]:
+def _audited_by(study: Study) -> dict[str, int]:
     settings = study.settings.audits()
     assert settings is not None, "planned where audits are asked for"
-    attacks = attack_versions(_attack_names(settings), settings.evals)
-    return {"judge": judging.VERSION, **suppress_versions(), **attacks}
-
-
-def _attack_names(settings: AuditSettings) -> list[str]:
-    return [
-        *(name for name in ATTACKS if getattr(settings, name, ())),
-        *(line.split()[0] for line in settings.further),
-    ]
+    return {"judge": judging.VERSION, **suppress_versions(), **_versions_of(settings, settings.evals)}
 
 
 def _compile(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     data, path = study.data(cell.name), study.folder.dataset(f"{cell.name}-{cell.key}")
     settings = CompileSettings(seed=data.seed, temporal=data.temporal, contract_types=data.contract_types)
     compile_to_folder(data.compile, path, settings)
-    return {"path": str(path.relative_to(study.folder.path))}
+    return {"path": _within(study, path)}
+
+
+def _within(study: Study, path: Path) -> str:
+    """A folder as results name it, so that a study can be moved."""
+    return str(path.relative_to(study.folder.path))
 
 
 def settings_of(study: Study, key: str) -> ModelSettings:
@@ -310,16 +299,16 @@ def _attack(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     subject = _subject(study, point, place_of(study, cell.after[0]))
     target = _subject(study, point._replace(role="target"), place_of(study, cell.after[-1]))
     # These ask the model in a way of their own, or would have a fact from beside the question among their options.
-    evals = {name: settings for name, settings in _questions(study).items() if name not in ("acr", "reversed")}
+    evals = {n: s for n, s in study.settings.questions().items() if n not in ("acr", "reversed")}
     answers = {}
     for attack in planned.attacks:
         guide = target if attack_of(attack.plan).guided else None
         request = AttackRequest(attack, evals, splits.forget, seed, guide=guide)
-        places = attack_evaluations(run_attack(subject, request), request)
-        last = {name: places[attack.plan.points[-1], name] for name in evals}
+        folder = run_attack(subject, request)
+        places, last = attack_evaluations(folder, request), attack.plan.points[-1]
         answers[attack.plan.name] = {
-            "evals": {name: str(folder.path.relative_to(study.folder.path)) for name, folder in last.items()},
-            "asked": {k: v for folder in last.values() for k, v in _stands_for(folder, attack.tested).items()},
+            "evals": {name: _within(study, places[last, name].path) for name in evals},
+            "asked": read_json(folder.asked),
         }
     return {"attacks": answers, "untested": list(planned.untested)}
 
@@ -351,8 +340,7 @@ def _audit(study: Study, cell: StudyCell) -> Mapping[str, Any]:
         for v in outcome.verdicts
         for p in [points[v.subject]]
     ]
-    path = study.folder.audit(request.splits.forget).path
-    return {"path": str(path.relative_to(study.folder.path)), "verdicts": verdicts}
+    return {"path": _within(study, study.folder.audit(request.splits.forget).path), "verdicts": verdicts}
 
 
 def _audited_models(study: Study, cell: StudyCell) -> Iterator[tuple[AuditedModel, CellPoint]]:
@@ -371,32 +359,6 @@ def _audited_models(study: Study, cell: StudyCell) -> Iterator[tuple[AuditedMode
             yield AuditedModel(f"{point.method} {rate_name(point)}".strip(), "unlearned", path), point
 
 
-def _stands_for(folder: EvalFolder, tested: Sequence[Item]) -> dict[str, str]:
-    """By the id of each item as it was asked, with a text beside its question, the forget item that it is."""
-    by_content: dict[tuple[Any, ...], str] = {(i.edge, i.attribute, i.answer): i.id for i in tested}
-    ids = {i.id for i in tested}
-    rows = {r["item"]: (r.get("edge"), r.get("attribute"), _answer(r)) for r in read_records(folder)}
-    missing = [i for i, content in rows.items() if i not in ids and content not in by_content]
-    if missing or len(by_content) < len(ids):
-        raise InputError(f"{folder.path}: the attacked model was asked items that cannot be told from one another")
-    return {i: i if i in ids else by_content[content] for i, content in rows.items()}
-
-
-def _answer(record: Mapping[str, Any]) -> Any:
-    """The right answer as a text; multiple choice has its place among the options."""
-    answer = record.get("answer")
-    return record["options"][answer] if "options" in record else answer
-
-
-def _questions(study: Study) -> dict[str, Settings]:
-    """The evaluations with their settings."""
-    evaluations = study.settings.evaluate
-    return {
-        name: find_eval(name).SETTINGS.build(evaluations.settings.get(name, {}), where=f"evaluate.settings.{name}")
-        for name in evaluations.evals
-    }
-
-
 def _subject(study: Study, point: CellPoint, folder: Path) -> Subject:
     """A model that the study made, or one that was given."""
     model = study.model(point.model)
@@ -409,25 +371,18 @@ def _subject(study: Study, point: CellPoint, folder: Path) -> Subject:
 def _evaluate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Ask a model; what it scores on each item lies in the folders that are named by evaluation."""
     point: CellPoint = cell.point
-    sets = (
-        [(point.forget, point.member)]
-        if point.member
-        else [
-            (forget, m.name)
-            for (data, forget), settings in study.members.items()
-            if data == point.data
-            for m in settings
-        ]
-    )
+    if point.member:
+        sets = [(point.forget, point.member)]
+    else:
+        # A target answers for every forget set of its data.
+        members = study.members.items()
+        sets = [(forget, m.name) for (data, forget), of_set in members if data == point.data for m in of_set]
     splits = [splits_of(study, point.data, *names) for names in sets]
     items, views, seed = everything(splits), tuple(map(view_of, splits)), study.data(point.data).seed
-    questions = _questions(study)
-    requests = [
-        EvaluateRequest(items, views, settings, seed, name, summed=False) for name, settings in questions.items()
-    ]
+    questions = study.settings.questions()
+    requests = [EvaluateRequest(items, views, asked, seed, name, summed=False) for name, asked in questions.items()]
     folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
-    paths = (str(folder.path.relative_to(study.folder.path)) for folder in folders)
-    return {"evals": dict(zip(questions, paths, strict=True))}
+    return {"evals": {n: _within(study, folder.path) for n, folder in zip(questions, folders, strict=True)}}
 
 
 DATA = CellKind(_compile, lambda _: {"compiler": compiling.COMPILER})
@@ -436,5 +391,5 @@ GIVEN = CellKind(_look_at, lambda _: {"served model": endpoint.VERSION})
 UNLEARNED = CellKind(_unlearn, _unlearned_by)
 CALIBRATED = CellKind(_calibrate, lambda study: {**_unlearned_by(study), **calibrate_versions()})
 EVALUATED = CellKind(_evaluate, lambda study: evaluate_versions(study.settings.evaluate.evals))
-ATTACKED = CellKind(_attack, _attack_versions)
-AUDITED = CellKind(_audit, _audit_versions)
+ATTACKED = CellKind(_attack, lambda study: _versions_of(study.settings.attacks(), study.settings.evaluate.evals))
+AUDITED = CellKind(_audit, _audited_by)

@@ -289,7 +289,7 @@ class StudySettings(Settings):
                 raise InputError(
                     f"{self.name}: evaluate.settings are for {one_line(name)!r}; {closest(name, [*evaluate.evals])}"
                 )
-        evaluations({name: evaluate.settings.get(name, {}) for name in evaluate.evals})
+        self.questions()
         for metric in filter(None, (*self.report.metrics, self.report.rank)):
             evaluation = metric.partition(".")[0]
             if evaluation not in evaluate.evals:
@@ -318,6 +318,10 @@ class StudySettings(Settings):
             "methods": [m.label for m in self.methods],
             "forget": [f.label for f in self.forget],
         }
+
+    def questions(self) -> dict[str, Settings]:
+        """The evaluations with their settings."""
+        return evaluations({name: self.evaluate.settings.get(name, {}) for name in self.evaluate.evals})
 
     def attacks(self) -> AuditSettings:
         """The attacks that are made, as an audit's settings."""
