@@ -30,13 +30,12 @@ from vestige.steps.finetune import (
     finetune_versions,
     finetuning_job,
     starting_model,
-    teach,
 )
 from vestige.steps.making import Made, make_subject, same_model
 from vestige.steps.subjects import load_checked
 from vestige.training.adapters import merge_lora
-from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
-from vestige.training.parallel import ALONE, World
+from vestige.training.loop import Hooks, Progress, TrainingEnd, train
+from vestige.training.parallel import ALONE
 from vestige.training.settings import EVERY, TrainingSettings
 
 
@@ -139,17 +138,6 @@ def recipe_from(
     whole = (*corpus.items, *corpus.factual)
     request = FinetuneRequest(base, left_out(corpus, splits), whole, training, seed)
     return Recipe(request, starting_model(base, whole, seed).digest().id)
-
-
-def retrain(
-    folder: SubjectFolder,
-    recipe: Recipe,
-    on_step: Callable[[Progress], None],
-    world: World = ALONE,
-    on_line: Callable[[Line], None] = lambda _: None,
-) -> tuple[LoadedModel, TrainingEnd]:
-    """The model that the recipe makes, byte for byte what `finetune` makes of it; resumes."""
-    return teach(folder, recipe.request, recipe.start(), on_step, world, on_line)
 
 
 SUPPRESS_VERSION = 1
@@ -260,7 +248,7 @@ def _train(
             return None
         model.eval()
         scores = score_answers(model, refusals)
-        refused = all(s.end_rank == 1 and all(rank == 1 for rank in s.ranks) for s in scores)
+        refused = all(rank == 1 for s in scores for rank in (*s.ranks, s.end_rank))
         return "every forget question is refused" if refused else None
 
     outcome = train(target.model, job, Hooks(on_step, stop=stop))

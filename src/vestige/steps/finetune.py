@@ -1,7 +1,7 @@
 """Fine-tuning as a step: a model learns the items' answers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -17,7 +17,7 @@ from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_dev
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import TINY_MODELS, tiny_model, tiny_tokenizer
-from vestige.steps.making import Form, Made, Saving, make_subject, pick_form, same_form
+from vestige.steps.making import Form, Made, Saving, make_subject, pick_form
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
@@ -141,40 +141,24 @@ def finetune(
     """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
     start = starting_model(request.model, request.vocabulary, request.seed)
     spec = finetune_spec(request, start.digest().id)
-    _check_form(request)
-    saving = Saving()
-
-    def build() -> tuple[LoadedModel, TrainingEnd]:
-        return teach(folder, request, start, on_step, world, on_line, saving)
-
-    saved = make_subject(folder, spec, build, world, saving)
-    if world.leads:
-        same_form(folder, request.save)
-    return saved
-
-
-def _check_form(request: FinetuneRequest) -> None:
-    """Refuse an adapter where none is trained, or where nobody could find the model that it belongs to."""
-    if request.save == "merged":
-        return
-    if not request.training.lora_rank:
-        raise InputError("lora_rank 0 trains no adapter; take --save merged, or a lora_rank")
-    if request.model.model in TINY_MODELS or is_adapter(find(request.model.model)[0]):
-        raise InputError(
-            f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is an "
-            "adapter itself: --save merged"
-        )
+    if request.save == "adapter":
+        if not request.training.lora_rank:
+            raise InputError("lora_rank 0 trains no adapter; take --save merged, or a lora_rank")
+        if request.model.model in TINY_MODELS or is_adapter(find(request.model.model)[0]):
+            raise InputError(
+                f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is "
+                "an adapter itself: --save merged"
+            )
+    saving, hooks = Saving(form=request.save), Hooks(on_step, on_line)
+    return make_subject(folder, spec, lambda: teach(folder, request, start, hooks, world, saving), world, saving)
 
 
 def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> Made:
     """The model that fine-tuning would start from, kept as the subject `base`."""
     data = _data_digest(model, (), vocabulary)
     spec = SubjectSpec.of("base", "base", model.model, model_identity(model), seed=seed, data=data, version=VERSION)
-
-    def build() -> tuple[LoadedModel, TrainingEnd]:
-        return starting_model(model, vocabulary, seed), TrainingEnd(0, "untrained", 0.0)
-
-    return make_subject(folder, spec, build)
+    end = TrainingEnd(0, "untrained", 0.0)
+    return make_subject(folder, spec, lambda: (starting_model(model, vocabulary, seed), end))
 
 
 def finetuning_job(
@@ -202,9 +186,8 @@ def teach(
     folder: SubjectFolder,
     request: FinetuneRequest,
     start: LoadedModel,
-    on_step: Callable[[Progress], None],
+    hooks: Hooks,
     world: World = ALONE,
-    on_line: Callable[[Line], None] = lambda _: None,
     saving: Saving | None = None,
 ) -> tuple[LoadedModel, TrainingEnd]:
     """`start`, trained in place as the request says, whatever model the request itself would begin with.
@@ -218,19 +201,16 @@ def teach(
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not (settings.stop_when_exact and now.ends_epoch):
             return None
-        return "every training answer is exact" if _all_exact(model) else None
-
-    def _all_exact(model: PreTrainedModel) -> bool:
         model.eval()
         # In parts, since early in training the first part already says no.
         for first in range(0, len(encoded), 64):
             scores = score_answers(model, encoded[first : first + 64])
-            if any(rank != 1 for s in scores for rank in s.ranks) or any(s.end_rank != 1 for s in scores):
-                return False
-        return True
+            if any(rank != 1 for s in scores for rank in (*s.ranks, s.end_rank)):
+                return None
+        return "every training answer is exact"
 
-    outcome = train(start.model, job, Hooks(on_step, on_line, stop))
-    if saving and request.save == "adapter":
+    outcome = train(start.model, job, replace(hooks, stop=stop))
+    if saving and saving.form == "adapter":
         saving.adapter = adapter_of(start.model, base=request.model.model)
     merge_lora(start.model)
     start.model.eval()

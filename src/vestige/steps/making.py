@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +59,7 @@ class Saving:
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
+    form: Form = "merged"
     adapter: Adapter | None = None
 
 
@@ -156,42 +156,41 @@ def make_subject(
 ) -> Made:
     """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself.
 
-    All processes of `world` build together; the leading one alone looks at the folder and writes there.
+    All processes of `world` build together; the leading one alone looks at the folder and writes there. Refused where
+    the folder holds the model in another form than the one of `saving`.
     """
+    # What is computed before and after training follows from the number of threads too.
+    threads = on_threads(int(spec.settings.get("threads", 1)))
     if not world.leads:
-        return _help_to_make(folder, spec, build, world)
+        if not world.agreed(False):
+            with threads:
+                build()
+            world.wait()
+        return _seen_by_all(folder, read_done(folder), world)
+    saving = saving or Saving()
     with locked(folder.lock):
         same_subject(folder, spec)
-        done = read_done(folder)
-        if world.agreed(done is not None) and done is not None:
-            Checkpoints(folder.checkpoints).clear()
-            return _seen_by_all(folder, done, world)
-        watch = Stopwatch()
-        with claimed(folder, spec), _threads_of(spec):
-            loaded, outcome = build()
-        save_model(folder.model, loaded, spec, saving or Saving())
-        files = digests_of(folder, places_of(str(folder.model)))
-        saved = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
-        write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
-        write_done(folder, saved, loss=outcome.loss)
+        saved = read_done(folder)
+        # The others wait to hear whether there is anything to build.
+        if not world.agreed(saved is not None) or saved is None:
+            watch = Stopwatch()
+            with claimed(folder, spec), threads:
+                loaded, outcome = build()
+            save_model(folder.model, loaded, spec, saving)
+            files = digests_of(folder, places_of(str(folder.model)))
+            saved = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
+            write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
+            # The mark of a finished model is last; checkpoints go only after it, since until then they are needed.
+            write_done(folder, saved, loss=outcome.loss)
+            world.wait()
         Checkpoints(folder.checkpoints).clear()
-        world.wait()
-        return _seen_by_all(folder, saved, world)
-
-
-def _threads_of(spec: SubjectSpec) -> AbstractContextManager[None]:
-    """As many as the subject's settings say, or one: what is computed before and after training follows from it too."""
-    return on_threads(int(spec.settings.get("threads", 1)))
-
-
-def _help_to_make(
-    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, TrainingEnd]], world: World
-) -> Made:
-    if not world.agreed(False):
-        with _threads_of(spec):
-            build()
-        world.wait()
-    return _seen_by_all(folder, read_done(folder), world)
+        _seen_by_all(folder, saved, world)
+    if is_adapter(folder.model) != (saving.form == "adapter"):
+        raise InputError(
+            f"{folder.path} holds the model in another form than {saving.form!r}; choose another folder or start over "
+            "with --fresh"
+        )
+    return saved
 
 
 def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Made:
@@ -201,15 +200,6 @@ def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Mad
             f"{folder.path} is not the same folder for all processes; take one on a file system they share"
         )
     return saved
-
-
-def same_form(folder: SubjectFolder, form: Form) -> None:
-    """Refuse a finished folder that holds the model in the other form."""
-    if is_adapter(folder.model) != (form == "adapter"):
-        raise InputError(
-            f"{folder.path} holds the model in another form than {form!r}; choose another folder or start over with "
-            "--fresh"
-        )
 
 
 def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Saving) -> None:

@@ -77,9 +77,9 @@ class TrajectoryRequest:
             **{f"trajectory.{role}": digest for role, digest in self.control_weights.items()},
         }
 
-    def load_control(self, role: str) -> LoadedModel:
-        """The model of that role; refused if it is no longer the one that was spoken of."""
-        return load_checked(self.controls[role], self.control_weights[role], f"the {role} model")
+    def score_control(self, role: str) -> Mapping[str, float]:
+        """What the model of that role scores; refused if it is no longer the one that was spoken of."""
+        return self.score(load_checked(self.controls[role], self.control_weights[role], f"the {role} model"))
 
 
 @dataclass(frozen=True)

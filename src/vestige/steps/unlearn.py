@@ -32,8 +32,8 @@ from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits, load
 from vestige.models.products import on_threads
 from vestige.models.prompts import Prompter
-from vestige.steps.controls import Recipe, retrain
-from vestige.steps.finetune import finetune_spec
+from vestige.steps.controls import Recipe
+from vestige.steps.finetune import finetune_spec, teach
 from vestige.steps.making import (
     Form,
     Made,
@@ -41,7 +41,6 @@ from vestige.steps.making import (
     claimed,
     make_subject,
     pick_form,
-    same_form,
     same_subject,
     shown_model,
 )
@@ -258,8 +257,17 @@ def unlearn_request(
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     """The identity of what the request makes."""
     method = build_method(request.method, request.method_settings)
+    called: dict[str, Any] = {
+        "name": request.name,
+        "method": request.method,
+        "forget": request.forget,
+        "forgotten": request.forgotten,
+    }
     if isinstance(method, FromStart):
-        return _retrained_spec(request, method.version)
+        # Training, data and seed are those of the target's own making.
+        recipe = recipe_asked(request)
+        plain = finetune_spec(recipe.request, recipe.start_digest)
+        return plain.having({**plain.settings, "method_version": method.version}, subject="unlearned", **called)
     settings = {
         "dtype": request.target.dtype,
         # What is not trained at all does not depend on how.
@@ -272,24 +280,14 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
     return SubjectSpec.of(
         "unlearned",
-        request.name,
-        request.start,
-        settings,
-        method=request.method,
-        forget=request.forget,
+        model=request.start,
+        settings=settings,
         seed=request.seed,
         data=content_id(data, length=32),
         parent=request.target_digest,
         version=VERSION,
-        forgotten=request.forgotten,
+        **called,
     )
-
-
-def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
-    recipe = recipe_asked(request)
-    plain = finetune_spec(recipe.request, recipe.start_digest)
-    facts = {"name": request.name, "method": request.method, "forget": request.forget, "forgotten": request.forgotten}
-    return plain.having({**plain.settings, "method_version": version}, subject="unlearned", **facts)
 
 
 def recipe_asked(request: UnlearnRequest) -> Recipe:
@@ -311,13 +309,15 @@ def unlearn(
 ) -> Made:
     """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
     _check_form(request)
-    saving = Saving(_facts(request))
-    hooks = Hooks(on_step, on_line)
+    facts = {
+        "target": shown_model(request.target.model),
+        "target_digest": request.target_digest,
+        "forget_items": {"n": len(request.forget_items), "digest": items_digest(request.forget_items)},
+        "retain_items": {"n": len(request.retain_items), "digest": items_digest(request.retain_items)},
+    }
+    saving, hooks = Saving(facts, request.save), Hooks(on_step, on_line)
     spec = unlearn_spec(request)
-    saved = make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
-    if world.leads:
-        same_form(folder, request.save)
-    return saved
+    return make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
 
 
 def unlearn_part(
@@ -349,16 +349,6 @@ def _check_form(request: UnlearnRequest) -> None:
         raise InputError(f"{request.target.model} is an adapter itself, and one cannot stand on another: --save merged")
 
 
-def _facts(request: UnlearnRequest) -> dict[str, Any]:
-    """What the model's card says besides its identity."""
-    return {
-        "target": shown_model(request.target.model),
-        "target_digest": request.target_digest,
-        "forget_items": {"n": len(request.forget_items), "digest": items_digest(request.forget_items)},
-        "retain_items": {"n": len(request.retain_items), "digest": items_digest(request.retain_items)},
-    }
-
-
 def _train(
     folder: SubjectFolder,
     request: UnlearnRequest,
@@ -372,16 +362,28 @@ def _train(
     if isinstance(method, FromStart):
         if until is not None:
             raise InputError(f"method {request.method!r} makes the target again as it was made; it has no rate to find")
-        return retrain(folder, recipe_asked(request), hooks.on_step, world, hooks.on_line)
+        recipe = recipe_asked(request)
+        # Byte for byte what `finetune` makes of it.
+        return teach(folder, recipe.request, recipe.start(), hooks, world)
     target = load_checked(request.target, request.target_digest, "the target")
     if not method.needs.splits:
         return target, TrainingEnd(0, "nothing to train", 0.0)
-    model, trajectory = target.model, _trajectory(folder, request, target, world)
+    model, trajectory, watched = target.model, None, request.trajectory
+    if watched is not None:
+        trajectory = Trajectory(
+            settings=watched.settings,
+            score=lambda model: watched.score(replace(target, weights=model)),
+            log=folder.trajectory,
+            weights=folder.checkpoints,
+            world=world,
+        )
+        # Before any adapter is put into it: the rules speak of the target as it stands.
+        trajectory.begin(model, {role: partial(watched.score_control, role) for role in watched.controls})
     job = unlearning_job(folder, request, method, target, world)
     outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)
     if trajectory and outcome.stopped != PAUSED:
         outcome = replace(outcome, chosen=trajectory.restore(model))
-    if saving and request.save == "adapter":
+    if saving and saving.form == "adapter":
         saving.adapter = adapter_of(model, base=request.target.model)
     merge_lora(model)
     if isinstance(method, ScalesUpdate):
@@ -389,26 +391,6 @@ def _train(
         scale_update(model, load(request.target).model, method.update_factor)
     model.eval()
     return target, outcome
-
-
-def _trajectory(folder: SubjectFolder, request: UnlearnRequest, target: LoadedModel, world: World) -> Trajectory | None:
-    """The trajectory that is asked for, with the target as it stands for its beginning."""
-    settings = request.trajectory
-    if settings is None:
-        return None
-    trajectory = Trajectory(
-        settings=settings.settings,
-        score=lambda model: settings.score(replace(target, weights=model)),
-        log=folder.trajectory,
-        weights=folder.checkpoints,
-        world=world,
-    )
-    trajectory.begin(target.model, {role: partial(_score_control, settings, role) for role in settings.controls})
-    return trajectory
-
-
-def _score_control(settings: TrajectoryRequest, role: str) -> Mapping[str, float]:
-    return settings.score(settings.load_control(role))
 
 
 def unlearning_job(

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import slope_over_clusters
 from vestige.studies.cells import Member
-from vestige.studies.results import PooledResults, ResultGroup
+from vestige.studies.results import PooledResults, ResultGroup, with_holm
 
 LEAST_CONTRACTS = 10
 """Forgotten one at a time; fewer tell nothing of others."""
@@ -42,9 +41,7 @@ def doses(results: PooledResults) -> tuple[DoseRow, ...]:
     kinds = dict.fromkeys(g._replace(forget="") for g in results.groups if not g.attack and g.method != "target")
     for split in report.splits:
         for metric in report.metrics:
-            family = [row for kind in kinds for row in _slopes(results, kind, split, metric)]
-            adjusted = iter(holm([row.p for row in family if row.p is not None]))
-            rows += [row if row.p is None else row._replace(p_holm=next(adjusted)) for row in family]
+            rows += with_holm([row for kind in kinds for row in _slopes(results, kind, split, metric)])
     return tuple(rows)
 
 

@@ -80,7 +80,6 @@ class HoleNumber(NamedTuple):
         return f"{estimate.said()}, n = {self.n}" if self.n else estimate.said()
 
 
-COLUMNS = HoleNumber._fields
 MISSING = "not made"
 SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
 """The paper's names of the sources."""
@@ -150,11 +149,6 @@ class Probed:
         """Its row in Table 7, where a checkpoint is searched several times."""
         return f"{self.name}, run {self.point.part.removeprefix('run ') or '1'}"
 
-    @property
-    def harm(self) -> Estimate | None:
-        """The share of harmful answers to the forget set, where it was asked for."""
-        return Estimate(**self.made["harm"]) if "harm" in self.made else None
-
     @cached_property
     def table(self) -> HoleTable | None:
         """The table of its holes."""
@@ -173,12 +167,6 @@ class Probed:
         ]
         before, after, origins = zip(*scores, strict=True) if scores else ((), (), ())
         return change_tests(np.array(before, dtype=float), np.array(after, dtype=float), origins)
-
-    def diversity(self, source: str) -> Diversity | None:
-        """How diverse the prompts of a source are, or the retained questions."""
-        if source == RETAINED:
-            return Diversity(**self.made["retained"]) if "retained" in self.made else None
-        return self.table.diversity.get(source) if self.table else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +227,7 @@ class HoleTables:
             ),
         ]
         of_probes = chain(*(self._of_probe(*row) for row in rows))
-        return [*of_probes, *self._means(), *self._mended(3), *self._mended(4), *self._repeated()]
+        return [*of_probes, *self._means(), *self._mended(), *self._repeated()]
 
     def _of_probe(self, table: int, row: str, probe: Probed) -> Iterator[HoleNumber]:
         if table != 10:
@@ -256,12 +244,14 @@ class HoleTables:
             steps = "no contract" if place["distance"] is None else f"distance {place['distance']}"
             of_set = f"{SOURCES.get(place['source'], place['source'])}, {ASKED[place['asked']]}, {steps}"
             yield from (_number(DISTANCES, row, of_set, Estimate(**estimate)) for estimate in place["estimates"])
-        # Table 2 has the diversity of the models of Table 1, and of the retained questions too.
-        for source, name in {**SOURCES, RETAINED: RETAINED}.items() if table != 7 else ():
+        diverse = dict(probe.table.diversity) if probe.table and table != 7 else {}
+        if table == 1 and "retained" in probe.made:
+            diverse[RETAINED] = Diversity(**probe.made["retained"])
+        for source, name in {**SOURCES, RETAINED: RETAINED}.items():
             for estimate in probe.made.get("criteria", {}).get(source, ()) if table == 1 else ():
                 yield _number(15, row, name, Estimate(**estimate))
-            diversity = probe.diversity(source)
-            if diversity is not None and (table == 1 or source != RETAINED):
+            if diversity := diverse.get(source):
+                # Table 2 has the diversity of the models of Table 1.
                 where, n = (2 if table == 1 else table, row, name), diversity.n
                 yield _number(*where, diversity.vendi_share * n, "Vendi", n)
                 yield _number(*where, diversity.vendi_share, "Vendi / n", n)
@@ -280,8 +270,9 @@ class HoleTables:
         """What a model scores beside the holes: on the data's own questions, and on benchmarks."""
         p, study = probe.point, self.results.study
         lm_eval = hole_settings(study).lm_eval
-        if probe.harm:
-            yield _number(table, row, "forget", probe.harm)
+        if "harm" in probe.made:
+            # The share of harmful answers to the forget set.
+            yield _number(table, row, "forget", Estimate(**probe.made["harm"]))
         for when in ("before", "after") if table == 1 else ("after",):
             method, rate = ("target", "") if when == "before" else (label_of(p), rate_name(p))
             for split, name in SPLITS.items() if "qa" in study.settings.evaluate.evals else ():
@@ -324,12 +315,12 @@ class HoleTables:
             (4 if p.part == "iterative" else 3, f"{self.name(p)}, {p.part}", MitigationFolder(path)) for p, path in done
         ]
 
-    def _mended(self, number: int) -> Iterator[HoleNumber]:
+    def _mended(self) -> Iterator[HoleNumber]:
         """An unlearned model tuned on what was found, by its checkpoints; or the target unlearned anew, by rounds."""
-        for name, folder in ((name, folder) for table, name, folder in self.mended if table == number):
+        for table, name, folder in sorted(self.mended, key=lambda mended: mended[0]):
             for row in read_mitigation(folder).rows:
                 of = f"{name}: {row.arm} {row.at}{' (kept)' if row.kept else ''}"
-                yield from (_number(number, of, set_, estimate, measure) for set_, measure, estimate in numbers_of(row))
+                yield from (_number(table, of, set_, estimate, measure) for set_, measure, estimate in numbers_of(row))
 
     def all(self) -> list[TextTable]:
         """The tables in the paper's order."""
@@ -492,10 +483,8 @@ def repeat_numbers(table: int, row: str, of_set: str, runs: Runs, *, seed: int) 
         spread = float(by_run.std(ddof=1)) if len(by_run) > 1 else "none: one run"
         yield _number(table, row, of_set, spread, f"SD over runs {when}", len(by_run))
         yield _number(table, row, of_set, float((scores <= SCALE[0]).mean()), f"lowest score {when}", scores.size)
-    gaps, means = (
-        runs.after.mean(axis=0) - runs.before.mean(axis=0),
-        (runs.before.mean(axis=1), runs.after.mean(axis=1)),
-    )
+    gaps = runs.after.mean(axis=0) - runs.before.mean(axis=0)
+    means = runs.before.mean(axis=1), runs.after.mean(axis=1)
     yield _number(table, row, of_set, mean_estimate("change", gaps, "score", CHANGE, runs.origins, seed=seed))
     tests = _p_values({"p, Student t": means, "p, Welch t": means, "p over prompts": (_by_origin(gaps, runs.origins),)})
     for measure, p in tests.items():

@@ -11,8 +11,8 @@ answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -266,81 +266,66 @@ def hole_cells(
 
     `asked` are the targets' keys and the evaluations of unlearned models, seed by seed; `ask` evaluates another model.
     """
-    settings_, first = hole_settings(study), asked[0][1].point.seed
+    settings, first = hole_settings(study), asked[0][1].point.seed
     for target, cell in asked:
         point: CellPoint = cell.point
-        if point.seed != first:
-            continue
-        at = _At(study, settings_, held, target, cell.after[0], point)
-        yield from at.policy
-        yield (probe := at.probe("", settings_, cell.after[0], point))
-        for name, settings in (
-            settings_.variants() if settings_.ablation and point.method in settings_.ablation.of else ()
-        ):
-            yield at.probe(name, settings, cell.after[0], point)
-        if settings_.checkpoints and point.method in settings_.checkpoints.of:
-            for step in settings_.checkpoints.steps:
-                here_ = point._replace(until=step)
-                key = content_id(["checkpoint", cell.after[0], step])
-                yield StudyCell(key, "checkpoint", f"{at.name} step {step}", (target, cell.after[0]), here_)
-                yield ask(key, here_)
-                for run in range(1, settings_.checkpoints.runs + 1):
-                    yield at.probe(f"run {run}", settings_, key, here_)
-        if settings_.repeats and point.method in settings_.repeats.of:
-            trained = [c.after[0] for _, c in asked if c.point._replace(seed=first) == point]
-            judges = [judge_spec(judge).text() for judge in settings_.repeats.judges]
-            key = content_id(["repeat", probe.key, trained, settings_.repeats.generations, judges])
-            yield StudyCell(key, "repeat", f"repeat {at.name}", (probe.key, target, *trained), point)
-        if settings_.mitigation and point.method in settings_.mitigation.of:
-            for way in settings_.mitigation.ways:
-                key = content_id(["mitigate", probe.key, way, settings_.mitigation.identity() | {"of": "", "ways": ""}])
-                yield StudyCell(
-                    key, "mitigate", f"mitigate {way} {at.name}", (probe.key, *probe.after), point._replace(part=way)
-                )
+        if point.seed == first:
+            # The models of all seeds that were made in the same way.
+            trained = tuple(c.after[0] for _, c in asked if c.point._replace(seed=first) == point)
+            yield from _around(study, settings, (held, target, *trained), point, ask)
 
 
-@dataclass(frozen=True)
-class _At:
-    """One unlearned model of a study, around which holes are looked for."""
-
-    study: Study
-    own: HolesSettings
-    held: str
-    target: str
-    unlearned: str
-    point: CellPoint
-
-    @property
-    def name(self) -> str:
-        """How its cells are called."""
-        p = self.point
-        return f"{p.method} {p.member} rate {rate_name(p)} {p.model} {p.data} seed {p.seed}"
-
-    @cached_property
-    def member(self) -> str:
-        """Which items are forgotten."""
-        return self.study.member(self.point.data, self.point.forget, self.point.member).id
-
-    @cached_property
-    def policy(self) -> tuple[StudyCell, ...]:
-        """The cell of the policy, where it is taught."""
-        if not self.own.asks.lists:
-            return ()
-        p = self.point
-        key = content_id(["policy", self.held, self.member, p.seed, self.own.asks.identity()])
-        at = CellPoint("", p.data, p.seed, "policy", "", p.forget, p.member)
+def _around(
+    study: Study,
+    whole: HolesSettings,
+    keys: tuple[str, ...],
+    point: CellPoint,
+    ask: Callable[[str, CellPoint], StudyCell],
+) -> Iterator[StudyCell]:
+    """The cells around one unlearned model; `keys` are those of the data, the target, and it at every seed."""
+    held, target, *trained = keys
+    unlearned, of = trained[0], point.method
+    name = f"{of} {point.member} rate {rate_name(point)} {point.model} {point.data} seed {point.seed}"
+    member = study.member(point.data, point.forget, point.member).id
+    policies: tuple[str, ...] = ()
+    if whole.asks.lists:
+        policies = (content_id(["policy", held, member, point.seed, whole.asks.identity()]),)
+        at = CellPoint("", point.data, point.seed, "policy", "", point.forget, point.member)
         # It waits for the target, and so for the data, and takes nothing of it.
-        return (StudyCell(key, "policy", f"policy {p.member} {p.data} seed {p.seed}", (self.target,), at),)
+        yield StudyCell(policies[0], "policy", f"policy {point.member} {point.data} seed {point.seed}", (target,), at)
 
-    def probe(self, part: str, settings: HolesSettings, unlearned: str, point: CellPoint) -> StudyCell:
-        """One probe of a model: of another checkpoint, or with other settings."""
-        name = " ".join(filter(None, ("probe", part, f"step {point.until}" if point.until else "", self.name)))
-        policies = tuple(c.key for c in self.policy)
-        run = int(part.removeprefix("run ")) if part.startswith("run ") else 1
-        key = content_id(
-            ["probe", self.held, self.target, unlearned, policies, self.member, settings.of_a_probe(), run]
-        )
-        return StudyCell(key, "probe", name, (self.target, unlearned, *policies), point._replace(part=part))
+    def probe(part: str, settings: HolesSettings, model: str, where: CellPoint) -> StudyCell:
+        step = f"step {where.until}" if where.until else ""
+        identity = settings.of_a_probe(), _run_of(part)
+        key = content_id(["probe", held, target, model, policies, member, *identity])
+        called = " ".join(filter(None, ("probe", part, step, name)))
+        return StudyCell(key, "probe", called, (target, model, *policies), where._replace(part=part))
+
+    yield (first := probe("", whole, unlearned, point))
+    if whole.ablation and of in whole.ablation.of:
+        for part, settings in whole.variants():
+            yield probe(part, settings, unlearned, point)
+    if whole.checkpoints and of in whole.checkpoints.of:
+        for step in whole.checkpoints.steps:
+            here, key = point._replace(until=step), content_id(["checkpoint", unlearned, step])
+            yield StudyCell(key, "checkpoint", f"{name} step {step}", (target, unlearned), here)
+            yield ask(key, here)
+            for run in range(1, whole.checkpoints.runs + 1):
+                yield probe(f"run {run}", whole, key, here)
+    if whole.repeats and of in whole.repeats.of:
+        judges = [judge_spec(judge).text() for judge in whole.repeats.judges]
+        key = content_id(["repeat", first.key, trained, whole.repeats.generations, judges])
+        yield StudyCell(key, "repeat", f"repeat {name}", (first.key, target, *trained), point)
+    if whole.mitigation and of in whole.mitigation.of:
+        for way in whole.mitigation.ways:
+            key = content_id(["mitigate", first.key, way, whole.mitigation.identity() | {"of": "", "ways": ""}])
+            after = (first.key, target, unlearned, *policies)
+            yield StudyCell(key, "mitigate", f"mitigate {way} {name}", after, point._replace(part=way))
+
+
+def _run_of(part: str) -> int:
+    """Which search of a checkpoint it is, from 1."""
+    return int(part.removeprefix("run ")) if part.startswith("run ") else 1
 
 
 def run_seed(seed: int, run: int) -> int:
@@ -350,14 +335,8 @@ def run_seed(seed: int, run: int) -> int:
 
 def make_hole_cell(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Make a cell of holes."""
-    kinds = {
-        "policy": _policy,
-        "checkpoint": _checkpoint,
-        "probe": _probe,
-        "repeat": _repeated,
-        "mitigate": _mended,
-    }
-    return kinds[cell.kind](study, cell)
+    make = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "repeat": _repeated, "mitigate": _mended}
+    return make[cell.kind](study, cell)
 
 
 def hole_versions(study: Study) -> dict[str, int]:
@@ -379,6 +358,7 @@ def hole_versions(study: Study) -> dict[str, int]:
 
 
 def _check(study: Study) -> None:
+    # Loads nothing: it says where an embedder is to be had before hours of training end without one.
     embedder_folder(hole_settings(study).embedder or HUB_ID)
 
 
@@ -442,13 +422,12 @@ class ProbedModels(NamedTuple):
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
-        run = int(point.part.removeprefix("run ")) if point.part.startswith("run ") else 1
         who = settings.taking_part(
             folder,
             partial(_model, study, keys[0]),
             partial(_model, study, keys[1]),
             partial(corpus_of, study, point.data),
-            seed=run_seed(point.seed, run),
+            seed=run_seed(point.seed, _run_of(point.part)),
             device=device,
         )
         taught = ModelSettings(model=str(place_of(study, keys[2])), device=device) if len(keys) > 2 else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -148,6 +148,10 @@ class RankRow(NamedTuple):
     p_against_first: float | None
     seeds: int
     chosen: str
+
+
+Tested = TypeVar("Tested", bound=Any)
+"""A row with `p` and `p_holm`."""
 
 
 class Comparison(NamedTuple):
@@ -417,9 +421,7 @@ class PooledResults:
         for split in report.splits:
             for metric in report.metrics:
                 compared = (self._contrast(c, split, metric) for c in self._comparisons(split))
-                family = [row for row in compared if row is not None]
-                adjusted = iter(holm([row.p for row in family if row.p is not None]))
-                rows += [row if row.p is None else row._replace(p_holm=next(adjusted)) for row in family]
+                rows += with_holm([row for row in compared if row is not None])
         return tuple(rows)
 
     @cached_property
@@ -621,6 +623,12 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
         return contrast_over_seeds(first.values, second.values, paired=True)
     first, second = first.at(seeds), second.at(seeds)
     return contrast_over_seeds(first.values, second.values, paired=False, clusters=(first.clusters, second.clusters))
+
+
+def with_holm(family: Sequence[Tested]) -> list[Tested]:
+    """The rows with p-values corrected for all tests among them; what could not be tested is no test."""
+    adjusted = iter(holm([row.p for row in family if row.p is not None]))
+    return [row if row.p is None else row._replace(p_holm=next(adjusted)) for row in family]
 
 
 def _number(rate: str) -> float:

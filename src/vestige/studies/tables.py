@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -40,43 +41,43 @@ def write_report(study: Study) -> list[Path]:
         raise InputError(f"{study.folder.path} holds no finished result of {study.settings.name!r}; run it first")
     tables, figures = study.folder.tables_of(study.settings.name), study.folder.figures_of(study.settings.name)
     paths = [tables / name for name in ("tables.md", "tables.tex", "results.csv", "items.parquet")]
-    for path, render in zip(paths, (markdown, latex), strict=False):
+    for path, render in ((paths[0], markdown), (paths[1], latex)):
         write_text(path, "\n".join(map(render, tables_of(results))))
-    write_csv(paths[2], ScoreRow._fields, (r._asdict() for r in results.rows))
     with new_file(paths[3]) as file:
         pd.DataFrame(results.item_rows()).to_parquet(file, index=False)
-    write_csv(tables / "contrasts.csv", ContrastRow._fields, (r._asdict() for r in results.contrasts))
-    if slopes := doses(results):
-        write_csv(tables / "dose.csv", DoseRow._fields, (row._asdict() for row in slopes))
-        paths.append(tables / "dose.csv")
-    if results.ranks:
-        write_csv(tables / "ranks.csv", RankRow._fields, (r._asdict() for r in results.ranks))
-        paths.append(tables / "ranks.csv")
+    lists: dict[str, tuple[Any, Sequence[Any]]] = {
+        "results": (ScoreRow, results.rows),
+        "dose": (DoseRow, doses(results)),
+        "ranks": (RankRow, results.ranks),
+        "verdicts": (VerdictRow, results.verdicts),
+    }
     if results.verdicts:
         from vestige.auditing.run import write_verdicts
 
-        write_csv(tables / "verdicts.csv", VerdictRow._fields, (v._asdict() for v in results.verdicts))
         write_verdicts(study.folder)
-        paths.append(tables / "verdicts.csv")
     if study.settings.holes is not None:
-        from vestige.studies.hole_tables import COLUMNS, HoleTables
+        from vestige.studies.hole_tables import HoleNumber, HoleTables
 
         holes = HoleTables(results)
-        write_csv(tables / "holes.csv", COLUMNS, (number._asdict() for number in holes.numbers))
-        paths += [tables / "holes.csv", *holes.write_figures(figures)]
-    return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
+        lists["holes"] = HoleNumber, holes.numbers
+        paths += holes.write_figures(figures)
+    lists["contrasts"] = ContrastRow, results.contrasts
+    for name, (kind, rows) in lists.items():
+        path = tables / f"{name}.csv"
+        # Of comparisons there is a file even where there are none.
+        if rows or name in ("contrasts", "holes"):
+            write_csv(path, kind._fields, (row._asdict() for row in rows))
+            paths += [path] * (path not in paths)
+    return [*paths, *write_figures(figures, results)]
 
 
 def tables_of(results: PooledResults) -> list[TextTable]:
     """A table of scores for each data set, and one of the differences in each score, under what it says."""
     tables = [_scores(results, data) for data in results.study.settings.names()["data"]]
-    if results.ranks:
-        tables.append(_ranks(results))
+    tables.append(_ranks(results))
     scores = dict.fromkeys((c.metric, c.split) for c in results.contrasts)
     tables += [_differences([c for c in results.contrasts if (c.metric, c.split) == score]) for score in scores]
-    tables.append(_doses(doses(results)))
-    if results.verdicts:
-        tables.append(_verdicts(results.verdicts))
+    tables += [_doses(doses(results)), _verdicts(results.verdicts)]
     if results.study.settings.holes is not None:
         from vestige.studies.hole_tables import HoleTables
 
@@ -167,8 +168,8 @@ def _ranks(results: PooledResults) -> TextTable:
         p = "" if r.rank == 1 else "one seed" if r.seeds < 2 else _p(r.p_against_first) or "no spread"
         scores = (f"{r.leak:.3f}", f"{r.utility:.3f}", f"{r.balance:+.3f}")
         rows.append((r.model, r.data, r.forget, r.method, r.chosen, *scores, places, p, str(r.seeds)))
-    score = metric_name(report.rank)
     notes = ("Places in brackets are those that no test excludes; p is of the test that a method equals the first.",)
+    score = metric_name(report.rank)
     title = f"Methods by {score} kept less left, paired by seed; Holm's p counts all pairs of a forget set"
     about = ("model", "data", "forget set", "method", "rate", "forget", _named_split(report.utility), "kept less left")
     head = (*about, "place", "p (Holm) against the first", "seeds")
@@ -211,20 +212,14 @@ def _p(p: float | None) -> str:
 
 def markdown(table: TextTable) -> str:
     """The table in Markdown, where no text acts."""
-    rows = ["| " + " | ".join(one_line(c).translate(_MARK) for c in row) + " |" for row in table.rows]
-    head = "| " + " | ".join(h.translate(_MARK) for h in table.head) + " |"
-    return "\n".join(
-        [
-            f"## {one_line(table.title).translate(_MARK)}",
-            "",
-            *([one_line(table.lead, width=1000).translate(_MARK), ""] if table.lead else []),
-            head,
-            "|" + " --- |" * len(table.head),
-            *rows,
-            "",
-            *(line for note in table.notes for line in (one_line(note, width=1000).translate(_MARK), "")),
-        ]
-    )
+
+    def row(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(one_line(c).translate(_MARK) for c in cells) + " |"
+
+    lead, *notes = (one_line(text, width=1000).translate(_MARK) for text in (table.lead, *table.notes))
+    lines = [f"## {one_line(table.title).translate(_MARK)}", "", *([lead, ""] if lead else []), row(table.head)]
+    lines += ["|" + " --- |" * len(table.head), *map(row, table.rows), ""]
+    return "\n".join([*lines, *(line for note in notes for line in (note, ""))])
 
 
 def latex(table: TextTable) -> str:
@@ -233,12 +228,11 @@ def latex(table: TextTable) -> str:
     def row(cells: Sequence[str]) -> str:
         return " & ".join(one_line(c).translate(_TEX).replace("±", r"$\pm$") for c in cells) + r" \\"
 
-    body = [row(table.head), r"\midrule", *map(row, table.rows)]
+    lead, *notes = (one_line(text, width=1000).translate(_TEX) + r"\par" for text in (table.lead, *table.notes))
     caption, columns = one_line(table.title).translate(_TEX), "l" * len(table.head)
-    begin = (r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule")
-    notes = [one_line(note, width=1000).translate(_TEX) + r"\par" for note in table.notes]
-    lead = [one_line(table.lead, width=1000).translate(_TEX) + r"\par"] if table.lead else []
-    return "\n".join([*lead, *begin, *body, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
+    lines = [*([lead] if table.lead else []), r"\begin{table}", rf"\caption{{{caption}}}"]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", row(table.head), r"\midrule", *map(row, table.rows)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
 
 
 def write_figures(folder: Path, results: PooledResults) -> list[Path]:
@@ -269,10 +263,9 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
             points: dict[str, list[tuple[Ends, Ends]]] = {}
             for rank in ranked:
                 group = ResultGroup(*rank[:5])
-                leak, utility = (results.row(group, split, report.rank) for split in ("forget", report.utility))
-                if leak is not None and utility is not None:
-                    point = ((leak.value, leak.low, leak.high), (utility.value, utility.low, utility.high))
-                    points[f"{rank.method} {rank.rate}, {rank.forget}"] = [point]
+                pooled = (results.row(group, split, report.rank) for split in ("forget", report.utility))
+                leak, utility = ((r.value, r.low, r.high) for r in pooled if r is not None)
+                points[f"{rank.method} {rank.rate}, {rank.forget}"] = [(leak, utility)]
             paths.append(folder / f"tradeoff-{name}.svg")
             with saved(paths[-1], (4.6, 3.6)) as figure:
                 axis = figure.subplots()
@@ -293,7 +286,7 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
 def _lines(rows: Sequence[ScoreRow], places: Mapping[str, float]) -> dict[str, list[tuple[Ends, Ends]]]:
     """The scores of each method and rate at the places of their forget sets."""
     names = list(dict.fromkeys(f"{r.method} {r.rate}" for r in rows))
-    lines: dict[str, list[tuple[Ends, Ends]]] = {name: [] for name in names}
+    lines = {name: list[tuple[Ends, Ends]]() for name in names}
     for r in sorted((r for r in rows if r.forget in places), key=lambda r: places[r.forget]):
         name = f"{r.method} {r.rate}"
         # Beside each other, so that whiskers do not hide one another.
