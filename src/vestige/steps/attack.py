@@ -6,8 +6,6 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder
@@ -20,7 +18,6 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest, questions_digest
-from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.data.dataset import item_row
 from vestige.evals import find_eval
@@ -39,7 +36,8 @@ from vestige.steps.evaluate import (
     summary_of,
 )
 from vestige.steps.making import Made
-from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
+from vestige.steps.prompt_attack import AttackRequest as AttackRequest
+from vestige.steps.prompt_attack import prompt_found, search_identity
 from vestige.training.checkpoints import Checkpoints
 
 VERSION = 1
@@ -52,22 +50,6 @@ def attack_versions(attacks: Iterable[str], evals: Iterable[str]) -> dict[str, i
     """The versions in the identities of these kinds of attacks, whose models are asked by `evals`, by name."""
     kinds = {f"attack {name}": find_attack(name).version for name in attacks}
     return {"attack": VERSION, "prompt search": prompt_attack.VERSION, **kinds, **evaluate_versions(evals)}
-
-
-@dataclass(frozen=True)
-class AttackRequest:
-    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed.
-
-    A search for a prefix has a `guide`, the target, whose words it is to bring. A search may `start` from the prompt of
-    an earlier attack, named by its folder, and then answers for what that one spent and saw.
-    """
-
-    attack: Attack
-    evals: Mapping[str, Settings]
-    forget: str
-    seed: int
-    guide: Subject | None = None
-    start: Path | None = None
 
 
 def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress = lambda _: None) -> AttackFolder:
@@ -93,25 +75,25 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
                     ended = kind.run(work, loaded)
             except NotFinite:
                 if work.tuned:
-                    _refuse_broken(work)
+                    # Training may have come late to what breaks the model as it was given: then no rate is to blame.
+                    unattacked = loaded_subject(subject)
+                    items = (*request.attack.shown, *work.asked.values())
+                    texts = [unattacked.prompter.encode(i.question, i.answer) for i in items]
+                    with finite_logits(unattacked):
+                        score_answers(unattacked.model, texts)
                 raise
             for model in (subject, request.guide):
                 if model is not None:
                     announce(model)
             write_provenance(folder.provenance, watch, **loaded.provenance())
-            write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, _left(folder, work.places))
+            # Not the log, which holds times; of an evaluation the file that has the checksums of its answers.
+            sealed = [p for p in (folder.spec, folder.shown, folder.asked, folder.prompt) if p.exists()]
+            sealed += [EvalFolder(folder.path / path).collected for at in work.places.values() for path in at.values()]
+            write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, sealed)
         else:
             check_known(subject)
         Checkpoints(folder.checkpoints).clear()
     return folder
-
-
-def _refuse_broken(work: "_Work") -> None:
-    """Raise NotFinite of the subject as it was given, where no training is to blame."""
-    unattacked, attack = loaded_subject(work.subject), work.request.attack
-    texts = [unattacked.prompter.encode(i.question, i.answer) for i in (*attack.shown, *work.asked.values())]
-    with finite_logits(unattacked):
-        score_answers(unattacked.model, texts)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
@@ -142,12 +124,8 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "forget": request.forget,
         "seed": request.seed,
         **({"kind_version": kind.version} if kind.version > 1 else {}),
-        **(search_identity(_search(request), subject) if isinstance(kind, PromptSettings) else {}),
+        **(search_identity(request, subject) if isinstance(kind, PromptSettings) else {}),
     }
-
-
-def _search(request: AttackRequest) -> PromptSearch:
-    return PromptSearch(request.attack, request.seed, request.guide, request.start)
 
 
 def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:
@@ -180,16 +158,6 @@ def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
     """`bounds_bits`: upper bounds in bits on what was carried in, by name; `spent`: steps, items and tokens shown."""
     done = _done(folder)
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
-
-
-def _left(folder: AttackFolder, places: Mapping[str, Mapping[str, str]]) -> list[Path]:
-    """The files of an attack that is done, and of each evaluation the one that has the checksums of its answers.
-
-    Not the log, which holds times.
-    """
-    files = [folder.spec, folder.shown, folder.asked, folder.prompt]
-    answers = [EvalFolder(folder.path / path).collected for of_point in places.values() for path in of_point.values()]
-    return [path for path in files if path.exists()] + answers
 
 
 def _done(folder: AttackFolder) -> dict[str, Any]:
@@ -244,12 +212,6 @@ class _Work:
         """By the id of each tested item, the item as it is asked."""
         return asked_by(self.request.attack)
 
-    def attacked(self, point: str, load: Callable[[], LoadedModel]) -> Subject:
-        """The subject as the attack left it at a point, under a digest of its own."""
-        digest = replace(self.subject.made.digest, weights=content_id({"attack": self.id, "point": point}, length=64))
-        saved = Made(digest, self.subject.made.steps, f"attacked: {point}")
-        return Subject(self.folder.point(point), self.subject.spec, saved, load, attacked=True)
-
     def ask(
         self,
         point: str,
@@ -264,7 +226,10 @@ class _Work:
         versions = self.asked if asked_at is None else asked_at
         items, view = as_asked(self.request.attack, versions, self.request.forget)
         only = frozenset(i.id for i in versions.values())
-        attacked = self.attacked(point, load)
+        # Under a digest of its own, so that no answer of it is taken for the subject's.
+        digest = replace(self.subject.made.digest, weights=content_id({"attack": self.id, "point": point}, length=64))
+        saved = Made(digest, self.subject.made.steps, f"attacked: {point}")
+        attacked = Subject(self.folder.point(point), self.subject.spec, saved, load, attacked=True)
         evals, seed = self.request.evals, self.request.seed
         requests = [
             EvaluateRequest(items, (view,), settings, seed, name, only, summed=False)
@@ -280,17 +245,17 @@ class _Work:
     def searched(self, loaded: LoadedModel, most_steps: int) -> Ended:
         """Search for a prompt, and ask with it at every point; half of the way is the search and half is asking."""
         attack, tell = self.attack, self.on_progress
-        prompt = prompt_found(_search(self.request), self.folder, loaded, lambda share: tell(share / 2))
+        prompt = prompt_found(self.request, self.folder, loaded, lambda share: tell(share / 2))
         points = attack.plan.points
         versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
         # The item as it is asked at each point, for the item that it stands for.
         write_json(self.folder.asked, {item.id: i for by_item in versions.values() for i, item in by_item.items()})
         for number, point in enumerate(points):
-            self.ask(point, lambda: loaded, partial(_tell_half, tell, number, len(points)), versions[point])
+
+            def on_share(share: float, number: int = number) -> None:
+                tell(0.5 + (number + share) / (2 * len(points)))
+
+            self.ask(point, lambda: loaded, on_share, versions[point])
         by_item = {"steps": most_steps, "items_shown": attack.plan.n_shown}
         granted = {name: amount + prompt.earlier.get(name, 0) for name, amount in by_item.items()}
         return Ended(prompt.bounds_bits, granted, prompt.spent_in_all)
-
-
-def _tell_half(tell: OnProgress, done: int, of: int, share: float) -> None:
-    tell(0.5 + (done + share) / (2 * of))

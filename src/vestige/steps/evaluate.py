@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.own_files import check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, code_digest, write_provenance
 from vestige.artifacts.records import (
-    Result,
     SubjectSpec,
     Summary,
     follows,
@@ -175,12 +173,22 @@ def evaluate_together(
             groups = _groups({plan.place.path: plan for plan in plans}.values(), missing)
             of = sum(len(plan.asked) for group in groups for plan in group)
             before = 0
+
+            def tell(done: int, _: int) -> None:
+                on_items(before + done, of)
+
             _ = loaded.way  # Looked for before, since it is looked for by a text of nobody's.
             loaded.replies.clear()
             with finite_logits(loaded):
                 for group in groups:
-                    earlier = takewhile(lambda plan: plan.place != group[0].place, plans)  # noqa: B023
-                    _collect(group, loaded, _know_replies(loaded, earlier), partial(_add_to, on_items, before, of))
+                    replies = []
+                    # Those before it in `requests` are done by now, here or by an earlier call.
+                    for plan in takewhile(lambda plan: plan.place != group[0].place, plans):  # noqa: B023
+                        if isinstance(plan.evaluation, Replies):
+                            kept = plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings)
+                            loaded.replies.update(kept)
+                            replies.append(plan.place.path.name)
+                    _collect(group, loaded, replies, tell)
                     before += sum(len(plan.asked) for plan in group)
         else:
             check_known(subject)
@@ -190,20 +198,6 @@ def evaluate_together(
         for plan in plans:
             _sum_up(plan, subject)
     return [plan.place for plan in plans]
-
-
-def _know_replies(loaded: LoadedModel, plans: Iterable["_Plan"]) -> list[str]:
-    """Let the model know the replies that these evaluations, which are done, have kept; the names of their folders."""
-    names = []
-    for plan in plans:
-        if isinstance(plan.evaluation, Replies):
-            loaded.replies.update(plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings))
-            names.append(plan.place.path.name)
-    return names
-
-
-def _add_to(on_items: Progress, before: int, of: int, done: int, _: int) -> None:
-    on_items(before + done, of)
 
 
 @dataclass(frozen=True)
@@ -244,8 +238,14 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
 def _sum_up(plan: _Plan, subject: Subject) -> None:
     evaluation, request, folder = plan.evaluation, plan.request, plan.place
     folder.unfinished.unlink(missing_ok=True)
-    views = request.views if request.only is None else _restricted(request.views, request.only)
-    views = views if request.summed else ()
+    views, only = [*request.views] if request.summed else [], request.only
+    if only is not None:
+        asked = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
+        # A split that is left empty is gone.
+        views = [
+            View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
+            for v, splits in zip(views, asked, strict=True)
+        ]
     records = read_records(folder)
     basis = _basis(plan, subject, views)
     if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
@@ -253,8 +253,7 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     scores = [evaluation.score(r) for r in records]
     write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)
     for view in views:
-        results = evaluation.summarize(records, scores, view, seed=request.seed)
-        write_summary(folder, _summary(evaluation, subject.spec, view, results), basis)
+        write_summary(folder, _summary(evaluation, subject.spec, view, records, scores, request.seed), basis)
 
 
 def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
@@ -271,22 +270,20 @@ def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
 def summary_of(folder: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
     """The summary of an evaluation that was collected without one, made from its records; nothing is written."""
     evaluation, records = find_eval(name), read_records(folder)
-    results = evaluation.summarize(records, [evaluation.score(r) for r in records], view, seed=seed)
-    return _summary(evaluation, spec, view, results)
+    return _summary(evaluation, spec, view, records, [evaluation.score(r) for r in records], seed)
 
 
-def _summary(evaluation: Evaluation[Any, Any], spec: SubjectSpec, view: View, results: tuple[Result, ...]) -> Summary:
+def _summary(
+    evaluation: Evaluation[Any, Any],
+    spec: SubjectSpec,
+    view: View,
+    records: Sequence[Any],
+    scores: Sequence[Any],
+    seed: int,
+) -> Summary:
     splits = {name: tuple(ids) for name, ids in view.splits.items()}
+    results = evaluation.summarize(records, scores, view, seed=seed)
     return Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, spec, view.forget, splits, results)
-
-
-def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
-    """The views of these items alone; a split that is left empty is gone."""
-    restricted = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
-    return [
-        View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
-        for v, splits in zip(views, restricted, strict=True)
-    ]
 
 
 def loaded_subject(subject: Subject) -> LoadedModel:
@@ -408,13 +405,13 @@ def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The records of each plan about these items."""
-    questions = [[plan.asked[i] for i in ids] for plan in plans]
-    if len(plans) == 1:
-        return [plans[0].evaluation.collect(subject, questions[0], plans[0].request.settings)]
     parts = []
-    for plan, of_plan in zip(plans, questions, strict=True):
+    for plan in plans:
+        questions, settings = [plan.asked[i] for i in ids], plan.request.settings
+        if len(plans) == 1:
+            return [plan.evaluation.collect(subject, questions, settings)]
         assert isinstance(plan.evaluation, Reads), "only evaluations that read are asked together"
-        parts.append(plan.evaluation.to_read(subject, of_plan, plan.request.settings))
+        parts.append(plan.evaluation.to_read(subject, questions, settings))
     return collected(subject, parts)
 
 

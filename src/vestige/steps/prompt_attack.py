@@ -6,7 +6,7 @@ it was searched on as it is deployed, the chat is rendered and read anew, and th
 Lengths in bits are under the attacked model, of the prompt's tokens straight after the head of the chat.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +30,11 @@ from vestige.attacks.placement import Placement, around, deployed, inner_texts, 
 from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
+from vestige.core.settings import Settings
 from vestige.core.store import load as load_record
 from vestige.core.store import read_versioned, save
 from vestige.metrics.information import code_length
-from vestige.models.generation import Reply, generate
+from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
@@ -46,10 +47,16 @@ OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class PromptSearch:
-    """What is searched for, with which seed; whose words are wanted; the earlier attack whose prompt it starts from."""
+class AttackRequest:
+    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed.
+
+    A search for a prefix has a `guide`, the target, whose words it is to bring. A search may `start` from the prompt of
+    an earlier attack, named by its folder, and then answers for what that one spent and saw.
+    """
 
     attack: Attack
+    evals: Mapping[str, Settings]
+    forget: str
     seed: int
     guide: Subject | None = None
     start: Path | None = None
@@ -74,7 +81,7 @@ class _Start(NamedTuple):
 _NO_START = _Start("", {}, 0.0)
 
 
-def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
+def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
     """What decides the found prompt besides the attack's plan and the subject."""
     plan, guide = search.attack.plan, search.guide
     if attack_of(plan).guided != (guide is not None):
@@ -94,7 +101,7 @@ def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
     return {"search": {"version": VERSION, "guide": guide_id, "start": start}}
 
 
-def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
+def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
     if not folder.prompt.exists():
         start = _started(search, _model_in(folder))
@@ -105,7 +112,7 @@ def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel
     return read_prompt(folder)
 
 
-def _started(search: PromptSearch, model: str) -> _Start:
+def _started(search: AttackRequest, model: str) -> _Start:
     """What the search begins with; a prompt that was found on another model saw that too, which no text bounds."""
     if search.start is None:
         return _NO_START
@@ -132,7 +139,7 @@ class _Result:
 
 
 def _find(
-    search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, start: _Start, on_share: OnProgress
+    search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, start: _Start, on_share: OnProgress
 ) -> tuple[Placement, tuple[_Wanted, ...], FoundPrompt]:
     plan, keeper = search.attack.plan, KeptSearch(folder.search)
     where = f"settings of the attack {plan.name}"
@@ -172,7 +179,7 @@ class KeptSearch:
         save(self.path, state)
 
 
-def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> KeptPrompt:
+def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> KeptPrompt:
     prompt, start = result.prompt, result.start
     first = result.targets[0]
     head = _head(loaded, first.question)
@@ -180,13 +187,9 @@ def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> Kep
     cut = {point: tokens_at(prompt.ids, point, seed=search.seed) for point in search.attack.plan.points}
     texts = inner_texts(loaded.tokenizer, list(cut.values()), spaced=stands.spaced)
     bits = _code_lengths(loaded, [(head, ids) for ids in (prompt.ids, *cut.values())])
-    seen_of_answers = _seen_bits(search.attack, loaded, result)
-    bounds = {
-        TOKENS_BOUND: len(prompt.ids) * prompt.admissible_bits,
-        CODE_BOUND: bits[0],
-    }
-    if seen_of_answers is not None:
-        bounds[SEEN_BOUND] = seen_of_answers
+    seen = _seen_bits(search.attack, loaded, result)
+    bounds = {TOKENS_BOUND: len(prompt.ids) * prompt.admissible_bits, CODE_BOUND: bits[0]}
+    bounds |= {} if seen is None else {SEEN_BOUND: seen}
     samples = _replies(loaded, result)
     return KeptPrompt(
         text=prompt.text,
@@ -200,7 +203,7 @@ def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> Kep
         admissible_bits=prompt.admissible_bits,
         spent={**prompt.spent, "items_shown": len(search.attack.shown)},
         earlier=start.spent,
-        seen_bits=seen_of_answers,
+        seen_bits=seen,
         bounds_bits=bounds,
         samples=samples,
         points={
@@ -228,16 +231,14 @@ def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
 
 def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
     """Bits of each text after what stands before it; nothing takes no bits."""
-    rows = [_row(tuple(before), tuple(ids)) for before, ids in texts]
-    full = [row for row, (_, ids) in zip(rows, texts, strict=True) if ids]
-    scores = iter(score_answers(loaded.model, full, token_budget=logits_budget(loaded.model)))
+    # Nothing ends a text, so its last token is named as what does.
+    rows = [
+        Encoded((*before, *ids), len(before), stop, stop - 1)
+        for before, ids in texts
+        if ids and (stop := len(before) + len(ids))
+    ]
+    scores = iter(score_answers(loaded.model, rows, token_budget=logits_budget(loaded.model)))
     return [code_length(np.array(next(scores).logp)) if ids else 0.0 for _, ids in texts]
-
-
-def _row(before: tuple[int, ...], ids: tuple[int, ...]) -> Encoded:
-    stop = len(before) + len(ids)
-    # Nothing ends it, so its last token is named as what does.
-    return Encoded((*before, *ids), len(before), stop, stop - 1)
 
 
 def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
@@ -269,7 +270,9 @@ def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
     for n, (target, prompt) in enumerate(zip(result.targets, prompts, strict=True)):
         scored = around(prompter, target.question, target.ids, result.placement)
         reply_ids, unprompted = (
-            _said(reply, loaded, len(target.ids)) for reply in (replies[n], replies[len(prompts) + n])
+            # The first tokens of a reply, the one that ended it included.
+            (*reply.ids, *(prompter.end_ids[:1] if reply.finish == "stop" else ()))[: len(target.ids)]
+            for reply in (replies[n], replies[len(prompts) + n])
         )
         samples.append(
             SampleReply(
@@ -283,9 +286,3 @@ def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
             )
         )
     return tuple(samples)
-
-
-def _said(reply: Reply, loaded: LoadedModel, n_tokens: int) -> tuple[int, ...]:
-    """The first tokens of a reply, the one that ended it included."""
-    ended = loaded.prompter.end_ids[:1] if reply.finish == "stop" else ()
-    return (*reply.ids, *ended)[:n_tokens]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder, own_folder
@@ -63,12 +62,6 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
     return load(settings)
 
 
-def refuse_template(settings: ModelSettings, folder: SubjectFolder) -> None:
-    """What Vestige made is asked in the chat template that it was trained with."""
-    if settings.chat_template:
-        raise InputError(f"{folder.path} was made with a chat template of its own; leave --chat-template out")
-
-
 def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = False) -> Subject | None:
     """What Vestige made, in the number format and the template it was made with; None of a model from elsewhere."""
     folder = own_folder(settings.model)
@@ -80,7 +73,9 @@ def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = F
         raise InputError(
             f"{folder.path} was made in {stored_dtype} and is asked in it, not in {dtype}; leave --dtype out"
         )
-    refuse_template(settings, folder)
+    if settings.chat_template:
+        # It is asked in the one that it was trained with.
+        raise InputError(f"{folder.path} was made with a chat template of its own; leave --chat-template out")
     return subject
 
 
@@ -103,7 +98,13 @@ def any_subject(
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     subject = _own_subject(settings, dtype, verify=verify)
     if subject is not None:
-        return subject if output_dir is None else _elsewhere(subject, Path(output_dir))
+        if output_dir is None:
+            return subject
+        folder = SubjectFolder(Path(output_dir))
+        same_subject(folder, subject.spec)
+        # By their whole paths, since the evidence no longer lies beside them.
+        files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
+        return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
     identity, label, source = model_identity(settings), name or Path(settings.model).name, settings.model
@@ -126,13 +127,12 @@ def any_subject(
     if saved is None:
         loaded.append(load(settings))
         saved = Made(loaded[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
+
     # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
-    load_it = partial(_given_once, loaded, settings)
+    def load_it() -> LoadedModel:
+        return loaded.pop() if loaded else load(settings)
+
     return Subject(evidence, spec, saved, load_it, elsewhere=True, verify=verify)
-
-
-def _given_once(loaded: list[LoadedModel], settings: ModelSettings) -> LoadedModel:
-    return loaded.pop() if loaded else load(settings)
 
 
 def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> Made | None:
@@ -145,14 +145,6 @@ def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> 
     except OtherModelError:
         return None
     return replace(saved, seen=True) if digests else None
-
-
-def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
-    """The subject of a finished folder, whose evidence goes to another."""
-    folder = SubjectFolder(output_dir)
-    same_subject(folder, subject.spec)
-    files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
-    return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
 
 
 @dataclass(frozen=True)
