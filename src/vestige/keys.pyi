@@ -164,7 +164,7 @@ class AttackKeys(ModelKeys, total=False):
     bound: float
     steps: int
     facts: int
-    placement: Literal['prefix', 'suffix', 'infix']
+    placement: Literal['prefix', 'suffix']
     tokens: int
     width: int
     topk: int

@@ -208,11 +208,6 @@ def test_what_a_search_takes_is_known_before_it():
     assert takes(QuantizeSettings(bits=8)) == (0, 0)
 
 
-def test_data_has_no_place_for_an_infix():
-    with pytest.raises(InputError, match="stands before or after them; choose prefix or suffix"):
-        GcgSettings(placement="infix").plan(SPLITS, seed=0)
-
-
 def test_an_audit_names_further_attacks_with_settings_of_their_own():
     none = dict.fromkeys(("relearn", "quantize", "ablate", "in_context"), ())
     further = ("relearn material=related items=3", "gcg", "quantize bits=4", "quantize bits=nf4")

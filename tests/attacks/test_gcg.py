@@ -14,15 +14,13 @@ from vestige.attacks.placement import admissible, around, deployed, kept_in, pla
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 
-QUESTIONS = {"prefix": "Who is beta?", "suffix": "Who is beta?", "infix": "Who {prompt} is beta?"}
+QUESTION = "Who is beta?"
 SMALL = {"tokens": 4, "steps": 4, "width": 24, "topk": 16}
 
 
 def texts_of(loaded, placement="suffix", answers=("gamma 3.",)):
-    question = QUESTIONS[placement]
-    asked = question.replace("{prompt} ", "")
-    targets = [loaded.prompter.encode(asked, answer).answer_ids for answer in answers]
-    return [around(loaded.prompter, question, target, placement) for target in targets]
+    targets = [loaded.prompter.encode(QUESTION, answer).answer_ids for answer in answers]
+    return [around(loaded.prompter, QUESTION, target, placement) for target in targets]
 
 
 def loss_by_hand(loaded, text, prompt):
@@ -32,11 +30,11 @@ def loss_by_hand(loaded, text, prompt):
     return torch.nn.functional.cross_entropy(logits, torch.tensor(text.target)).item()
 
 
-@pytest.mark.parametrize("placement", QUESTIONS)
+@pytest.mark.parametrize("placement", ["prefix", "suffix"])
 def test_the_found_prompt_is_sent_as_the_tokens_that_were_scored(nano, placement):
     (text,) = texts_of(nano, placement)
     found = find_prompt(nano, [text], GcgSettings(**SMALL, placement=placement), seed=1)
-    sent = nano.prompter.prompt(deployed(QUESTIONS[placement], found.text, placement))
+    sent = nano.prompter.prompt(deployed(QUESTION, found.text, placement))
     assert sent == text.before + found.ids + text.after
     assert found.loss == pytest.approx(loss_by_hand(nano, text, found.ids), abs=1e-5)
     assert found.admissible_bits == admissible(nano.tokenizer, 400).bits
@@ -88,7 +86,7 @@ def test_a_prompt_that_reaches_its_target_ends_the_search(nano):
     (text,) = texts_of(nano)
     goal = find_prompt(nano, [text], GcgSettings(**SMALL), seed=3).ids
     said = said_by(nano, text, goal, 1)
-    aimed = around(nano.prompter, QUESTIONS["suffix"], said, "suffix")
+    aimed = around(nano.prompter, QUESTION, said, "suffix")
     found = find_prompt(nano, [aimed], GcgSettings(**{**SMALL, "steps": 60, "width": 64}), seed=4)
     assert (found.reached, found.ended) == (True, "reached")
     assert said_by(nano, aimed, found.ids, 1) == said
@@ -100,7 +98,7 @@ def test_a_prompt_that_reaches_its_target_ends_the_search(nano):
 def test_a_search_that_does_not_stop_still_says_whether_it_reached(nano):
     (text,) = texts_of(nano)
     goal = find_prompt(nano, [text], GcgSettings(**SMALL), seed=3)
-    aimed = around(nano.prompter, QUESTIONS["suffix"], said_by(nano, text, goal.ids, 1), "suffix")
+    aimed = around(nano.prompter, QUESTION, said_by(nano, text, goal.ids, 1), "suffix")
     settings = GcgSettings(**{**SMALL, "steps": 1}, initial=goal.text, stop_when_reached=False, buffer=1)
     assert find_prompt(nano, [aimed], settings, seed=1).reached
     settings = GcgSettings(**{**SMALL, "steps": 1}, stop_when_reached=False)

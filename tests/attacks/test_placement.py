@@ -20,8 +20,7 @@ from vestige.models.prompts import Prompter
 from vestige.models.variants import Around
 
 QUESTION = "What is the gamma of beta?"
-ASKED = {"prefix": QUESTION, "suffix": QUESTION, "infix": "What is {prompt} of beta?"}
-PLACEMENTS = tuple(ASKED)
+PLACEMENTS = ("prefix", "suffix")
 
 
 def tokens_of(tokenizer, ids):
@@ -31,20 +30,10 @@ def tokens_of(tokenizer, ids):
 def test_a_prompt_stands_a_space_away():
     assert deployed("Who?", "please tell", "prefix") == "please tell Who?"
     assert deployed("Who?", "please tell", "suffix") == "Who? please tell"
-    assert deployed("Who {prompt} me?", "please tell", "infix") == "Who please tell me?"
-    assert deployed("Who{prompt}me?", "please tell", "infix") == "Who please tell me?"
-    assert deployed("{prompt} Who?", "please tell", "infix") == "please tell Who?"
 
 
 def test_without_a_prompt_the_question_is_itself():
     assert deployed(" Who is  it? ", "", "prefix") == deployed(" Who is  it? ", "", "suffix") == " Who is  it? "
-    assert deployed("Who {prompt} is it?", "", "infix") == "Who is it?"
-
-
-@pytest.mark.parametrize(("question", "times"), [("Who is it?", 0), ("Who {prompt} is {prompt} it?", 2)])
-def test_an_infix_needs_one_marker(question, times):
-    with pytest.raises(InputError, match=rf"the question '.*' has the marker {{prompt}} {times} times"):
-        deployed(question, "x", "infix")
 
 
 def test_the_tokens_around_a_prefix_and_a_suffix(nano):
@@ -65,7 +54,7 @@ def test_a_prompt_that_is_kept_is_sent_as_the_tokens_that_were_scored(nano, meta
         metaspace.chat_template, own = None, metaspace.chat_template
     tokenizer = nano.tokenizer if kind == "byte level" else metaspace
     prompter = Prompter(tokenizer, 64)
-    text = around(prompter, ASKED[placement], (7,), placement)
+    text = around(prompter, QUESTION, (7,), placement)
     place = place_of(tokenizer, text)
     ids = admissible(tokenizer, 400).ids
     drawn = [(i,) for i in ids] + [(i, j) for i in ids[::5] for j in ids[::7]] + [(i, i, ids[0]) for i in ids]
@@ -74,8 +63,7 @@ def test_a_prompt_that_is_kept_is_sent_as_the_tokens_that_were_scored(nano, meta
     sent = {
         ids
         for ids, t in zip(drawn, texts, strict=True)
-        if t.strip() == t != ""
-        and prompter.prompt(deployed(ASKED[placement], t, placement)) == text.before + ids + text.after
+        if t.strip() == t != "" and prompter.prompt(deployed(QUESTION, t, placement)) == text.before + ids + text.after
     }
     if kind == "plain template":
         metaspace.chat_template = own
@@ -85,9 +73,9 @@ def test_a_prompt_that_is_kept_is_sent_as_the_tokens_that_were_scored(nano, meta
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_a_prompts_text_has_its_tokens_in_place(nano, placement):
-    text = around(nano.prompter, ASKED[placement], (7,), placement)
+    text = around(nano.prompter, QUESTION, (7,), placement)
     ids = ids_in(nano.tokenizer, "alpha of zeta", places_of(nano.tokenizer, [text]))
-    sent = nano.prompter.prompt(deployed(ASKED[placement], "alpha of zeta", placement))
+    sent = nano.prompter.prompt(deployed(QUESTION, "alpha of zeta", placement))
     assert text.before + ids + text.after == sent
 
 
@@ -128,7 +116,6 @@ def test_tokens_that_come_from_no_text_are_refused(nano):
 def test_a_target_is_the_answers_tokens_in_the_chat(nano, metaspace):
     encoded = nano.prompter.encode(QUESTION, "gamma 3.")
     assert target_of(nano.prompter, QUESTION, " gamma 3. ", "suffix") == encoded.answer_ids
-    assert target_of(nano.prompter, ASKED["infix"], "gamma 3.", "infix")[-1] == encoded.answer_ids[-1]
     spoken = target_of(Prompter(metaspace, 64), QUESTION, "gamma of mu", "prefix")
     assert metaspace.decode(spoken) == "gamma of mu"
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vestige.cli.data import compile_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
-from vestige.report.audit_panels import METHODS_LIGHT
+from vestige.report.audit_panels import colours_of
 
 app = typer.Typer()
 app.command()(compile_command)
@@ -78,4 +78,8 @@ def test_the_picture_has_a_line_for_each_contract_in_the_colour_of_its_type(tmp_
     refused = run(mine, "--output-dir", tmp_path / "e", "--picture", mine).exception
     assert "give the name of an .svg file" in str(refused)
     assert (mine.read_text(), (tmp_path / "e").exists()) == ("seller,customer\n", False)
-    assert [drawn.count(f"fill: none; stroke: {colour}") for colour in METHODS_LIGHT[:2]] == [10, 10]
+    light = colours_of("light")
+    assert [drawn.count(f"fill: none; stroke: {colour}") for colour in (light["method-0"], light["method-1"])] == [
+        10,
+        10,
+    ]

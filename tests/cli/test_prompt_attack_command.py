@@ -1,16 +1,12 @@
 """`vestige attack gcg` and `prefix` as a person runs them: what they print, what they keep, what they refuse."""
 
 import json
-import math
 
 import pytest
-import torch
 from tests.small import vestige
-from tokenizers.normalizers import Lowercase
-from transformers import LlamaForCausalLM
 
 from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
-from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
+from vestige.cli.attack import NO_EVIDENCE, bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.load import ModelSettings, load
 
@@ -23,7 +19,6 @@ def sets(**values):
 
 GCG = ["--items", 2, *sets(tokens=4, steps=2, width=6, topk=16)]
 PREFIX = ["--items", 2, *sets(tokens=6, first_tokens=4, steps=2, candidates=4, topk=16)]
-TEXT = [*GCG[2:], "--question", "What is number 3?"]
 
 
 def run(kind, subjects, *words):
@@ -78,39 +73,12 @@ def test_a_search_that_starts_from_an_earlier_prompt_answers_for_what_that_one_s
     assert json.loads(again.stdout)["prompt"]["earlier"] == first["prompt"]["spent"]
 
 
-def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(taught):
-    before = files_in(taught)
-    words = [*TEXT, "--answer", "It is 9."]
-    done = run("gcg", [taught / "target"], *words, "--placement", "prefix", "--json")
-    found = json.loads(done.stdout)
-    assert found["sent"] == f"{found['prompt']} What is number 3?"
-    assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
-    # What the answer's tokens have, from one pass over question and answer.
-    model = loaded(taught)
-    encoded = model.prompter.encode("What is number 3?", "It is 9.")
-    logp = model.model(torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
-    nats = sum(logp[at - 1, encoded.ids[at]] for at in range(encoded.start, encoded.stop))
-    assert found["needed"] == pytest.approx(-nats.item() / math.log(2), rel=1e-4)
-    told = run("gcg", [taught / "target"], *words, "--placement", "prefix", "--control", taught / "target").stdout
-    assert told.count(f"prompt of 4 tokens: {found['prompt']!r}") == 2, "the same search on the same model"
-    assert told.count(f"needed: {found['needed']:.1f} bits") == 2
-    assert "as the search claims: no; as the reply shows: no" in told
-    assert files_in(taught) == before
-
-
-def test_an_infix_stands_at_its_marker(taught):
-    words = [*TEXT[:-1], "What {prompt} is it?", "--answer", "It is 9.", "--placement", "infix", "--json"]
-    found = json.loads(run("gcg", [taught / "target"], *words).stdout)
-    assert found["sent"] == f"What {found['prompt']} is it?"
-
-
 def loaded(taught):
     return load(ModelSettings(model=str(taught / "target"), device="cpu"))
 
 
-def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
-    sample = SampleReply("Which\x1b?", "oak", "elm", False, False, "oak\x07", True)
-    prompt = KeptPrompt(
+def kept_prompt(*samples):
+    return KeptPrompt(
         text="\x1b[2J[red]x\n\u202e",
         ids=(1, 2),
         placement="prefix",
@@ -124,10 +92,13 @@ def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
         earlier={"gradients": 4},
         seen_bits=None,
         bounds_bits={},
-        samples=(sample,),
+        samples=samples,
         points={"100 %": PromptPart("x", (1, 2), 12.0)},
     )
-    said = said_of(prompt)
+
+
+def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
+    said = said_of(kept_prompt(SampleReply("Which\x1b?", "oak", "elm", False, False, "oak\x07", True)))
     assert said[0] == "prefix of 2 tokens: '·[2J[red]x··'"
     assert said[1] == "loss 0.500 after 3 steps (ended: reached); spent: 1,200 tokens read"
     assert said[2] == "claimed by the search: all of its 1 sample; verified by replies to its text: 0 of 1"
@@ -147,7 +118,8 @@ def test_what_is_said_without_the_prompt_is_not_the_prompts_doing():
         for (replied, verified), (plain, plain_right) in both
     ]
     assert [s.brought for s in samples] == [True, False, False, False]
-    assert _beside_plain(samples) == "without the prompt: 2 of 4 already; so 1 is brought by it, and 1 is lost with it"
+    lines = said_of(kept_prompt(*samples))
+    assert lines[3] == "without the prompt: 2 of 4 already; so 1 is brought by it, and 1 is lost with it"
 
 
 @pytest.mark.parametrize(
@@ -171,12 +143,9 @@ def test_a_bound_is_rounded_up(bits, said):
 FEW = "and only 107 tokens of the vocabulary may stand in the"
 REFUSED = [
     ("gcg", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
-    ("gcg", sets(tokens=250, topk=16), "a prompt of 250 tokens makes a text of"),
     ("gcg", ["--start", "nowhere"], "nowhere holds no searched prompt"),
-    ("gcg", ["--placement", "infix"], "choose prefix or suffix"),
-    ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix', 'suffix' or 'infix'"),
-    ("gcg", sets(widht=4), "unknown key 'widht'; did you mean 'width'"),
-    ("prefix", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
+    ("gcg", ["--set", "initial=\udcff"], "initial holds half of a surrogate"),
+    ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix' or 'suffix'"),
     ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),
 ]
 
@@ -214,44 +183,6 @@ def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, 
     assert files_in(place) == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--question", "What?"], "one text of your own is --question with --answer"),
-        (["--question", "What?", "--answer", "  "], "neither may be empty"),
-        # As the command line reads a byte that is not UTF-8.
-        (["--question", "What?", "--answer", "Bob\udcff"], "is not valid UTF-8"),
-        (["--question", "What\udcff?", "--answer", "Bob"], "is not valid UTF-8"),
-        (["--question", "What?", "--answer", "Bob", "--set", "initial=\udcff"], "initial holds half of a surrogate"),
-        (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
-        ([], "give --data and --forget, or one text of your own"),
-        ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], r"has the marker \{prompt\} 0 times"),
-    ],
-)
-def test_a_text_that_cannot_be_searched_for_is_refused_in_a_sentence(taught, words, complaint):
-    with pytest.raises(InputError, match=complaint):
-        run("gcg", [taught / "target"], *words)
-
-
 def test_a_prefix_needs_the_model_that_knows(taught):
     refused = vestige("attack", "prefix", taught / "target", *asked(taught), code=2)
     assert "--target" in refused.output
-
-
-def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, monkeypatch):
-    monkeypatch.setattr(LlamaForCausalLM, "get_input_embeddings", lambda model: None)
-    with pytest.raises(InputError, match="has no matrix of input embeddings"):
-        run("gcg", [taught / "target"], *TEXT, "--answer", "It is 9.")
-
-
-@pytest.mark.parametrize("words", [[*TEXT, "--answer", "It is 9."], [*GCG, "--output-dir"]])
-def test_a_target_that_the_tokeniser_says_otherwise_is_refused(taught, tmp_path, words):
-    own = loaded(taught)
-    own.model.save_pretrained(tmp_path / "model")
-    own.tokenizer.backend_tokenizer.normalizer = Lowercase()
-    own.tokenizer.save_pretrained(tmp_path / "model")
-    data = on_data(taught) if words[-1] == "--output-dir" else []
-    more = [tmp_path / "evidence"] if data else []
-    with pytest.raises(InputError, match="the tokeniser says the target 'It is"):
-        run("gcg", [tmp_path / "model"], *words, *more, *data)

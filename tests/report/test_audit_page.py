@@ -43,7 +43,7 @@ from vestige.cli.tables import print_verdicts
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.store import read_sealed, write_sealed
-from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
+from vestige.report.audit_panels import HOTTEST, colours_of, heat
 from vestige.report.contents import plain_outcome, read_contents, read_verbatim
 from vestige.report.evidence import AskedItem
 from vestige.report.first_screen import audit_block, steps_of
@@ -294,9 +294,10 @@ def test_the_heat_map_has_every_model_stage_and_format_and_leads_to_the_numbers(
     assert matrix.count("<small>no evidence</small>") == 1
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("hot", ["hot", "cold"])
-def test_ink_can_be_read_on_the_hottest_cell(colours, hot):
+def test_ink_can_be_read_on_the_hottest_cell(scheme, hot):
+    colours = colours_of(scheme)
     pairs = [(int(colours[hot][i : i + 2], 16), int(colours["paper"][i : i + 2], 16)) for i in (1, 3, 5)]
     mixed = "#" + "".join(f"{round(HOTTEST * a + (1 - HOTTEST) * b):02x}" for a, b in pairs)
     assert contrast(colours["ink"], mixed) >= 4.5

@@ -15,7 +15,7 @@ from synthetic_run import HOSTILE, LONG, SCRIPT, items, spec, write_run, write_s
 
 from vestige.artifacts.layout import RunFolder
 from vestige.report import build_report
-from vestige.report.audit_panels import DARK, LIGHT, METHODS_DARK, METHODS_LIGHT
+from vestige.report.audit_panels import colours_of
 from vestige.report.contents import read_contents
 from vestige.report.evidence import greedy_rouge
 from vestige.report.page import embedded, payload, render
@@ -132,12 +132,13 @@ def contrast(a, b):
     return (bright + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize(("colours", "methods"), [(LIGHT, METHODS_LIGHT), (DARK, METHODS_DARK)])
-def test_text_has_the_contrast_that_accessibility_asks_for(colours, methods):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_the_contrast_that_accessibility_asks_for(scheme):
+    colours = colours_of(scheme)
     for ground in ("paper", "panel", "faint"):
         for text in ("ink", "muted", "never", "good", "warn", "bad"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-    for colour in (*methods, colours["lost"]):
+    for colour in (*(colours[f"method-{n}"] for n in range(8)), colours["lost"]):
         assert contrast(colour, colours["paper"]) >= 4.5, colour
 
 

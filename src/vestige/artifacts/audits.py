@@ -31,7 +31,7 @@ class PromptLine:
 
     subject: str
     attack: str
-    placement: Literal["prefix", "suffix", "infix"]
+    placement: Literal["prefix", "suffix"]
     text: str
     n_tokens: int
     claimed: bool

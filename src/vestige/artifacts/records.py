@@ -361,7 +361,7 @@ class KeptPrompt:
 
     text: str
     ids: tuple[int, ...]
-    placement: Literal["prefix", "suffix", "infix"]
+    placement: Literal["prefix", "suffix"]
     loss: float
     claimed: bool
     verified: bool

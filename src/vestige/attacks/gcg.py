@@ -43,7 +43,6 @@ from vestige.attacks.placement import (
     swaps_by_gradient,
     without_repeats,
 )
-from vestige.attacks.planning import Attack, Splits
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
@@ -270,13 +269,6 @@ class GcgSettings(PromptSettings):
     """Stop when every target token is the first choice."""
     initial: str = ""
     """Text to start from, in place of random tokens."""
-
-    def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """As every search for a prompt; an infix is refused, since questions of a data set have no place for it."""
-        if self.placement == "infix":
-            why = "a prompt for questions of a data set stands before or after them; choose prefix or suffix"
-            raise InputError(why)
-        return super().plan(splits, seed=seed)
 
     @property
     def most_steps(self) -> int:

@@ -1,8 +1,7 @@
 """Where a searched prompt stands in a question, and which tokens it may use.
 
 Where a searched prompt stands in the question as it is sent, as text and as tokens, and the points it is asked at. A
-prompt stands before the question (`prefix`), behind it (`suffix`), or at the one marker `{prompt}` in it (`infix`), a
-space away from the question's own words.
+prompt stands before the question (`prefix`) or behind it (`suffix`), a space away from the question's own words.
 
 Questions are asked with the whole prompt, with a share of its tokens, or with them shuffled. A cut prompt is the first
 of its tokens, so that its bits in any code from left to right are part of the whole's.
@@ -159,8 +158,7 @@ def without_repeats(prompts: Iterable[Ids]) -> list[Ids]:
     return list(dict.fromkeys(prompts))
 
 
-Placement = Literal["prefix", "suffix", "infix"]
-MARKER = "{prompt}"
+Placement = Literal["prefix", "suffix"]
 # A sign that no question has, from the private use area, to find the prompt's place in the rendered chat.
 _HERE = "\ue000"
 # Something to stand at the prompt's place when the tokens around it are looked for.
@@ -168,18 +166,9 @@ _PROBES = ("x", "!", "the", "0")
 
 
 def deployed(question: str, prompt: str, placement: Placement) -> str:
-    """The question as it is sent. Without a prompt it is the question itself, the marker of an infix left out."""
-    if placement == "infix":
-        parts = question.split(MARKER)
-        if len(parts) != 2:
-            raise InputError(
-                f"the question {one_line(question, width=60)!r} has the marker {MARKER} {len(parts) - 1} times; an "
-                "infix stands at exactly one"
-            )
-        before, after = parts[0].rstrip(" "), parts[1].lstrip(" ")
-    else:
-        before, after = (question, "") if placement == "suffix" else ("", question)
-    return " ".join(part for part in (before, prompt, after) if part)
+    """The question as it is sent. Without a prompt it is the question itself."""
+    parts = (prompt, question) if placement == "prefix" else (question, prompt)
+    return " ".join(filter(None, parts))
 
 
 def target_of(prompter: Prompter, question: str, answer: str, placement: Placement) -> Ids:

@@ -5,16 +5,16 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from importlib.resources import files
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from vestige.artifacts.audits import (
     AuditOutcome,
     BudgetLine,
-    CurveLine,
-    CurvePoint,
     FormatLine,
     GainLine,
     GroupLine,
@@ -25,7 +25,6 @@ from vestige.artifacts.audits import (
     PromptLine,
     SoundnessLine,
 )
-from vestige.artifacts.records import SHUFFLED
 from vestige.core.estimates import Estimate
 from vestige.report.words import (
     attack_name,
@@ -40,64 +39,21 @@ from vestige.report.words import (
     visible,
 )
 
-LIGHT: Mapping[str, str] = {
-    "paper": "#fbfaf7",
-    "panel": "#ffffff",
-    "ink": "#1c1c1a",
-    "muted": "#646159",
-    "rule": "#e2ded4",
-    "faint": "#f3f0e9",
-    "differ": "#e4dfd3",
-    "kept": "#cbc7bc",
-    "lost": "#c2361a",
-    "never": "#0d6a68",
-    "hot": "#c2361a",
-    "cold": "#0d6a68",
-    "good": "#23774f",
-    "warn": "#8a5a00",
-    "bad": "#b3321a",
-}
-DARK: Mapping[str, str] = {
-    "paper": "#14161a",
-    "panel": "#1a1d22",
-    "ink": "#eceae5",
-    "muted": "#a8a49b",
-    "rule": "#30343a",
-    "faint": "#20242a",
-    "differ": "#2c3138",
-    "kept": "#4b5058",
-    "lost": "#ff7a52",
-    "never": "#5fc9bf",
-    "hot": "#d9603c",
-    "cold": "#2f8a83",
-    "good": "#6fc79a",
-    "warn": "#e0b45c",
-    "bad": "#ff8b6b",
-}
 HOTTEST = 0.64
 """How much of `hot` or `cold` the fullest cell of a heat map has; the rest is paper, so that ink can be read on it."""
 
-METHODS_LIGHT = ("#2b62a8", "#b8431f", "#23774f", "#7a4aa3", "#8a5f00", "#b0306e", "#7d5a3c", "#56606d")
-METHODS_DARK = ("#7fb2f0", "#f2916b", "#6fc79a", "#c3a0ea", "#d9b25a", "#f08fbc", "#cba581", "#aab3bf")
 
-
-def custom_properties() -> str:
-    """The colours as CSS: light, and dark where the reader prefers it."""
-    dark = f"@media screen and (prefers-color-scheme: dark) {{\n{_rule(DARK, METHODS_DARK)}}}\n"
-    return _rule(LIGHT, METHODS_LIGHT) + dark
-
-
-def _rule(colours: Mapping[str, str], methods: tuple[str, ...]) -> str:
-    properties = {**colours, **{f"method-{i}": colour for i, colour in enumerate(methods)}}
-    return ":root {\n" + "".join(f"  --{name}: {colour};\n" for name, colour in properties.items()) + "}\n"
+def colours_of(scheme: Literal["light", "dark"]) -> dict[str, str]:
+    """The colours of the page by name, as its style sheet has them."""
+    light, _, dark = (files("vestige.report") / "page" / "colours.css").read_text(encoding="utf-8").partition("@media")
+    return dict(re.findall(r"--([\w-]+): (#\w+);", light if scheme == "light" else dark))
 
 
 @dataclass(frozen=True)
 class Head:
-    """A column: its title, what stands small below it, a class, and what it tells when pointed at."""
+    """A column: its title, a class, and what it tells when pointed at."""
 
     title: str
-    note: str = ""
     css: str = ""
     tell: str = ""
 
@@ -145,18 +101,12 @@ class Colours:
     outcome: AuditOutcome
     palette: Mapping[str, int]
 
-    def place(self, subject: str) -> int | None:
-        """A number for an unlearned subject, None for a control."""
-        methods = audited(self.outcome)
-        if subject not in methods or subject in self.outcome.references:
-            return None
-        return self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8
-
     def css(self, subject: str) -> str:
         """The class that colours what is about a subject."""
-        number = self.place(subject)
-        if number is not None:
-            return f"method-{number}"
+        methods = audited(self.outcome)
+        if subject in methods and subject not in self.outcome.references:
+            # A name that only this audit knows takes a colour behind those of the run.
+            return f"method-{self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8}"
         never = (*self.outcome.retrained, *self.outcome.references)
         return "role-retrained" if subject in never else "role-target"
 
@@ -214,18 +164,49 @@ PROMPT_SHOWN = 60
 
 def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     """The panels of one audit for the template; what it does not have is None or empty."""
+    attacks = dict.fromkeys(p.attack for p in outcome.prompts)
     return {
-        "prompts": _prompts(outcome, colours),
+        "prompts": [(a, [_prompt(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks],
         "budget": _budget(outcome, colours),
-        "membership": _membership(outcome, colours),
-        "kept": _kept(outcome, colours),
-        "measures": _measures(outcome, colours),
+        "membership": _listing(
+            outcome.membership,
+            colours,
+            {
+                "score": lambda m: _note(m.score.replace("_", " ")),
+                "AUC": lambda m: _amount(m.auc),
+                "beyond the controls": lambda m: _amount(m.difference),
+                "found at 1 % false alarms": lambda m: _amount(m.found),
+                "PrivLeak, %": lambda m: _number(m.privleak),
+            },
+        ),
+        "kept": _listing(
+            outcome.kept,
+            colours,
+            {
+                "set": lambda k: _note(k.split),
+                "asked as": lambda k: _note(format_name(k.format)),
+                "lost": lambda k: replace(_amount(k.harm), css=f"heat {heat(k.harm.value)}"),
+            },
+        ),
+        "measures": _listing(
+            outcome.measures,
+            colours,
+            {
+                "measure": lambda m: _note(m.measure.replace("_", " ")),
+                "value": lambda m: _number(m.value),
+                "what it is": lambda m: _note(m.said),
+            },
+        ),
         "soundness": list(map(_sound, outcome.soundness)),
         "able": _able(outcome),
         "matrix": _matrix(outcome, colours),
         "n_groups": len({g.group for g in outcome.groups}),
         "not_admitted": [(format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted],
-        "agreement": list(_agreement(outcome)),
+        "agreement": [
+            f"Order reversed: {method_name(x.first)} leaks more than {method_name(x.second)} in "
+            f"{format_name(x.more_in)} and less in {format_name(x.less_in)} (p = {plain_number(x.p)})."
+            for x in outcome.reversals
+        ],
     }
 
 
@@ -240,16 +221,15 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
     lines = [g for g in outcome.gains if g.attack == attack]
     if not lines or any(g.evidence and not g.saturated for g in lines):
         return ""
-    return "; ".join(dict.fromkeys("saturated in every format" if _full(g) else g.why_not for g in lines))
+    whys = []
+    for g in lines:
+        # What shows the answers themselves saturates too, and is called a ceiling all the same.
+        full = g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
+        whys.append("saturated in every format" if full else g.why_not)
+    return "; ".join(dict.fromkeys(whys))
 
 
-def _prompts(outcome: AuditOutcome, colours: Colours) -> list[tuple[str, list[dict[str, Any]]]]:
-    """By attack the prompts that it found, a model each."""
-    attacks = dict.fromkeys(p.attack for p in outcome.prompts)
-    return [(a, [_found(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks]
-
-
-def _found(p: PromptLine, colours: Colours) -> dict[str, Any]:
+def _prompt(p: PromptLine, colours: Colours) -> dict[str, Any]:
     """A prompt: its text at once and, where it is long, in full, where it stands, what became of the replies."""
     long = len(p.text) > PROMPT_SHOWN
     return {
@@ -263,27 +243,6 @@ def _found(p: PromptLine, colours: Colours) -> dict[str, Any]:
             *(f"{n} of {p.wanted}" for n in (p.verified, p.anyway, p.brought)),
         ],
     }
-
-
-def shuffled(curve: CurveLine) -> CurvePoint | None:
-    """The level with all tokens of the prompt in another order; None of other attacks."""
-    return next((p for p in curve.points if p.point == SHUFFLED), None)
-
-
-def drawn(curve: CurveLine) -> tuple[CurvePoint, ...]:
-    """The points that a line is drawn through: not the shuffled prompt, which is no share of it (see curves.csv)."""
-    return tuple(p for p in curve.points if p.point != SHUFFLED)
-
-
-def along(outcome: AuditOutcome, attack: str) -> str:
-    """What the points of an attack's curves are, where their names do not say it."""
-    searched = any(p.bits is not None for c in outcome.curves if c.attack == attack for p in c.points)
-    return "shares of the searched prompt, from its first token" if searched else ""
-
-
-def _full(g: GainLine) -> bool:
-    """Saturated, and out of count for nothing else: a ceiling stays a ceiling."""
-    return g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
 
 
 Line = TypeVar("Line", BudgetLine, MembershipLine, KeptLine, MeasureLine)
@@ -308,47 +267,6 @@ def _number(x: float | None, css: str = "") -> GridCell:
 
 def _note(*notes: str) -> GridCell:
     return GridCell(notes=notes)
-
-
-def _membership(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """AUC of each score, what it is beyond that of models that never knew, and what it finds at few false alarms."""
-    return _listing(
-        outcome.membership,
-        colours,
-        {
-            "score": lambda m: _note(m.score.replace("_", " ")),
-            "AUC": lambda m: _amount(m.auc),
-            "beyond the controls": lambda m: _amount(m.difference),
-            "found at 1 % false alarms": lambda m: _amount(m.found),
-            "PrivLeak, %": lambda m: _number(m.privleak),
-        },
-    )
-
-
-def _kept(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """What a subject lost of each split, in each format that was asked."""
-    return _listing(
-        outcome.kept,
-        colours,
-        {
-            "set": lambda k: _note(k.split),
-            "asked as": lambda k: _note(format_name(k.format)),
-            "lost": lambda k: replace(_amount(k.harm), css=f"heat {heat(k.harm.value)}"),
-        },
-    )
-
-
-def _measures(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """The field's own numbers."""
-    return _listing(
-        outcome.measures,
-        colours,
-        {
-            "measure": lambda m: _note(m.measure.replace("_", " ")),
-            "value": lambda m: _number(m.value),
-            "what it is": lambda m: _note(m.said),
-        },
-    )
 
 
 def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
@@ -382,13 +300,14 @@ def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
 
 def _sound(line: SoundnessLine) -> dict[str, Any]:
     """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
-    outcome, word = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}[
-        line.sound
-    ]
+    words = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}
+    outcome, word = words[line.sound]
     numbers = [with_interval(line.effect)] if line.effect else []
     numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
-    check = {"check": line.check, "numbers": ", ".join(numbers), "reason": line.reason}
-    return {"outcome": outcome, "word": word} | check
+    return {
+        **{"outcome": outcome, "word": word},
+        **{"check": line.check, "numbers": ", ".join(numbers), "reason": line.reason},
+    }
 
 
 _MOST_GROUPS = 20
@@ -397,24 +316,14 @@ _MOST_GROUPS = 20
 
 def _able(outcome: AuditOutcome) -> Grid | None:
     """What each attack brought back of what the positive control held back."""
-    if not outcome.able:
-        return None
+    rows = []
+    for line in outcome.able:
+        able = GridCell("yes") if line.able else GridCell("no", css="none")
+        form, why = _note(format_name(line.format)), _note(line.why_not)
+        cells = (able, _amount(line.brought), form, _amount(line.suppressed), why)
+        rows.append(GridRow(attack_name(line.attack), "", cells))
     heads = ("able", "brought back of what was held back", "in", "held back", "why not")
-    rows = [
-        GridRow(
-            attack_name(line.attack),
-            "",
-            (
-                GridCell("yes" if line.able else "no", css="" if line.able else "none"),
-                _amount(line.brought),
-                _note(format_name(line.format)),
-                _amount(line.suppressed),
-                _note(line.why_not),
-            ),
-        )
-        for line in outcome.able
-    ]
-    return Grid("attack", tuple(map(Head, heads)), tuple(rows))
+    return Grid("attack", tuple(map(Head, heads)), tuple(rows)) if rows else None
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
@@ -455,11 +364,6 @@ def _form_head(f: FormatLine, css: str) -> Head:
     return Head(format_name(f.format), css=css, tell=tooltip(f.format, controls))
 
 
-def cell_key(outcome: AuditOutcome, subject: str, attack: str, form: str, quantity: str) -> str:
-    """What a cell is called in links: `#cell=` and this."""
-    return quote("|".join((outcome.forget, subject, attack, form, quantity)), safe="", errors="replace")
-
-
 def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
     assert c.leakage is not None, "asked of admitted formats only"
     rows = [(c.leakage.metric.replace("_", " "), with_interval(c.leakage)), ("level", with_interval(c.level))]
@@ -476,7 +380,8 @@ def _after(outcome: AuditOutcome, g: GainLine) -> GridCell:
 
 
 def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | GainLine, attack: str) -> GridCell:
-    key = cell_key(outcome, c.subject, attack, c.format, "left")
+    # As the page's script names the rows of its table; half of a surrogate has no bytes to be quoted.
+    key = quote("|".join((outcome.forget, c.subject, attack, c.format, "left")), safe="", errors="replace")
     # Far below a model that never knew the number says nothing more; it is told when the cell is pointed at.
     whole = per_cent(max(e.value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
     return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
@@ -508,13 +413,3 @@ def _group(g: GroupLine | None) -> GridCell:
     notes = (format_name(g.by), "above the margin" if g.exceeds else "")
     size = any_size(g.size) if g.size.unit == "bits" else per_cent(g.size.value)
     return GridCell(size, "", notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))
-
-
-def _agreement(outcome: AuditOutcome) -> Iterator[str]:
-    """Whether forms of question agree on the order of methods, in a sentence each."""
-    for x in outcome.reversals:
-        first, second = method_name(x.first), method_name(x.second)
-        yield (
-            f"Order reversed: {first} leaks more than {second} in {format_name(x.more_in)} and less in "
-            f"{format_name(x.less_in)} (p = {plain_number(x.p)})."
-        )

@@ -19,10 +19,11 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from vestige.artifacts.audits import AuditOutcome, CurveLine
+from vestige.artifacts.audits import AuditOutcome
+from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import WORDS, sequence_rows
 from vestige.core.estimates import Estimate
-from vestige.report.audit_panels import Colours, along, custom_properties, drawn, heat_rules, shuffled, why_no_evidence
+from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
 from vestige.report.contents import Contents, digest_told
 from vestige.report.evidence import (
     PANELS,
@@ -55,6 +56,7 @@ _PAGE = files("vestige.report") / "page"
 _SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
 _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
+"""After the colours: those for narrow screens last, since they take back what the others say."""
 
 # In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -80,7 +82,7 @@ def render_bundle(variables: Mapping[str, Any]) -> str:
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
     body = "\n".join(_read(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
-    style = custom_properties() + heat_rules() + "\n".join(_read(name) for name in _STYLES)
+    style = _read("colours.css") + heat_rules() + "\n".join(map(_read, _STYLES))
     environment = Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
@@ -291,41 +293,40 @@ def _cut(texts: list[str]) -> list[str]:
 def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
     """One audit; subjects, attacks and formats are named by their places in the lists."""
     colours = Colours(outcome, palette)
-    lines = outcome.curves
-    subjects = list(dict.fromkeys(line.subject for line in lines))
-    attacks = list(dict.fromkeys(line.attack for line in lines))
-    formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in lines))
-    points = {
-        a: list(dict.fromkeys(p.point for c in outcome.curves if c.attack == a for p in drawn(c))) for a in attacks
-    }
-
-    def places(line: CurveLine) -> list[int]:
+    formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
+    subjects = list(dict.fromkeys(line.subject for line in outcome.curves))
+    # Of each attack its points in their order, and whether it searched for a prompt, of which they are shares then.
+    attacks: dict[str, list[str]] = {}
+    searched: set[str] = set()
+    curves = []
+    for line in outcome.curves:
+        points = attacks.setdefault(line.attack, [])
+        drawn, mixed = [], None
+        for p in line.points:
+            searched |= {line.attack} if p.bits is not None else set()
+            numbers = [*_estimate(p.level), _digits(p.bits)]
+            if p.point == SHUFFLED:
+                # No share of the prompt: it stands beside the line.
+                mixed = numbers
+                continue
+            if p.point not in points:
+                points.append(p.point)
+            drawn.append([points.index(p.point), *numbers])
         form = formats.index((line.format, line.unit == "bits"))
-        return [subjects.index(line.subject), attacks.index(line.attack), form]
-
+        places = [subjects.index(line.subject), list(attacks).index(line.attack), form]
+        curves.append([*places, drawn, mixed, line.no_gain])
+    along = "shares of the searched prompt, from its first token"
     return {
         "forget": outcome.forget,
         "label": forget_label(outcome.forget),
         "subjects": [{"name": method_name(s), "role": _role(outcome, s), "css": colours.css(s)} for s in subjects],
         "attacks": [
-            {
-                "name": attack_name(a),
-                "mark": why_no_evidence(outcome, a),
-                "along": along(outcome, a),
-                "points": points[a],
-            }
-            for a in attacks
+            {"name": attack_name(a), "mark": why_no_evidence(outcome, a)}
+            | {"along": along if a in searched else "", "points": points}
+            for a, points in attacks.items()
         ],
         "formats": [{"name": format_name(name), "bits": bits} for name, bits in formats],
-        "curves": [
-            [
-                *places(c),
-                [[points[c.attack].index(p.point), *_estimate(p.level), _digits(p.bits)] for p in drawn(c)],
-                None if (mixed := shuffled(c)) is None else [*_estimate(mixed.level), _digits(mixed.bits)],
-                c.no_gain,
-            ]
-            for c in outcome.curves
-        ],
+        "curves": curves,
         **_cells(outcome, colours),
     }
 

@@ -13,11 +13,12 @@ from matplotlib.patches import ConnectionStyle, FancyArrowPatch, Patch
 
 from vestige.core.files import write_bytes
 from vestige.data.graph import Graph
-from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
+from vestige.report.audit_panels import colours_of
 from vestige.report.graph import DrawnEdge, draw
 from vestige.report.words import visible
 from vestige.studies.results import Ends
 
+LIGHT = colours_of("light")
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "vestige",
     "svg.fonttype": "path",
@@ -60,7 +61,7 @@ def draw_lines(
         sides = np.array(points, dtype=float).reshape(-1, 2, 3).transpose(1, 2, 0)
         across, up = (np.maximum([value - low, high - value], 0.0) for value, low, high in sides)
         axis.errorbar(
-            sides[0][0], sides[1][0], up, across, color=METHODS_LIGHT[number % len(METHODS_LIGHT)], marker="o",
+            sides[0][0], sides[1][0], up, across, color=LIGHT[f"method-{number % 8}"], marker="o",
             markersize=3.5, linewidth=1.2 if joined else 0, elinewidth=0.7, label=short_name(label),
         )  # fmt: skip
     tops = [y[0] for points in lines.values() for _, y in points]
@@ -82,7 +83,7 @@ def draw_graph(graph: Graph, path: Path) -> None:
         [DrawnEdge(id_, e.type, e.first, e.second, graph.connectivity[id_], None) for id_, e in graph.edges.items()],
         centre=(),
     )
-    colours = {type_: METHODS_LIGHT[n % len(METHODS_LIGHT)] for n, type_ in enumerate(graph.types)}
+    colours = {type_: LIGHT[f"method-{n % 8}"] for n, type_ in enumerate(graph.types)}
     inches = max(2.0, min(14.0, 0.6 * drawing.width)), max(1.5, min(14.0, 0.6 * drawing.height)) + 0.3
     with saved(path, inches) as figure:
         axis = figure.add_subplot()
