@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -38,9 +39,7 @@ def doctor_command(
 
     Nothing is sent anywhere and nothing is left behind. Exit code 0: nothing stops a run. 2: something does.
     """
-    findings = [
-        finding for check in (_packages, _hardware, _torch, lambda: _folder(folder), _models) for finding in check()
-    ]
+    findings = [*_packages(), *_hardware(), *_torch(), *_folder(folder), *_models()]
     if as_json:
         typer.echo(json.dumps([asdict(f) for f in findings], indent=2))
     else:
@@ -52,39 +51,24 @@ def doctor_command(
 
 
 def _packages() -> Iterator[Finding]:
-    """The packages that Vestige requires, against their bounds, and the extras that are whole."""
+    """The packages that Vestige requires, against their bounds."""
     from packaging.requirements import Requirement
 
     from vestige.artifacts.provenance import source_commit
 
     commit = source_commit()
     yield Finding("vestige", "ok", version("vestige") + (f", source at {commit[:12]}" if commit else ""))
-    extras: dict[str, list[str]] = {}
     wrong = []
     for requirement in map(Requirement, requires("vestige") or ()):
-        problem = _unmet(requirement.name, requirement.specifier.contains)
-        extra = next((e for e in _EXTRAS if requirement.marker and requirement.marker.evaluate({"extra": e})), None)
-        if requirement.marker is None:
-            wrong += [f"{requirement} is wanted, and {problem}"] if problem else []
-        elif extra is not None:
-            extras.setdefault(extra, []).append(problem)
+        if requirement.marker is not None:
+            continue  # Of an extra, which is refused by name where it is needed.
+        try:
+            installed = version(requirement.name)
+            problem = "" if requirement.specifier.contains(installed) else f"{installed} is installed"
+        except PackageNotFoundError:
+            problem = "it is not installed"
+        wrong += [f"{requirement} is wanted, and {problem}"] if problem else []
     yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
-    whole = sorted(name for name, problems in extras.items() if not any(problems))
-    lacking = sorted(set(extras) - set(whole))
-    yield Finding(
-        "extras", "note" if lacking else "ok", f"here: {', '.join(whole) or 'none'}; not: {', '.join(lacking)}"
-    )
-
-
-_EXTRAS = ("bitsandbytes",)
-
-
-def _unmet(name: str, within: Callable[[str], bool]) -> str:
-    try:
-        installed = version(name)
-    except PackageNotFoundError:
-        return "it is not installed"
-    return "" if within(installed) else f"{installed} is installed"
 
 
 def _hardware() -> Iterator[Finding]:
@@ -104,18 +88,13 @@ def _torch() -> Iterator[Finding]:
     off = float((a @ b - (a.double() @ b.double()).float()).abs().max())
     good = off < 1e-3  # Rounding of 96 products comes to some 1e-5; NaN is no less.
     yield Finding("arithmetic", "ok" if good else "fault", f"a float32 product is off by {off:.1g} at most")
-    cards = (
-        [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    )
-    listing = (
-        subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if shutil.which("nvidia-smi") else None
-    )
-    if cards:
+    if torch.cuda.is_available():
+        cards = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
         yield Finding("cards", "ok", ", ".join(cards))
-    elif listing is not None and listing.returncode == 0 and listing.stdout.strip():
-        yield Finding(
-            "cards", "fault", f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
-        )
+    elif shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.strip():
+        # A torch that was built without CUDA, or for a newer driver, is the usual reason why a run is slow.
+        text = f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
+        yield Finding("cards", "fault", text)
     else:
         yield Finding("cards", "note", "none; everything runs on the processor")
 
@@ -130,8 +109,6 @@ def _folder(folder: Path) -> Iterator[Finding]:
         yield Finding(name, "fault", f"{there} is a file; name a folder")
         return
     try:
-        import tempfile
-
         with tempfile.TemporaryDirectory(dir=there, prefix=".vestige-doctor-") as scratch:
             write_text(Path(scratch) / "file.txt", "x")
             with locked(Path(scratch) / ".lock", patience_seconds=0.0):
@@ -147,13 +124,8 @@ def _models() -> Iterator[Finding]:
     from vestige.models.cache import cache_folder
     from vestige.models.embedder import minilm_folder
 
-    offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-    embedder = (
-        "is here" if minilm_folder() else "is not here (vestige models get minilm); only probe and likeness need it"
-    )
+    absent = "is not here (vestige models get minilm); only probe and likeness need it"
+    embedder = "is here" if minilm_folder() else absent
     yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {embedder}")
-    yield Finding(
-        "hub",
-        "note" if offline else "ok",
-        "HF_HUB_OFFLINE is set: only local models" if offline else "asked only when a hub id is named",
-    )
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+        yield Finding("hub", "note", "HF_HUB_OFFLINE is set: only local models")

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
@@ -20,7 +20,7 @@ from vestige.cli.options import AsJson, say_notes
 from vestige.cli.output import say
 from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -81,15 +81,21 @@ def init_command(
     find_method(method)
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
     splits = audit_questions(corpus, forget, (), AuditSettings(), holdout=holdout)
-    cast = _Cast(
+    audited = _Models(
         target or f"{output_dir}/models/target",
         tuple(unlearned or [f"{output_dir}/cells/{method}"]),
         tuple(f"{output_dir}/models/retrained-{k}" for k in range(1, controls + 1)),
+        start="" if target else model,
+        method="" if unlearned else method,
     )
     options = {"data": data, "forget": forget, "edge_key": edge_key}
-    settings, text = output_dir / "audit.toml", _settings_file(options, cast, holdout)
-    there = _is_there(settings, text)
-    models = named_models(cast.target, list(cast.unlearned), list(cast.retrained))
+    settings, text = output_dir / "audit.toml", _settings_file(options, audited, holdout)
+    there = settings.exists()
+    if there and settings.read_text(encoding="utf-8") != text:
+        raise InputError(
+            f"{settings} is there already and is not what these options give; edit it, or name another folder"
+        )
+    models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     if not there:
         write_text(settings, text)
@@ -98,8 +104,7 @@ def init_command(
         say(one_line(line, width=500))
     say(f"\n{'there already, and the same' if there else 'written'}: {settings}")
     say("next, each of which goes on where it was stopped:")
-    made_from = _Made("" if target else model, "" if unlearned else method)
-    lines = _commands(model, made_from, options, cast, settings)
+    lines = _commands(model, options, audited, settings)
     typer.echo("\n".join(lines))
     if any(RATE in line for line in lines):
         say(f"{RATE} is the learning rate that calibrate prints as chosen")
@@ -107,30 +112,17 @@ def init_command(
     say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
 
 
-def _is_there(settings: Path, text: str) -> bool:
-    """Whether the file is there with this text; one with another is refused."""
-    if not settings.exists():
-        return False
-    if settings.read_text(encoding="utf-8") != text:
-        raise InputError(
-            f"{settings} is there already and is not what these options give; edit it, or name another folder"
-        )
-    return True
+class _Models(NamedTuple):
+    """Where the models of the audit lie, from what the target is trained and by which method it is made to forget.
 
-
-class _Cast(NamedTuple):
-    """Where the models of the audit lie."""
+    The last two are empty where the model is there.
+    """
 
     target: str
     unlearned: tuple[str, ...]
     retrained: tuple[str, ...]
-
-
-class _Made(NamedTuple):
-    """From what the target is trained and by which method it is made to forget; empty where the model is there."""
-
-    target: str
-    unlearned: str
+    start: str
+    method: str
 
 
 def _asked(option: str, question: str) -> str:
@@ -172,17 +164,17 @@ def _decided(plan: "AuditPower") -> list[str]:
     return lines
 
 
-def _settings_file(options: Mapping[str, str | None], cast: _Cast, holdout: str | None) -> str:
+def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout: str | None) -> str:
     """The options of `vestige audit` as TOML, and the settings that people change, with their defaults, as comments."""
     from vestige.auditing.settings import AuditSettings
     from vestige.core.settings import to_toml
 
     default = AuditSettings()
     return f"""# vestige audit --config THIS FILE; what is given on the command line wins.
-{to_toml(options)}target = {json.dumps(cast.target)}
-unlearned = {json.dumps(cast.unlearned)}
+{to_toml(options)}target = {json.dumps(audited.target)}
+unlearned = {json.dumps(audited.unlearned)}
 # Trained as the target was, each with another --seed, without the forget set. Five are advised, three can do.
-retrained = {json.dumps(cast.retrained)}
+retrained = {json.dumps(audited.retrained)}
 
 # A leak shown to be above delta fails a claim; a claim holds where every leak is shown to be below delta_wide.
 # delta = {default.delta}
@@ -198,9 +190,7 @@ retrained = {json.dumps(cast.retrained)}
 """
 
 
-def _commands(
-    model: str, made_from: _Made, options: Mapping[str, str | None], cast: _Cast, settings: Path
-) -> list[str]:
+def _commands(model: str, options: Mapping[str, str | None], audited: _Models, settings: Path) -> list[str]:
     """What to run, in order: `calibrate` finds the rate of a method that no rate is known of for this model."""
     from vestige.methods import find_method
     from vestige.requests import TINY, TINY_RATES
@@ -208,20 +198,20 @@ def _commands(
     columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]
     data = ["--data", str(options["data"]), *columns]
     split = [*data, "--forget", str(options["forget"])]
-    lines = [["finetune", model, *data, "--output-dir", cast.target]] if made_from.target else []
-    for seed, folder in enumerate(cast.retrained, 1):
+    lines = [["finetune", model, *data, "--output-dir", audited.target]] if audited.start else []
+    for seed, folder in enumerate(audited.retrained, 1):
         lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
-    if method := made_from.unlearned:
+    if method := audited.method:
         by, rate = ["--method", method, *split], []
-        known = not find_method(method).needs.splits or (made_from.target == TINY and method in TINY_RATES)
+        known = not find_method(method).needs.splits or (audited.start == TINY and method in TINY_RATES)
         if not known:
             goal = ["--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
-            lines.append(["calibrate", cast.target, *by, *goal])
+            lines.append(["calibrate", audited.target, *by, *goal])
             rate = ["--learning-rate", RATE]
-        lines.append(["unlearn", cast.target, *by, *rate, "--output-dir", cast.unlearned[0]])
+        lines.append(["unlearn", audited.target, *by, *rate, "--output-dir", audited.unlearned[0]])
     elsewhere = ["--role", "target", "--output-dir", f"{settings.parent}/target"]
-    lines.append(["evaluate", cast.target, *split, *([] if made_from.target else elsewhere)])
-    lines.append(["evaluate", cast.retrained[0], *split])
+    lines.append(["evaluate", audited.target, *split, *([] if audited.start else elsewhere)])
+    lines.append(["evaluate", audited.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]
     lines += [[*audit, "--quick"], audit]
     return [shlex.join(["vestige", *map(str, line)]) for line in lines]
@@ -246,28 +236,16 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List methods, evaluations, attacks, judges, models, graphs, packs, readers of logs or controls, or settings."""
-    kinds: dict[str, Callable[[], list[dict[str, str]]]] = {
-        "methods": _methods,
-        "evals": _evals,
-        "attacks": _attacks,
-        "judges": _judges,
-        "models": _builtin,
-        "graphs": _graphs,
-        "packs": _packs,
-        "logs": _logs,
-        "controls": _controls,
-        "settings": lambda: _settings(" ".join(word for word in (of, third) if word)),
-    }
     if kind is None:
         rows = [{"name": name, "about": about} for name, about in _KINDS.items()]
-    elif kind in kinds:
-        if of is not None and kind != "settings":
-            raise InputError(f"`vestige list {kind}` takes no name; leave {of!r} out")
-        rows = kinds[kind]()
+    elif kind == "settings":
+        rows = _settings(" ".join(word for word in (of, third) if word))
+    elif kind not in _KINDS:
+        raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(_KINDS))}")
+    elif of is not None:
+        raise InputError(f"`vestige list {kind}` takes no name; leave {of!r} out")
     else:
-        from vestige.core.text import closest
-
-        raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(kinds))}")
+        rows = _listed(kind)
     if as_json:
         return print_json(rows)
     typer.echo(in_columns(rows, shutil.get_terminal_size((WIDTH, 1)).columns))
@@ -287,37 +265,63 @@ _KINDS = {
 }
 
 
-def _packs() -> list[dict[str, str]]:
-    from vestige.data.loaders import packs
+def _listed(kind: str) -> list[dict[str, str]]:
+    """What there is of one kind. Imported here: `--help` of a command lists nothing."""
+    abouts: dict[str, str] = {}
+    match kind:
+        case "methods":
+            from vestige.methods.listing import listed
 
-    return [
-        {
-            "name": name,
-            "about": pack.about,
-            "from": f"{pack.hub}@{pack.revision[:7]}" if pack.hub else pack.files,
-            "splits": ", ".join(pack.splits),
-            "published": ", ".join(row.model for row in pack.published) or "no figures found",
-        }
-        for name, pack in packs().items()
-    ]
+            return [row._asdict() for row in listed()]
+        case "packs":
+            from vestige.data.loaders import packs
 
+            return [
+                {
+                    "name": name,
+                    "about": pack.about,
+                    "from": f"{pack.hub}@{pack.revision[:7]}" if pack.hub else pack.files,
+                    "splits": ", ".join(pack.splits),
+                    "published": ", ".join(row.model for row in pack.published) or "no figures found",
+                }
+                for name, pack in packs().items()
+            ]
+        case "evals":
+            from vestige.core.plugins import installed
+            from vestige.evals import EVALS, find_eval
 
-def _logs() -> list[dict[str, str]]:
-    from vestige.core.plugins import with_installed
-    from vestige.logs import READERS
+            for name in {**EVALS, **installed("evals")}:
+                abouts[name] = (find_eval(name).__doc__ or name).splitlines()[0].removeprefix(f"`{name}`: ")
+        case "attacks":
+            from vestige.attacks import known_attacks
 
-    return [{"name": name, "about": kind.about} for name, kind in with_installed("logs", READERS).items()]
+            abouts = {name.replace("_", "-"): attack.about for name, attack in known_attacks().items()}
+        case "judges":
+            from vestige.judges import known_judges
 
+            abouts = {name: judge.about for name, judge in known_judges().items()}
+        case "models":
+            from vestige.models.load import BUILTIN_MODELS
 
-def _controls() -> list[dict[str, str]]:
-    from vestige.logs.bank import keys
+            abouts = dict(BUILTIN_MODELS)
+        case "graphs":
+            from vestige.data.graph import FAMILIES, SAMPLES
 
-    rows = []
-    for name, logs in keys().items():
-        trained = ", ".join(dict.fromkeys(log.recipe for log in logs))
-        sources = ", ".join(dict.fromkeys(f"{log.repository}@{log.commit[:7]} ({log.licence})" for log in logs))
-        rows.append({"name": name, "about": f"{len(logs)}, {trained}; {sources}"})
-    return rows
+            abouts = dict.fromkeys(SAMPLES, "PISTOL's sample data set, edges in its order")
+            abouts |= {f"{name}:N": "a topology of N edges, all sales contracts" for name in FAMILIES}
+        case "logs":
+            from vestige.core.plugins import with_installed
+            from vestige.logs import READERS
+
+            abouts = {name: reader.about for name, reader in with_installed("logs", READERS).items()}
+        case _:
+            from vestige.logs.bank import keys
+
+            for name, logs in keys().items():
+                trained = ", ".join(dict.fromkeys(log.recipe for log in logs))
+                sources = ", ".join(dict.fromkeys(f"{log.repository}@{log.commit[:7]} ({log.licence})" for log in logs))
+                abouts[name] = f"{len(logs)}, {trained}; {sources}"
+    return [{"name": name, "about": about} for name, about in abouts.items()]
 
 
 def _settings(name: str) -> list[dict[str, str]]:
@@ -386,42 +390,3 @@ def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
         first, *further = [line for text in texts for line in textwrap.wrap(text, max(20, width - indent))]
         lines += [f"{row['name']:{indent}}{first}", *(" " * indent + line for line in further)]
     return "\n".join(lines)
-
-
-def _methods() -> list[dict[str, str]]:
-    from vestige.methods.listing import listed
-
-    return [row._asdict() for row in listed()]
-
-
-def _evals() -> list[dict[str, str]]:
-    from vestige.core.plugins import installed
-    from vestige.evals import EVALS, find_eval
-
-    abouts = {name: (find_eval(name).__doc__ or name).splitlines()[0] for name in {**EVALS, **installed("evals")}}
-    return [{"name": name, "about": line.removeprefix(f"`{name}`: ")} for name, line in abouts.items()]
-
-
-def _attacks() -> list[dict[str, str]]:
-    from vestige.attacks import known_attacks
-
-    return [{"name": name.replace("_", "-"), "about": kind.about} for name, kind in known_attacks().items()]
-
-
-def _judges() -> list[dict[str, str]]:
-    from vestige.judges import known_judges
-
-    return [{"name": name, "about": kind.about} for name, kind in known_judges().items()]
-
-
-def _builtin() -> list[dict[str, str]]:
-    from vestige.models.load import BUILTIN_MODELS
-
-    return [{"name": name, "about": about} for name, about in BUILTIN_MODELS.items()]
-
-
-def _graphs() -> list[dict[str, str]]:
-    from vestige.data.graph import FAMILIES, SAMPLES
-
-    rows = [{"name": name, "about": "PISTOL's sample data set, edges in its order"} for name in SAMPLES]
-    return rows + [{"name": f"{name}:N", "about": "a topology of N edges, all sales contracts"} for name in FAMILIES]
