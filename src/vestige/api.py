@@ -54,20 +54,20 @@ class Rows:
     """What is a table: `rows` are its rows, of which a notebook shows `columns`."""
 
     columns: ClassVar[tuple[str, ...]] = ()
+    if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of `to_frame`."""
-        raise NotImplementedError
+        @property
+        def rows(self) -> Sequence[Mapping[str, Any]]: ...
 
     def to_frame(self) -> "DataFrame":
         """The rows as a DataFrame."""
         from pandas import DataFrame
 
-        return DataFrame(list(self.table_rows()))
+        return DataFrame(list(self.rows))
 
     def _repr_html_(self) -> str:
         """A table in HTML; every text in it, which may come from a model or a data set, is escaped."""
-        rows = list(self.table_rows())
+        rows = self.rows
         columns = self.columns or tuple(rows[0] if rows else ())
         head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(f'<td>{_safe(row.get(c))}</td>' for c in columns)}</tr>" for row in rows)
@@ -99,7 +99,7 @@ class Model(Rows):
 
         return read_training_log(SubjectFolder(self.path).training_log)
 
-    table_rows = log
+    rows = property(log)
 
     def _repr_html_(self) -> str:
         return f"<p>{_safe(self.path)}: {self.steps} steps, {_safe(self.stopped)}</p>"
@@ -113,10 +113,6 @@ class Results(Rows):
     rows: tuple[dict[str, Any], ...]
     evidence: tuple[Path, ...]
     notes: tuple[str, ...] = ()
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each estimate."""
-        return self.rows
 
     def __repr__(self) -> str:
         """One line: how many estimates there are, and where their evidence lies."""
@@ -160,7 +156,8 @@ class Audit(Rows):
 
         return sequence_rows(read_sequence(RunFolder(self.path)), self.outcomes)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+    @property
+    def rows(self) -> list[dict[str, Any]]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
         return [{column: row[column] for column in columns} for row in self.verdicts]
@@ -216,10 +213,6 @@ class Holes(Rows):
 
         return DataFrame(self.holes)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """What a notebook shows: the numbers of each source."""
-        return self.rows
-
 
 @dataclass(frozen=True)
 class StudyResults(Rows):
@@ -230,10 +223,7 @@ class StudyResults(Rows):
     cells: int
     failed: Mapping[str, str]
     rows: tuple[dict[str, Any], ...]
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each pooled score: mean, 95 % interval, SD over seeds."""
-        return self.rows
+    """A row for each pooled score: mean, 95 % interval, SD over seeds."""
 
     def _repr_html_(self) -> str:
         state = f"<p>{_safe(self.path)}: {self.done} of {self.cells} cells, {len(self.failed)} failed</p>"
@@ -806,14 +796,14 @@ def _file(rows: Data) -> str:
         if len({*rows.columns}) < len(rows.columns):
             raise InputError(f"a column's name comes twice in {one_line(', '.join(map(str, rows.columns)), width=200)}")
         rows = rows.to_dict("records")
-    if hasattr(rows, "to_list") or _are_rows(rows):  # a datasets.Dataset, or dicts
-        listed = rows.to_list() if hasattr(rows, "to_list") else rows
-        text = "".join(_row_line(row, number) for number, row in enumerate(listed, 1))
-    else:
+    if hasattr(rows, "to_list"):  # a datasets.Dataset
+        rows = rows.to_list()
+    if not (isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows)):
         raise InputError(
             f"data is {type(rows).__name__}; give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
             "a datasets.Dataset), or SourceSettings"
         )
+    text = "".join(_row_line(row, number) for number, row in enumerate(rows, 1))
     path = cache_folder() / "in-memory" / f"rows-{content_id(text)}.jsonl"
     if not path.exists():
         write_text(path, text)
@@ -828,17 +818,14 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
     for name, value in row.items():
         plain = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0 else value
         missing = type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain))
+        cells[str(name)] = None if missing else plain
         try:
-            cells[str(name)] = None if missing else plain
+            # Each by itself, so that the one that is none is named; encoded, since half a surrogate has no bytes.
             json_line(cells[str(name)]).encode()
         except (TypeError, ValueError) as error:
             where = f"row {number}, {one_line(repr(name), width=60)}"
             raise InputError(f"{where}: {type(plain).__name__} is no JSON value; give text or a number") from error
     return json_line(cells)
-
-
-def _are_rows(rows: Any) -> bool:
-    return isinstance(rows, Sequence) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
 
 
 def _source(data: Data) -> "SourceSettings":

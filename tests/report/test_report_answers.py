@@ -1,7 +1,6 @@
 """Which split an item is shown to be of, and what the estimates of a forget set are read against."""
 
 import csv
-from pathlib import Path
 
 import pytest
 from synthetic_run import SELECTORS, spec, write_run
@@ -17,7 +16,6 @@ from vestige.report.evidence import (
     RunAnswers,
     RunEvidence,
     RunModel,
-    SplitView,
     forget_set,
     greedy_rouge,
     pooled,
@@ -41,7 +39,7 @@ SPLITS = {"forget": ("f",), "retain": ("r", "i"), "independent": ("i",), "indepe
 
 
 def subject(label, splits=None, role="target", places=None):
-    views = {} if splits is None else {FORGET: SplitView(EvalFolder(Path("evals/qa-1")), splits)}
+    views = {} if splits is None else {FORGET: splits}
     own = spec(role, "" if role == "target" else FORGET, "ga" if role == "unlearned" else "")
     results, asked = ({FORGET: places}, {FORGET: ITEMS}) if places else ({}, {})
     return RunModel(label, label, own, None, None, None, results, views, asked)

@@ -244,6 +244,8 @@ def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
         raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {OR_DELETE}")
+    if len(records) != len(scores):
+        raise InputError(f"{folder.path}: its records and scores are not of one length; evaluate again")
     return [{**r, **s} for r, s in zip(records, scores, strict=True)]
 
 

@@ -248,7 +248,7 @@ class GcgSettings(PromptSettings):
     }
 
     placement: Placement = "suffix"
-    """Where the prompt stands: before or after the question, or at {prompt} in it."""
+    """Where the prompt stands: before or after the question."""
     tokens: PositiveInt = 20
     """Length of the prompt in tokens."""
     steps: PositiveInt = 250

@@ -239,6 +239,8 @@ def audit_command(
     Exit code 0: every claim passes. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
+    from vestige.artifacts.verdicts import read_baseline
+
     typed.refuse_others()
     if baseline is not None and (rejudge is not None or plan or dry_run):
         raise InputError(
@@ -246,7 +248,7 @@ def audit_command(
             "--rejudge, --plan or --dry-run"
         )
     # Before the audit, which may write into the same folder.
-    earlier = None if baseline is None else _baseline(baseline)
+    earlier = None if baseline is None else read_baseline(baseline)
     if rejudge is not None:
         return _rejudge(rejudge, typed, models, printing, attacks=attacks, quick=quick)
     if logs:
@@ -275,8 +277,6 @@ def audit_command(
         return _seal(run, request) if seal else None
     if dry_run:
         return _print_forecast(run, request, as_json=printing.as_json)
-    if earlier is not None:
-        _refuse_other(earlier, request)
     _audit(run, request, printing, workers=workers, baseline=earlier)
 
 
@@ -325,12 +325,6 @@ def _request(
             f"{', '.join(row.model for row in pack.published)}"
         )
     return request
-
-
-def _baseline(path: Path) -> "Earlier":
-    from vestige.artifacts.verdicts import read_baseline
-
-    return read_baseline(path)
 
 
 def _seal(run: Path, request: "AuditRequest") -> None:
@@ -457,10 +451,17 @@ def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> Non
 def _audit(
     run: Path, request: "AuditRequest", printing: PrintOptions, *, workers: int | None, baseline: "Earlier | None"
 ) -> None:
+    from vestige.artifacts.verdicts import comparable
+    from vestige.auditing.judge import VERSION
     from vestige.auditing.request import numbered
     from vestige.auditing.run import run_audit
+    from vestige.metrics.verdicts import Thresholds
     from vestige.report import build_report
 
+    if baseline is not None:
+        # Before hours of asking: verdicts at other margins or by other rules could not be held against it.
+        margins = {name: getattr(request.settings, name) for name in Thresholds.model_fields}
+        comparable(baseline, request.splits.forget, margins, VERSION)
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
         audited = run_audit(run, request, workers=workers, show=show)
@@ -498,16 +499,6 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
         return read_outcome(folder).unlearned if folder.outcome.exists() else ()
     except InputError:
         return ()  # Another version's, which no report can show either: this audit makes it readable again.
-
-
-def _refuse_other(baseline: "Earlier", request: "AuditRequest") -> None:
-    """Refuse a baseline that the verdicts of this audit could not be held against."""
-    from vestige.artifacts.verdicts import comparable
-    from vestige.auditing.judge import VERSION
-    from vestige.metrics.verdicts import Thresholds
-
-    settings = request.settings.model_dump()
-    comparable(baseline, request.splits.forget, {name: settings[name] for name in Thresholds.model_fields}, VERSION)
 
 
 def _rejudge(
@@ -555,15 +546,14 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
     foreseen, forget = foresee_audit(request), request.splits.forget
     if as_json:
         return print_json(foreseen)
-    shares = [
-        (str(c.claim), str(c.quantities), c.claim in foreseen.cannot_hold, (c.holds, c.unsteady))
-        for c in foreseen.claims
-    ]
-    shares.append(("all of them", "", bool(foreseen.cannot_hold), (foreseen.holds, foreseen.unsteady)))
-    rows = [
-        [claim, n, *("cannot pass" if never else _percent(value) for value in values)]
-        for claim, n, never, values in shares
-    ]
+    rows = []
+    for name, quantities, shares in (
+        *((c.claim, str(c.quantities), (c.holds, c.unsteady)) for c in foreseen.claims),
+        ("all of them", "", (foreseen.holds, foreseen.unsteady)),
+    ):
+        # All of them cannot pass where one of them cannot.
+        never = foreseen.cannot_hold and name in ("all of them", *foreseen.cannot_hold)
+        rows.append([name, quantities, *("cannot pass" if never else _percent(share) for share in shares)])
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
     of = "of what the target knows, in one form of question"
     leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []

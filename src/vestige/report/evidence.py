@@ -5,7 +5,7 @@ Everything here is read through `vestige.artifacts`; nothing is computed but nam
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -60,21 +60,14 @@ PANELS = (
 """What the report leads with, from left to right: the name in tables, the title, the place."""
 
 
-class SplitView(NamedTuple):
-    """How one forget set sees the items of an evaluation: the folder, and the ids of the items in each split."""
-
-    folder: EvalFolder
-    splits: Mapping[str, tuple[str, ...]]
-
-
 @dataclass(frozen=True)
 class RunModel:
     """One model of the run.
 
     `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
-    forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the answers that are
-    shown, `asked_ids` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are None where
-    the run has none yet.
+    forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the ids of the items
+    in each split, `asked_ids` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are
+    None where the run has none yet. `notes` say in sentences what is odd about it.
     """
 
     path: str
@@ -84,9 +77,10 @@ class RunModel:
     provenance: Mapping[str, Any] | None
     answers: EvalFolder | None
     results: Mapping[str, Mapping[EstimatePlace, Estimate]]
-    views: Mapping[str, SplitView]
+    views: Mapping[str, Mapping[str, tuple[str, ...]]]
     asked_ids: Mapping[str, frozenset[str]]
     made_of: Mapping[tuple[str, EstimatePlace], EvalFolder] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,10 +124,13 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
             f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json);"
             " give the folder of a run"
         )
-    subjects = tuple(subject for subject, _ in _labelled(read))
+    subjects = _labelled(read)
     forgets = tuple(sorted({f for s in subjects for f in (*s.results, unasked(s)) if f}))
-    asked_ids = {forget: _asked_of_most(subjects, forget) for forget in forgets}
-    notes = [note for _, of_subject in read for note in of_subject]
+    asked_ids: dict[str, frozenset[str]] = {}
+    for forget in forgets:
+        # What most were asked is the set; a model that was asked otherwise is named and not compared.
+        times = Counter(s.asked_ids[forget] for s in subjects if forget in s.asked_ids)
+        asked_ids[forget] = times.most_common(1)[0][0] if times else frozenset()
     return RunEvidence(
         name=run.path.resolve().name,
         settings=read_toml(run.settings) if run.settings.exists() else {},
@@ -144,7 +141,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
             *_missing(run, subjects, forgets),
             *_changed_files(subjects, forgets),
             *_strange(subjects, asked_ids),
-            *notes,
+            *(note for subject in read for note in subject.notes),
         ),
         asked_ids=asked_ids,
     )
@@ -175,11 +172,6 @@ def unasked(subject: RunModel) -> str:
     if not forgotten and subject.spec.forget in subject.asked_ids:
         return ""  # It was taught to keep silent about the set, and forgot nothing of it.
     return "" if any(forgotten & ids for ids in subject.asked_ids.values()) else subject.spec.forget
-
-
-def _asked_of_most(subjects: Sequence[RunModel], forget: str) -> frozenset[str]:
-    times = Counter(s.asked_ids[forget] for s in subjects if forget in s.asked_ids)
-    return times.most_common(1)[0][0] if times else frozenset()
 
 
 def _strange(subjects: Sequence[RunModel], asked_ids: Mapping[str, frozenset[str]]) -> list[str]:
@@ -214,7 +206,7 @@ def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({}))
     return " + ".join(names)
 
 
-def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tuple[RunModel, list[str]]:
+def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> RunModel:
     spec = read_spec(folder.spec)
     path = folder.path.relative_to(run.path).as_posix()
     if spec.subject not in ROLES:
@@ -235,7 +227,12 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
     done = read_versioned(folder.done, "files") if folder.done.exists() else None
     if done is not None and not check_there(folder, done["files"], verify=verify):
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
-    subject = RunModel(
+    asked_ids: dict[str, frozenset[str]] = {}
+    for _, summary in summaries:
+        # Those of the evaluation that asked most: some ask a part of the items alone.
+        ids = frozenset(summary.splits.get("forget", ()))
+        asked_ids[summary.forget] = max(asked_ids.get(summary.forget, ids), ids, key=len)
+    return RunModel(
         path=path,
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
@@ -244,10 +241,10 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
         results=results,
         made_of=made_of,
-        views={s.forget: SplitView(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
-        asked_ids=_asked_ids(summaries),
+        views={s.forget: s.splits for _, s in summaries if s.eval == QUESTIONS},
+        asked_ids=asked_ids,
+        notes=tuple(notes),
     )
-    return subject, notes
 
 
 def _newest(
@@ -304,38 +301,20 @@ def _started(folder: EvalFolder) -> str:
     return one_line(str(times.get("started", "")), width=40)
 
 
-def _asked_ids(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:
-    """The ids of the forget items that were asked, by forget set: those of the evaluation that asked most."""
-    largest: dict[str, frozenset[str]] = {}
-    for _, summary in summaries:
-        ids = frozenset(summary.splits.get("forget", ()))
-        largest[summary.forget] = max(largest.get(summary.forget, ids), ids, key=len)
-    return largest
-
-
-def _labelled(read: Sequence[tuple[RunModel, list[str]]]) -> list[tuple[RunModel, list[str]]]:
+def _labelled(subjects: Sequence[RunModel]) -> tuple[RunModel, ...]:
     """Subjects in the order they are shown in, twins told apart by the settings in which they differ."""
-    subjects = [subject for subject, _ in read]
     labelled = []
-    for subject, notes in read:
+    for subject in subjects:
         twins = [s.spec for s in subjects if (s.label, s.spec.forget) == (subject.label, subject.spec.forget)]
-        labelled.append((replace(subject, label=_label(subject, twins)), notes))
-    return sorted(labelled, key=lambda pair: (ROLES.index(pair[0].spec.subject), pair[0].label, pair[0].path))
-
-
-def _label(subject: RunModel, twins: Sequence[SubjectSpec]) -> str:
-    if len(twins) == 1:
-        return subject.label
-    described = [{**spec.settings, "seed": spec.seed, "model": spec.model} for spec in twins]
-    settings_of = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
-    differing = [
-        key
-        for key in sorted({key for settings in described for key in settings})
-        if any(settings.get(key) != settings_of.get(key) for settings in described)
-    ]
-    words = [f"{key} {settings_of[key]}" for key in differing if key in settings_of]
-    unique = sum(all(d.get(key) == settings_of.get(key) for key in differing) for d in described) == 1
-    return f"{subject.label} ({', '.join(words if unique else [*words, Path(subject.path).name])})"
+        described = [{**spec.settings, "seed": spec.seed, "model": spec.model} for spec in twins]
+        own = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
+        keys = sorted({key for settings in described for key in settings})
+        differing = [key for key in keys if any(settings.get(key) != own.get(key) for settings in described)]
+        words = [f"{key} {own[key]}" for key in differing if key in own]
+        if sum(all(settings.get(key) == own.get(key) for key in differing) for settings in described) > 1:
+            words.append(Path(subject.path).name)
+        labelled.append(replace(subject, label=f"{subject.label} ({', '.join(words)})" if words else subject.label))
+    return tuple(sorted(labelled, key=lambda s: (ROLES.index(s.spec.subject), s.label, s.path)))
 
 
 def _missing(run: RunFolder, subjects: Sequence[RunModel], forgets: Sequence[str]) -> list[str]:
@@ -422,18 +401,11 @@ def read_answers(subjects: Sequence[RunModel]) -> RunAnswers:
         if subject.answers is None:
             continue
         by_item = replies.setdefault(subject.path, {})
-        for number, row in enumerate(_rows(subject.answers), 1):
+        for number, row in enumerate(read_scored_records(subject.answers), 1):
             item, reply = _parsed(subject.answers, number, row)
             questions.setdefault(item.id, item)
             by_item[item.id] = reply
     return RunAnswers(tuple(questions.values()), replies)
-
-
-def _rows(folder: EvalFolder) -> list[dict[str, Any]]:
-    try:
-        return read_scored_records(folder)
-    except ValueError as error:
-        raise InputError(f"{folder.path}: its records and scores are not of one length; evaluate again") from error
 
 
 def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[AskedItem, GreedyReply]:
@@ -481,7 +453,9 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
     views = [s.views[forget] for s in evidence.subjects if forget in s.views]
     splits: dict[str, set[str]] = defaultdict(set)
     for view in views:
-        for item, name in _split_names(view.splits).items():
+        # Of two splits that hold an item, the one that SPLITS names first.
+        names = {item: name for name in reversed(SPLITS) for item in view.get(name, ())}
+        for item, name in names.items():
             splits[item].add(name)
     split = {item: names.pop() for item, names in splits.items() if len(names) == 1}
     edges = frozenset(a.edge for a in answers.questions if a.edge and split.get(a.id) == "forget")
@@ -493,11 +467,6 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
     free = greedy_rouge("forget", "free")
     scope = "free" if all(free in s.results[forget] for role in roles.values() for s in role) else "all"
     return ForgetView(forget, scope, split, edges if views else None, dispute if len(split) < len(splits) else "")
-
-
-def _split_names(splits: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The split of each item in one evaluation: of two that hold it, the one that SPLITS names first."""
-    return {item: split for split in reversed(SPLITS) for item in splits.get(split, ())}
 
 
 def split_of(item: AskedItem, forget: ForgetView) -> str:

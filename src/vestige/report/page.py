@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -142,20 +142,38 @@ _SCOPES = ("free", "guessable", "entailed")
 def payload(contents: Contents) -> dict[str, Any]:
     """The data of the page, as JSON values. Models and forget sets are named by their place in the lists."""
     subjects = contents.evidence.subjects
-    cells = [c for s in subjects for places in s.results.values() for c in places]
-    measures = _measures(subjects)
+    splits: set[str] = set()
+    scopes: set[str] = set()
+    # Format, attack and metric of every estimate, as first seen, with the unit.
+    measures: dict[tuple[str, str, str], str] = {}
+    for subject in subjects:
+        for places in subject.results.values():
+            for place, estimate in places.items():
+                splits.add(place.split)
+                scopes.add(place.scope)
+                measures.setdefault(place[2:], estimate.unit)
+    # As menus have them: the usual splits, further ones, contracts as the graph has them, stray ones.
+    order = [*_SPLITS, *sorted(s for s in splits - {*_SPLITS} if not s.startswith("edge:"))]
+    order += [*(f"edge:{e.id}" for e in contents.edges), *sorted(splits)]
     return {
-        "forgets": [_forget(contents, i, f) for i, f in enumerate(contents.forget_sets)],
-        "subjects": [
+        "forgets": [
             {
-                "label": method_name(s.label),
-                "role": s.spec.subject,
-                "colour": contents.colours.get(s.label),
+                "index": i,
+                "selector": f.forget,
+                "label": forget_label(f.forget, contents.parties),
+                "scope": f.scope,
+                "edges": None if f.edges is None else sorted(f.edges),
+                "subjects": [n for n, s in enumerate(subjects) if f.forget in s.results],
+                "splits": [split_of(item, f) for item in contents.shown],
             }
+            for i, f in enumerate(contents.forget_sets)
+        ],
+        "subjects": [
+            {"label": method_name(s.label), "role": s.spec.subject, "colour": contents.colours.get(s.label)}
             for s in subjects
         ],
-        "splits": _splits(contents, {c.split for c in cells}),
-        "scopes": [scope for scope in _SCOPES if any(c.scope == scope for c in cells)],
+        "splits": [s for s in dict.fromkeys(order) if s in splits],
+        "scopes": [scope for scope in _SCOPES if scope in scopes],
         "measures": [
             {"format": f, "attack": a, "metric": m, "unit": u, "asked": format_name(f), "after": attack_name(a)}
             for (f, a, m), u in measures.items()
@@ -163,7 +181,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         "leading": list(measures).index(contents.leading) if contents.leading in measures else -1,
         **_results(contents, {measure: i for i, measure in enumerate(measures)}),
         "run": contents.evidence.name,
-        "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view.splits}),
+        "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view}),
         "graph": _graph(contents),
         "items": _items(contents),
         "audits": [
@@ -171,36 +189,6 @@ def payload(contents: Contents) -> dict[str, Any]:
             for outcome, sources in zip(contents.in_words, contents.sources, strict=True)
         ],
         "probes": [holes_payload(probe) for probe in contents.probes],
-    }
-
-
-def _measures(subjects: Iterable[RunModel]) -> dict[tuple[str, str, str], str]:
-    """Format, attack and metric of every estimate, as first seen, with the unit."""
-    units: dict[tuple[str, str, str], str] = {}
-    for subject in subjects:
-        for places in subject.results.values():
-            for cell, estimate in places.items():
-                units.setdefault(cell[2:], estimate.unit)
-    return units
-
-
-def _splits(contents: Contents, measured: set[str]) -> list[str]:
-    """The splits in the order of menus: the usual ones, further ones, contracts as the graph has them, stray ones."""
-    order = [*_SPLITS, *sorted(s for s in measured - {*_SPLITS} if not s.startswith("edge:"))]
-    order += [f"edge:{e.id}" for e in contents.edges]
-    return [s for s in dict.fromkeys([*order, *sorted(measured)]) if s in measured]
-
-
-def _forget(contents: Contents, index: int, forget_set: ForgetView) -> dict[str, Any]:
-    forget = forget_set.forget
-    return {
-        "index": index,
-        "selector": forget,
-        "label": forget_label(forget, contents.parties),
-        "scope": forget_set.scope,
-        "edges": None if forget_set.edges is None else sorted(forget_set.edges),
-        "subjects": [i for i, s in enumerate(contents.evidence.subjects) if forget in s.results],
-        "splits": [split_of(item, forget_set) for item in contents.shown],
     }
 
 
@@ -272,22 +260,17 @@ def _items(contents: Contents) -> dict[str, Any]:
     for subject in contents.evidence.subjects:
         by_item = answers.replies.get(subject.path)
         replies.append(None if by_item is None else [packed(by_item[i.id]) if i.id in by_item else None for i in items])
+    shown = list(texts)
+    if sum(map(len, shown)) >= TEXT_SHOWN:
+        most = max(200, TEXT_SHOWN // len(shown))
+        more = "more characters in tables/items.csv"
+        shown = [t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} {more})" for t in shown]
     return {
         "rows": [{name: value for name, value in vars(i).items() if name != "id"} for i in items],
         "replies": replies,
-        "texts": _cut(list(texts)),
+        "texts": shown,
         "asked": len(answers.questions),
     }
-
-
-def _cut(texts: list[str]) -> list[str]:
-    """The replies; where they are TEXT_SHOWN characters or more in sum, each with its beginning only."""
-    if sum(map(len, texts)) < TEXT_SHOWN:
-        return texts
-    most = max(200, TEXT_SHOWN // len(texts))
-    return [
-        t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} more characters in tables/items.csv)" for t in texts
-    ]
 
 
 def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
@@ -316,10 +299,13 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str
         places = [subjects.index(line.subject), list(attacks).index(line.attack), form]
         curves.append([*places, drawn, mixed, line.no_gain])
     along = "shares of the searched prompt, from its first token"
+    roles = {**dict.fromkeys(outcome.retrained, "retrained"), outcome.target: "target"}
     return {
         "forget": outcome.forget,
         "label": forget_label(outcome.forget),
-        "subjects": [{"name": method_name(s), "role": _role(outcome, s), "css": colours.css(s)} for s in subjects],
+        "subjects": [
+            {"name": method_name(s), "role": roles.get(s, "unlearned"), "css": colours.css(s)} for s in subjects
+        ],
         "attacks": [
             {"name": attack_name(a), "mark": why_no_evidence(outcome, a)}
             | {"along": along if a in searched else "", "points": points}
@@ -357,12 +343,6 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     }
 
 
-def _role(outcome: AuditOutcome, subject: str) -> str:
-    if subject == outcome.target:
-        return "target"
-    return "retrained" if subject in outcome.retrained else "unlearned"
-
-
 def _estimate(e: Estimate) -> list[float | None]:
     return [*map(_digits, (e.value, e.low, e.high)), e.n]
 
@@ -373,12 +353,12 @@ def _digits(x: float | None) -> float | None:
 
 def sections(contents: Contents) -> dict[str, Any]:
     """The template's variables."""
-    evidence = contents.evidence
+    evidence, (form, _, metric) = contents.evidence, contents.leading
     return {
         "run_name": evidence.name,
         "headline": page_headline(contents),
         "title": page_title(contents),
-        "leading": _leading_words(contents),
+        "leading": f"{format_name(form)}, {metric.replace('_', ' ')}",
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
         "audits": [
@@ -403,11 +383,6 @@ def page_title(contents: Contents) -> str:
     """The page's name in a browser: its headline, and that margins were changed once the answers had been seen."""
     rejudged = any(outcome.first is not None for outcome in contents.audits)
     return f"{page_headline(contents)}{' (judged again at other margins)' if rejudged else ''}"
-
-
-def _leading_words(contents: Contents) -> str:
-    form, _, metric = contents.leading
-    return f"{format_name(form)}, {metric.replace('_', ' ')}"
 
 
 def page_headline(contents: Contents) -> str:
@@ -538,38 +513,33 @@ DETAILED = 40
 
 
 def _made(subject: RunModel, detailed: bool) -> dict[str, Any]:
-    done, provenance = subject.done or {}, subject.provenance or {}
-    spec = subject.spec
-    return {
-        "label": subject.label,
-        "role": spec.subject,
-        "forget": forget_label(spec.forget) if spec.forget else "",
-        "seed": spec.seed,
-        "steps": done.get("steps", ""),
-        "stopped": done.get("stopped", "not finished"),
-        "loss": _rounded(done.get("loss"), ".4g"),
-        "seconds": _rounded(provenance.get("times", {}).get("wall_seconds"), ".1f"),
-        "digest": str(done.get("digest", "")),
-        "path": subject.path,
-        "details": _details(subject) if detailed else [],
-    }
-
-
-def _details(subject: RunModel) -> list[tuple[str, str]]:
     done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
-    return [
+    digest = str(done.get("digest", ""))
+    details = [
         ("folder", subject.path),
         ("name", spec.name),
         ("model", spec.model),
         ("settings id", spec.settings_id),
         ("training items", spec.data),
-        ("digest", str(done.get("digest", "")) or "none yet"),
+        ("digest", digest or "none yet"),
         ("started from", spec.parent or "the model itself"),
         ("code version", str(spec.version)),
         ("answers", subject.answers.path.name if subject.answers else "none yet"),
         *((f"setting {k}", v) for k, v in named_values(spec.settings)),
         *provenance_lines(provenance),
     ]
+    return {
+        "label": subject.label,
+        "forget": forget_label(spec.forget) if spec.forget else "",
+        "seed": spec.seed,
+        "steps": done.get("steps", ""),
+        "stopped": done.get("stopped", "not finished"),
+        "loss": _rounded(done.get("loss"), ".4g"),
+        "seconds": _rounded(provenance.get("times", {}).get("wall_seconds"), ".1f"),
+        "digest": digest,
+        "path": subject.path,
+        "details": details if detailed else [],
+    }
 
 
 def _rounded(x: Any, form: str) -> str:
