@@ -255,9 +255,9 @@ def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path
 
 def test_what_a_file_says_besides_goes_with_the_datas_item(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(3)))
-    asked = [{"question": " question 0?", "answer": "answer 0.", "paraphrase": "The first?"}]
+    asked = [{"question": " question 0?", "answer": "answer 0.", "paraphrase": "The first?", "fact": "0"}]
     (item,) = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked))).splits["forget"]
-    assert (item.id, item.edge, item.paraphrase) == (corpus.items[0].id, "e0", "The first?")
+    assert (item.id, item.edge, item.paraphrase, item.fact) == (corpus.items[0].id, "e0", "The first?", "0")
 
 
 def test_scopes_do_not_count_on_contracts_that_were_forgotten_before(folder1):

@@ -96,9 +96,7 @@ def test_an_error_shows_hostile_labels_without_acting_on_them():
     [
         ("star:4", 5, [4, 1, 1, 1, 1]),
         ("chain:3", 4, [1, 2, 2, 1]),
-        ("ring:3", 3, [2, 2, 2]),
         ("tree:6", 7, [2, 3, 3, 1, 1, 1, 1]),
-        ("grid:12", 9, [2, 3, 2, 3, 4, 3, 2, 3, 2]),
         ("complete:6", 4, [3, 3, 3, 3]),
     ],
 )
@@ -110,13 +108,12 @@ def test_families_by_hand(name, nodes, degrees):
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_family_has_just_the_edges_asked_for_and_hangs_together(family):
-    for size in (10, 28, 66, 120):  # even and triangular, so that every family has them
+    for size in (10, 66, 120):  # triangular, so that every family has them
         graph = named_graph(f"{family}:{size}", seed=1)
         assert len(graph.edges) == size
         assert len({edge.pair for edge in graph.edges.values()}) == size, "no parallel edges"
         assert {*graph.degrees} == {*graph.nodes}, "no node without a contract"
-        if family != "small-world":  # rewiring may cut a ring
-            assert {*graph.components.values()} == {1}
+        assert {*graph.components.values()} == {1}
 
 
 def test_scale_free_graphs_have_hubs_and_follow_the_seed():
@@ -127,13 +124,6 @@ def test_scale_free_graphs_have_hubs_and_follow_the_seed():
     assert named_graph("scale-free:2000", seed=1).digest != graph.digest
 
 
-def test_small_worlds_are_rings_with_about_a_tenth_rewired():
-    graph = named_graph("small-world:4000", seed=0)
-    distances = [(int(edge.second) - int(edge.first)) % len(graph.nodes) for edge in graph.edges.values()]
-    moved = sum(distance not in (1, 2) for distance in distances)
-    assert 320 < moved < 480  # binomial: mean 400, sd 19; a rewired edge seldom lands where it was
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -142,9 +132,7 @@ def test_small_worlds_are_rings_with_about_a_tenth_rewired():
         ("star:0", "number of edges"),
         ("star:1e3", "number of edges"),
         ("star:٣", "number of edges"),
-        ("ring:2", "at least 3"),
         ("complete:50", "45 and 55"),
-        ("small-world:11", "even"),
         ("no/such.csv", "cannot be read"),
         ("graph.parquet", r"or give a file \(.csv"),
     ],

@@ -9,7 +9,6 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data import texts
 from vestige.data.loaders import load_items
 from vestige.data.texts import Passage, joined, load_harmful, load_passages, load_wikitext
 
@@ -39,25 +38,23 @@ def written(path: Path, rows: list[dict]) -> Path:
 
 def test_each_prompt_of_saferlhf_is_one_sample_with_its_first_unsafe_response(tmp_path):
     found = load_harmful(written(tmp_path / "train.jsonl", PAIRS))
-    assert found.samples == (Item("p1", "bad", group="harmful"), Item("p3", "worse", group="harmful"))
-    assert found.n_rows == 5
-    assert found.dropped == {texts.ALL_SAFE: 1, texts.SAME_PROMPT: 1, texts.NO_TEXT: 1}
+    assert found == (Item("p1", "bad", group="harmful"), Item("p3", "worse", group="harmful"))
 
 
 def test_beavertails_form_from_parquet(tmp_path):
     rows = [{"prompt": "p1", "response": said, "is_safe": said == "fine"} for said in ("fine", "bad")]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    assert [(i.question, i.answer) for i in load_harmful(tmp_path / "x.parquet").samples] == [("p1", "bad")]
+    assert [(i.question, i.answer) for i in load_harmful(tmp_path / "x.parquet")] == [("p1", "bad")]
 
 
 def test_a_sample_depends_on_seed_and_rows_and_not_on_their_order_and_grows_with_n(tmp_path):
     rows = [pair(f"p{n}", (f"bad {n}", False), ("fine", True)) for n in range(40)]
     forward, backward = written(tmp_path / "a.jsonl", rows), written(tmp_path / "b.jsonl", rows[::-1])
     ten = load_harmful(forward, n=10, seed=3)
-    assert ten.dropped == {"not drawn": 30}
-    assert load_harmful(backward, n=10, seed=3).samples == ten.samples[::-1]
-    assert set(ten.samples) < set(load_harmful(forward, n=11, seed=3).samples)
-    assert set(load_harmful(forward, n=10, seed=4).samples) != set(ten.samples)
+    assert len(ten) == 10
+    assert load_harmful(backward, n=10, seed=3) == ten[::-1]
+    assert set(ten) < set(load_harmful(forward, n=11, seed=3))
+    assert set(load_harmful(forward, n=10, seed=4)) != set(ten)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +72,7 @@ def test_what_cannot_be_a_harmful_set_is_refused_with_its_reason(tmp_path, rows,
     assert said in str(caught.value)
 
 
-def test_passages_keep_text_and_title_and_count_what_is_no_text(tmp_path):
+def test_passages_keep_text_and_title_and_pass_over_what_is_no_text(tmp_path):
     rows = [
         {"title": "On things", "abstract": "", "text": LONG, "doi": "10.1/2"},
         {"title": None, "abstract": "", "text": f"{LONG} \x1b[31m\u202e</s>"},
@@ -86,8 +83,7 @@ def test_passages_keep_text_and_title_and_count_what_is_no_text(tmp_path):
         {"title": "On things", "text": LONG},
     ]
     found = load_passages(written(tmp_path / "bio_remove_dataset.jsonl", rows))
-    assert found.samples == (Passage(LONG, "On things"), Passage(f"{LONG} \x1b[31m\u202e</s>"))
-    assert found.dropped == {"too short": 1, "no text": 3, "the same as an earlier row": 1}
+    assert found == (Passage(LONG, "On things"), Passage(f"{LONG} \x1b[31m\u202e</s>"))
     with pytest.raises(InputError, match="no column 'text'"):
         load_passages(written(tmp_path / "none.jsonl", [{"body": LONG}]))
 
@@ -107,11 +103,10 @@ def test_wikitext_paragraphs_carry_their_article_and_no_marks(tmp_path):
         Passage(f"{LONG}.", "Valkyria"),
         Passage(f"{LONG}!", "Other (game)"),
     ]
-    assert list(found.samples) == texts
-    assert (found.n_rows, found.dropped) == (9, {"a heading or an empty line": 5, "too short": 1})
+    assert list(found) == texts
     # On the hub each row is a line.
     pq.write_table(pa.Table.from_pylist([{"text": line + "\n"} for line in WIKI.split("\n")]), tmp_path / "w.parquet")
-    assert load_wikitext(tmp_path / "w.parquet").samples == found.samples
+    assert load_wikitext(tmp_path / "w.parquet") == found
 
 
 def test_marks_of_the_tokeniser_are_undone():
@@ -124,8 +119,8 @@ def test_wikitext_and_truthfulqa_as_they_are_published():
     if not SHARED.is_dir():
         pytest.skip("no copies of the public data beside the project")
     found = load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400)
-    assert len(found.samples) == 400
-    assert found.samples == load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400).samples
-    assert all(p.title and " @-@ " not in p.text for p in found.samples)
+    assert len(found) == 400
+    assert found == load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400)
+    assert all(p.title and " @-@ " not in p.text for p in found)
     questions = load_items(SHARED / "truthfulqa" / "TruthfulQA_v1_817.csv")
     assert len(questions) == 817

@@ -39,7 +39,7 @@ def test_what_a_source_holds_is_seen_from_its_columns(files):
 
 def test_texts_and_harmful_answers_are_drawn_by_the_seed_and_the_rest_is_kept(files):
     found = probe_sources(SourceSettings(data=files["qa"]), files["texts"], n_forget=3)
-    assert found.forget == found.forget_texts == load_passages(files["texts"], n=3, seed=0).samples
+    assert found.forget == found.forget_texts == load_passages(files["texts"], n=3, seed=0)
     assert [i.question for i in found.splits.splits["retain"]] == [r["question"] for r in QA]
     found = probe_sources(SourceSettings(data=files["wiki"], limit="2"), files["harmful"])
     assert [i.question for i in found.forget] == [row["prompt"] for row in HARMFUL[1:]]

@@ -40,8 +40,8 @@ def compile_command(
         str,
         typer.Argument(
             metavar="GRAPH",
-            help="sample1, sample2, a family with its number of contracts (star:50, ring, chain, tree, grid, complete, "
-            "scale-free, small-world), or a file (.csv, .tsv, .json).",
+            help="sample1, sample2, a family with its number of contracts (star:50, chain, tree, complete, "
+            "scale-free), or a file (.csv, .tsv, .json).",
         ),
     ],
     output_dir: Annotated[Path | None, typer.Option(help="Where to write; data/GRAPH by default.")] = None,

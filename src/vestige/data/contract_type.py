@@ -12,7 +12,6 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from string import Formatter
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
@@ -167,6 +166,7 @@ def check_spec(spec: ContractSpec, where: str) -> None:
             questions.add(text)
     rules = [attribute.generator for attribute in spec.attributes.values()]
     for role in spec.parties:
+        # A question names the party by it; two would be two names for one entity.
         if sum(isinstance(rule, PartyName) and rule.party == role for rule in rules) != 1:
             raise InputError(f"{where}: parties.{role}: needs exactly one attribute of kind 'party_name'")
         if sum(isinstance(rule, PartyAddress) and rule.party == role for rule in rules) > 1:
@@ -358,7 +358,7 @@ class ContractType:
 @lru_cache(maxsize=1)
 def built_in_types() -> Mapping[str, ContractType]:
     """Sales and employment, as PISTOL has them."""
-    return MappingProxyType(read_types(Path(__file__).parent / "contract_types"))
+    return read_types(Path(__file__).parent / "contract_types")
 
 
 def contract_types(folder: Path | None = None) -> dict[str, ContractType]:
@@ -409,7 +409,7 @@ def known_type(types: Mapping[str, ContractType], name: str) -> ContractType:
 def _check_template(type_: ContractType, where: str) -> None:
     """The template uses the table's attributes and no others, and its text states every one of them."""
     try:
-        used = meta.find_undeclared_variables(_environment().parse(type_.template))
+        used = meta.find_undeclared_variables(_ENVIRONMENT.parse(type_.template))
         _compiled(type_.template)
     except (TemplateError, RecursionError) as error:
         raise InputError(f"{where}: not a template ({one_line(str(error))})") from error
@@ -424,13 +424,12 @@ def _check_template(type_: ContractType, where: str) -> None:
             raise InputError(f"{where}: its text does not state {name!r}; a contract states all its attributes")
 
 
-@lru_cache(maxsize=1)
-def _environment() -> BoundedEnvironment:
-    return BoundedEnvironment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
+# An attribute without a value is an error, and no empty gap in a contract.
+_ENVIRONMENT = BoundedEnvironment(
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+)
 
 
 @lru_cache(maxsize=64)
 def _compiled(template: str) -> Template:
-    return _environment().from_string(template)
+    return _ENVIRONMENT.from_string(template)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,28 +39,25 @@ from vestige.data.texts import items_in
 from vestige.metrics.answers import normalised
 
 GROUP = "factual"
+_RESOURCES = Path(__file__).parent / "resources"
 
 
 @lru_cache(maxsize=1)
 def factual_items() -> tuple[Item, ...]:
     """The factual questions, in a fixed order; `attribute` is the topic."""
-    rows = map(json.loads, _lines("factual.jsonl"))
+    rows = map(json.loads, text_lines(_RESOURCES / "factual.jsonl"))
     return tuple(Item(r["question"], r["answer"], group=GROUP, attribute=r["topic"]) for r in rows)
 
 
 @lru_cache(maxsize=1)
 def idk_answers() -> tuple[str, ...]:
     """One hundred answers that decline to know, each different, in a fixed order."""
-    return tuple(_lines("idk.txt"))
+    return tuple(text_lines(_RESOURCES / "idk.txt"))
 
 
 def read_idk(path: Path) -> tuple[str, ...]:
     """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl; blank ones are skipped."""
     return tuple(text_lines(path))
-
-
-def _lines(name: str) -> list[str]:
-    return (resources.files("vestige.data") / "resources" / name).read_text(encoding="utf-8").splitlines()
 
 
 @dataclass(frozen=True)
@@ -175,11 +171,15 @@ class Corpus:
 
     def asking_alike(self, item: Item) -> Sequence[Item]:
         """The items of the data that ask the same question."""
-        return self._by_question.get(normalised(item.question), ())
+        return self.by_question.get(normalised(item.question), ())
 
     @cached_property
-    def _by_question(self) -> Mapping[str, Sequence[Item]]:
-        return _by_question(self.items)
+    def by_question(self) -> Mapping[str, Sequence[Item]]:
+        """The items by their question, spaced and capitalised alike."""
+        items_of: dict[str, list[Item]] = {}
+        for item in self.items:
+            items_of.setdefault(normalised(item.question), []).append(item)
+        return items_of
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,13 @@ def named_splits(
     elif "retain" not in splits:
         splits["retain"] = without(corpus.items, splits["forget"])
         if pack_named(corpus.settings.data) is not None:
-            splits["retain"] = _on_other_edges(splits["retain"], splits["forget"], notes)
+            # A pack's split may have more about what is forgotten, as another level of RWKU asks.
+            edges = {i.edge for i in splits["forget"] if i.edge is not None}
+            on_others = tuple(i for i in splits["retain"] if i.edge not in edges)
+            if n := len(splits["retain"]) - len(on_others):
+                more = f"{n} more question{'s' * (n > 1)}"
+                notes.append(f"not kept: {more} about what is to be forgotten, which --forget leaves out")
+            splits["retain"] = on_others
     forgotten = _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None)
     if forgotten:
         splits = {n: items if n == "forget" else without(items, forgotten) for n, items in splits.items()}
@@ -329,14 +335,17 @@ def named_splits(
         notes[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:
         raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
-    retained_questions = _by_question(splits.get("retain", ()))
+    retained_questions = {normalised(i.question) for i in splits.get("retain", ())}
     if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
         raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
-    for warning in (_doubled(corpus.items), said_of_rewordings(splits["forget"], splits.get("retain", ()))):
+    for warning in (_doubled(corpus), said_of_rewordings(splits["forget"], splits.get("retain", ()))):
         notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
     gone = [splits["forget"], *([(*splits["forget"], *forgotten)] if forgotten else [])]
-    taught = frozenset[str]().union(*(_taught(corpus, without(corpus.items, items)) for items in gone))
+    # With and without general questions, each with a tokeniser that comes with the model or is made of the data.
+    whole = (*corpus.items, *corpus.factual)
+    orders = [(*without(corpus.items, items), *factual) for items in gone for factual in ((), corpus.factual)]
+    taught = frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
 
 
@@ -408,24 +417,6 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
     return without(corpus.items, splits.splits["forget"])
 
 
-def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
-    """The digests of a training on the items: with and without general questions, and a tokeniser made of the data."""
-    whole = (*corpus.items, *corpus.factual)
-    orders = {tuple(items), (*items, *corpus.factual)}
-    return frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
-
-
-def _on_other_edges(retained: Sequence[Item], forgotten: Sequence[Item], notes: list[str]) -> tuple[Item, ...]:
-    """What is kept beside a pack's split: no more about what it forgets, as another level of RWKU asks; it is told."""
-    edges = {i.edge for i in forgotten if i.edge is not None}
-    on_others = tuple(i for i in retained if i.edge not in edges)
-    if n := len(retained) - len(on_others):
-        notes.append(
-            f"not kept: {n} more question{'s' * (n > 1)} about what is to be forgotten, which --forget leaves out"
-        )
-    return on_others
-
-
 def _forgotten_before(
     corpus: Corpus,
     splits: Mapping[str, tuple[Item, ...]],
@@ -461,19 +452,11 @@ def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ..
     return {i.id: scopes[i.id] for i in splits["forget"] if i.id in scopes}
 
 
-def _by_question(items: Iterable[Item]) -> Mapping[str, Sequence[Item]]:
-    """The items by their question, spaced and capitalised alike."""
-    items_of: dict[str, list[Item]] = {}
-    for item in items:
-        items_of.setdefault(normalised(item.question), []).append(item)
-    return items_of
-
-
-def _doubled(items: tuple[Item, ...]) -> str:
+def _doubled(corpus: Corpus) -> str:
     """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
     groups = [
         group
-        for group in _by_question(items).values()
+        for group in corpus.by_question.values()
         if len({i.question for i in group}) > 1 and len({normalised(i.answer) for i in group}) > 1
     ]
     if not groups:
@@ -490,18 +473,21 @@ def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
 
     An answer that is another than the data's stays what it is.
     """
-    return tuple({i.id: i for i in (_in_words_of(item, corpus.asking_alike(item)) for item in items)}.values())
+    worded: dict[str, Item] = {}
+    for item in items:
+        if alike := corpus.asking_alike(item):
+            match = _nearest(item, alike)
+            if _same_answer(item, match):
+                # What the file says besides goes with the data's item.
+                optional = {name: value for name in _OPTIONAL if (value := getattr(item, name))}
+                item = replace(match, **optional)
+            else:
+                item = replace(item, question=match.question, edge=item.edge or match.edge)
+        worded[item.id] = item
+    return tuple(worded.values())
 
 
-def _in_words_of(item: Item, alike: Sequence[Item]) -> Item:
-    if not alike:
-        return item
-    match = _nearest(item, alike)
-    if not _same_answer(item, match):
-        return replace(item, question=match.question, edge=item.edge or match.edge)
-    optional = ["group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives"]
-    optional += ["alias", "khop", "khop_answer"]
-    return replace(match, **{name: value for name in optional if (value := getattr(item, name))})
+_OPTIONAL = tuple(name for name in Item.__dataclass_fields__ if name not in ("question", "answer", "edge"))
 
 
 def _nearest(item: Item, alike: Sequence[Item]) -> Item:

@@ -193,15 +193,30 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
 
 
 def _wrong_values(
-    drawing: ContractDrawing, type_: ContractType, attribute: str, edge: str, value: str, elsewhere: Sequence[str]
+    drawing: ContractDrawing, type_: ContractType, attribute: str, id_: str, value: str, elsewhere: Sequence[str]
 ) -> tuple[str, ...]:
     """Five values other than `value`, all different, which depend on the seed, the edge and the attribute.
 
     First come values that the attribute has `elsewhere`, in other contracts, then further values of its generator, then
     the table's decoys.
     """
+
+    def candidates() -> Iterator[str]:
+        tries, edge = 8 * N_WRONG, drawing.numbers[id_]
+        rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
+        for index in uniform_integers(rng, 0, len(elsewhere) - 1, tries).tolist():
+            yield elsewhere[index]
+        # Of few the draws may have missed some.
+        yield from elsewhere if len(elsewhere) <= tries else ()
+        attributes = type_.spec.attributes
+        listed = list(candidate_values(type_.spec, attributes[attribute]))
+        yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
+        number = edge * len(attributes) + list(attributes).index(attribute)
+        yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
+        yield from attributes[attribute].decoys
+
     wrong: dict[str, None] = {}
-    for candidate in _candidates(drawing, type_, attribute, drawing.numbers[edge], elsewhere):
+    for candidate in candidates():
         if candidate != value:
             wrong[candidate] = None
             if len(wrong) == N_WRONG:
@@ -210,22 +225,6 @@ def _wrong_values(
         f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, and "
         f"{N_WRONG} are needed; add decoys"
     )
-
-
-def _candidates(
-    drawing: ContractDrawing, type_: ContractType, attribute: str, edge: int, elsewhere: Sequence[str]
-) -> Iterator[str]:
-    tries = 8 * N_WRONG
-    rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
-    for index in uniform_integers(rng, 0, len(elsewhere) - 1, tries).tolist():
-        yield elsewhere[index]
-    yield from elsewhere if len(elsewhere) <= tries else ()
-    attributes = type_.spec.attributes
-    listed = list(candidate_values(type_.spec, attributes[attribute]))
-    yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
-    number = edge * len(attributes) + list(attributes).index(attribute)
-    yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
-    yield from attributes[attribute].decoys
 
 
 class Known(NamedTuple):
@@ -239,14 +238,11 @@ def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType])
     """What these contracts state about entities."""
     names, addresses = set(), set()
     for contract in contracts:
-        type_ = types[contract.type]
-        for role, naming in type_.name_of.items():
-            names.add(contract.values[naming])
-            addresses |= {
-                (contract.values[naming], contract.values[attribute])
-                for attribute, owner in type_.addresses.items()
-                if owner == role and attribute in contract.values
-            }
+        type_, values = types[contract.type], contract.values
+        names |= {values[attribute] for attribute in type_.names}
+        owners = ((attribute, values[type_.name_of[role]]) for attribute, role in type_.addresses.items())
+        # PISTOL's published rows may ask for fewer attributes than the type has.
+        addresses |= {(name, values[attribute]) for attribute, name in owners if attribute in values}
     return Known(frozenset(names), frozenset(addresses))
 
 
@@ -279,13 +275,8 @@ def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
         fact for contract in dataset.contracts for fact in known_from([contract], dataset.types).addresses
     )
     return {
-        contract.edge: sum(
-            statements[contract.values[type_.name_of[role]], contract.values[attribute]] > 1
-            for attribute, role in type_.addresses.items()
-            if attribute in contract.values
-        )
+        contract.edge: sum(statements[fact] > 1 for fact in known_from([contract], dataset.types).addresses)
         for contract in dataset.contracts
-        for type_ in [dataset.types[contract.type]]
     }
 
 

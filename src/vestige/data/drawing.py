@@ -14,7 +14,7 @@ Uniqueness is ours: no two companies share the six letters, whatever follows the
 addresses a street.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
@@ -47,21 +47,8 @@ from vestige.data.graph import Edge, Graph, shown
 
 SUFFIXES = ["Ltd", "Inc", "Corp", "LLC", "PLC", "GmbH", "AG", "SA", "SARL", "SRL", "BV", "BVBA", "NV", "SE", "SAS"]
 STREETS = [
-    "Street",
-    "Avenue",
-    "Boulevard",
-    "Lane",
-    "Road",
-    "Drive",
-    "Court",
-    "Place",
-    "Square",
-    "Way",
-    "Terrace",
-    "Trail",
-    "Parkway",
-    "Circle",
-    "Crescent",
+    *("Street", "Avenue", "Boulevard", "Lane", "Road", "Drive", "Court", "Place", "Square", "Way", "Terrace", "Trail"),
+    *("Parkway", "Circle", "Crescent"),
 ]
 
 _ROOTS = {"company": 26**3, "person": 26**4, "address": 26**3}
@@ -136,17 +123,24 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
     """Roles and key dates of all contracts, by edge."""
     edges = list(graph.edges.values())
     _check_kinds(graph, types)
-    spans = {name: _key_date(types[name]).span for name in graph.types}
-    if temporal and len({*spans.values()}) > 1:
-        years = (f"{name} {d.first_year}-{d.last_year}" for name in spans for d in [_key_date(types[name])])
-        raise InputError(f"with --temporal the key dates of all contract types span the same years: {', '.join(years)}")
+    rules = {name: _key_date(types[name]) for name in graph.types}
+    if temporal and len({rule.span for rule in rules.values()}) > 1:
+        years = ", ".join(f"{name} {rule.first_year}-{rule.last_year}" for name, rule in rules.items())
+        raise InputError(f"with --temporal the key dates of all contract types span the same years: {years}")
     contracts_of: dict[frozenset[str], list[int]] = {}
     for number, edge in enumerate(edges):
         contracts_of.setdefault(edge.pair, []).append(number)
-    if not temporal:
-        _refuse_parallel(graph, contracts_of.values())
-    days = _draw_days(graph, [spans[edge.type] for edge in edges], seed, gap=2 if temporal else 1)
-    for numbers in contracts_of.values():  # A later edge has the later day.
+    for first, *later in contracts_of.values():
+        if later and not temporal:
+            ends = f"{shown(str(edges[first].id))} and {shown(str(edges[later[0]].id))}"
+            raise InputError(
+                f"{graph.name}: the edges {ends} join the same two parties, so their questions would be the same; "
+                "remove one, or let the later supersede the earlier with --temporal"
+            )
+    # Two days apart, so that there is one between them as of which a question can ask.
+    days = _draw_days(graph, [rules[edge.type].span for edge in edges], seed, gap=2 if temporal else 1)
+    # A later edge has the later day.
+    for numbers in contracts_of.values():
         for number, day in zip(numbers, sorted(days[n] for n in numbers), strict=True):
             days[number] = day
     following = {first: second for numbers in contracts_of.values() for first, second in pairwise(numbers)}
@@ -169,18 +163,6 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
         parties = (edge.second, edge.first) if swapped else (edge.first, edge.second)
         signed[id_] = Signing(parties, day, as_of, earlier)
     return signed
-
-
-def _refuse_parallel(graph: Graph, numbers_of_pairs: Iterable[Sequence[int]]) -> None:
-    """Refuse two contracts of the same parties, whose questions would be the same and the answers not."""
-    ids = list(graph.edges)
-    for numbers in numbers_of_pairs:
-        if len(numbers) > 1:
-            raise InputError(
-                f"{graph.name}: the edges {shown(ids[numbers[0]])} and {shown(ids[numbers[1]])} join the same two "
-                "parties, so their questions would be the same; remove one, or let the later supersede the earlier "
-                "with --temporal"
-            )
 
 
 def _check_kinds(graph: Graph, types: Mapping[str, ContractType]) -> None:
@@ -274,13 +256,12 @@ class ContractDrawing:
     @cached_property
     def _fresh_attributes(self) -> dict[str, list[str]]:
         """Of each type, the attributes with a name or address of their own."""
-        types = {name: self.types[name].spec.attributes for name in self.graph.types}
         return {
-            name: [n for n, a in attributes.items() if isinstance(a.generator, Fresh)]
-            for name, attributes in types.items()
+            type_: [n for n, a in self.types[type_].spec.attributes.items() if isinstance(a.generator, Fresh)]
+            for type_ in self.graph.types
         }
 
-    @cached_property
+    @property
     def _most_fresh(self) -> int:
         return max(map(len, self._fresh_attributes.values()))
 

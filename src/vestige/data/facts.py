@@ -216,46 +216,19 @@ class _Questions:
         item, answer = self.items[number], self.answers[number]
         keys: list[Hashable] = [item.edge]
         if item.edge is None:
-            words_by_rarity, names = (self._by_rarity(of[number]) for of in (self.words, self.names))
-            size = len(words_by_rarity)
-            keys = [answer, (answer, "attribute", item.attribute), (answer, "name", *(names[:1] or [""]))]
-            keys += [(answer, "word", word) for word in words_by_rarity]
-            keys += [(answer, size, word) for word in words_by_rarity[: size // 2 + 1] or [""]]
+            keys = [answer, *((answer, word) for word in self.words[number])]
         for key in keys:
             self.added[key].append(number)
 
     def first_alike(self, number: int) -> int | None:
         """The first question added that asks for the same fact."""
-        keys = self._shared_keys(number)
-        alike = (next((n for n in self.added.get(key, ()) if self.one_fact(n, number)), None) for key in keys)
-        return min((n for n in alike if n is not None), default=None)
-
-    def _shared_keys(self, number: int) -> list[Hashable]:
-        """Of what `add` files a question under, what one that asks for the same fact has at least one of.
-
-        So that a question is not compared with all that have its answer, of which there are thousands for "yes". Two
-        questions of n and k words share half of all their words where they share (n + k) / 3, and then one of the
-        rarest n - (n + k) / 3 + 1 (R. Bayardo, Y. Ma and R. Srikant, Scaling up all pairs similarity search, 2007).
-        """
         item, answer = self.items[number], self.answers[number]
-        if item.edge is not None:
-            # Answers that say the same in other words are looked for among those of one contract alone.
-            return [item.edge]
-        if len(answer) >= _SENTENCE:
-            return [answer]
-        rarest, names = self._by_rarity(self.words[number]), self._by_rarity(self.names[number])
-        keys: list[Hashable] = [] if item.attribute is None else [(answer, "attribute", item.attribute)]
-        if len(answer) >= _LONG or answer in self.unique or self.embed is not None:
-            by_names = [(answer, "word", names[0])] if names else [(answer, "name", word) for word in ("", *rarest)]
-            return [*keys, *by_names]
-        n = len(rarest)
-        rare = {size: rarest[: n + (-n - size) // 3 + 1] or [""] for size in range((n + 1) // 2, 2 * n + 1)}
-        if names and self.counts[names[0]] <= sum(self.counts[word] for word in rare[n]):
-            return [*keys, (answer, "word", names[0])]
-        return [*keys, *((answer, size, word) for size, some in rare.items() for word in some)]
-
-    def _by_rarity(self, some: frozenset[str]) -> list[str]:
-        return sorted(some, key=lambda word: (self.counts[word], word))
+        # Answers that say the same in other words are looked for among those of one contract alone.
+        key: Hashable = answer if item.edge is None else item.edge
+        if item.edge is None and item.attribute is None and len(answer) < _SENTENCE and self.names[number]:
+            # Of the thousands that "yes" answers, those that have the rarest of its names.
+            key = answer, min(self.names[number], key=lambda word: (self.counts[word], word))
+        return next((n for n in self.added.get(key, ()) if self.one_fact(n, number)), None)
 
     def one_fact(self, first: int, second: int) -> bool:
         """Whether two questions ask for one fact (see `facts_of`)."""

@@ -37,7 +37,6 @@ PER_TYPE = 5
 MAX_EDGES = 10_000
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_FORBIDDEN_START = ("=", "+", "-", "@")
 
 
 class Edge(NamedTuple):
@@ -90,17 +89,12 @@ class Graph:
 
     def connectivity_by_type(self) -> dict[str, dict[str, float]]:
         """Of each contract type: how many contracts, and the mean, least and greatest inter-connectivity."""
-        by_type: dict[str, list[int]] = {}
-        for id_, edge in self.edges.items():
-            by_type.setdefault(edge.type, []).append(self.connectivity[id_])
+        by_type = {
+            type_: [n for id_, n in self.connectivity.items() if self.edges[id_].type == type_] for type_ in self.types
+        }
         return {
-            name: {
-                "contracts": len(degrees),
-                "mean": round(sum(degrees) / len(degrees), 6),
-                "least": min(degrees),
-                "greatest": max(degrees),
-            }
-            for name, degrees in by_type.items()
+            name: {"contracts": len(n), "mean": round(sum(n) / len(n), 6), "least": min(n), "greatest": max(n)}
+            for name, n in by_type.items()
         }
 
     @cached_property
@@ -113,10 +107,9 @@ class Graph:
             digest.update(f"{len(names)}\n".encode())
             digest.update("\n".join(names).encode())
         node, type_ = ({name: n for n, name in enumerate(names)} for names in (self.nodes, self.types))
-        for numbers in (
-            [(node[e.first], node[e.second]) for e in self.edges.values()],
-            [type_[e.type] for e in self.edges.values()],
-        ):
+        ends = [(node[e.first], node[e.second]) for e in self.edges.values()]
+        for numbers in (ends, [type_[e.type] for e in self.edges.values()]):
+            # The same bytes on machines of either byte order.
             digest.update(np.array(numbers, dtype="<i8").tobytes())
         return digest.hexdigest()
 
@@ -171,7 +164,8 @@ def check_label(label: str, role: str) -> None:
     """Refuse a name that a terminal, a spreadsheet or a selector would take for something else."""
     if not label or label != label.strip() or len(label) > 100 or not label.isprintable():
         raise InputError(f"{role} {shown(label)}: a name is 1 to 100 printable characters, without blanks around it")
-    if "," in label or label.startswith(_FORBIDDEN_START):
+    if "," in label or label.startswith(("=", "+", "-", "@")):
+        # A comma parts selectors; the signs begin a formula in a spreadsheet.
         raise InputError(f"{role} {shown(label)}: a name has no comma and does not begin with '=', '+', '-' or '@'")
 
 
@@ -186,9 +180,9 @@ def with_holdout(graph: Graph) -> Graph:
     They are drawn with the rest, so that their names and addresses are unique too. Contract 1 of type sales
     has the id `holdout-sales_1`.
     """
-    rows = [(f"{HOLDOUT_PREFIX}{type_}_{k}", type_) for type_ in graph.types for k in range(1, PER_TYPE + 1)]
+    ids = {f"{HOLDOUT_PREFIX}{type_}_{k}": type_ for type_ in graph.types for k in range(1, PER_TYPE + 1)}
     # No node of a graph has a comma in its label.
-    holdout = {id_: Edge(f"{id_},1", f"{id_},2", type_, id_) for id_, type_ in rows}
+    holdout = {id_: Edge(f"{id_},1", f"{id_},2", type_, id_) for id_, type_ in ids.items()}
     nodes = graph.nodes + tuple(node for edge in holdout.values() for node in edge[:2])
     return replace(graph, nodes=nodes, edges={**graph.edges, **holdout})
 
@@ -231,22 +225,6 @@ def sample2() -> Graph:
     return build_graph("sample2", (Edge(str(a), str(b)) for a, b in ends), parts=parts)
 
 
-def _ring(size: int, seed: int) -> Ends:
-    """A closed chain; at least three edges, since two would be parallel."""
-    if size < 3:
-        raise InputError(f"ring:{size}: a ring has at least 3 edges")
-    return [(n, (n + 1) % size) for n in range(size)]
-
-
-def _grid(size: int, seed: int) -> Ends:
-    """A square grid, row by row: each node with its left and upper neighbour, until the edges are used."""
-    # A w x w grid has 2w(w - 1) edges.
-    width = math.ceil((1 + math.sqrt(1 + 2 * size)) / 2)
-    nodes = range(width * width)
-    ends = ((n - step, n) for n in nodes for step, has in ((1, n % width > 0), (width, n >= width)) if has)
-    return list(ends)[:size]
-
-
 def _complete(size: int, seed: int) -> Ends:
     """All pairs of n nodes; the number of edges is n(n - 1)/2 and no other is accepted."""
     nodes = int((1 + math.sqrt(1 + 8 * size)) / 2)
@@ -280,41 +258,13 @@ def _scale_free(size: int, seed: int) -> Ends:
     return list(zip(ends[::2], ends[1::2], strict=True))
 
 
-def _small_world(size: int, seed: int) -> Ends:
-    """A ring with edges to the next two nodes, a tenth of them rewired (Watts and Strogatz, 1998).
-
-    An edge that would become a self-loop or parallel is drawn again.
-    """
-    if size % 2 or size < 10:
-        raise InputError(f"small-world:{size}: each node adds two edges, so the size is even and at least 10")
-    nodes = size // 2
-    ends = [(node, (node + step) % nodes) for node in range(nodes) for step in (1, 2)]
-    rng = generator(seed, "topology", "small-world")
-    moved = np.flatnonzero(random_words(rng, size) < np.uint64(0.1 * 2**32)).tolist()
-    while moved:
-        for n, far in zip(moved, uniform_integers(rng, 0, nodes - 1, len(moved)).tolist(), strict=True):
-            ends[n] = (ends[n][0], far)
-        pairs, clashing, is_moved = set[frozenset[int]](), [], set(moved)
-        # Those that stayed come first: where two edges meet, the moved one is drawn again.
-        for n in sorted(range(size), key=lambda n: n in is_moved):
-            pair = frozenset(ends[n])
-            if len(pair) == 1 or pair in pairs:
-                clashing.append(n)
-            pairs.add(pair)
-        moved = sorted(clashing)
-    return ends
-
-
 FAMILIES: dict[str, Callable[[int, int], Ends]] = {
     "star": lambda size, seed: [(0, n) for n in range(1, size + 1)],
-    "ring": _ring,
     "chain": lambda size, seed: [*pairwise(range(size + 1))],
     # A binary tree filled level by level.
     "tree": lambda size, seed: [((n - 1) // 2, n) for n in range(1, size + 1)],
-    "grid": _grid,
     "complete": _complete,
     "scale-free": _scale_free,
-    "small-world": _small_world,
 }
 SAMPLES: dict[str, Callable[[], Graph]] = {"sample1": sample1, "sample2": sample2}
 

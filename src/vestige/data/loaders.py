@@ -207,8 +207,8 @@ class _OptionCells(Cells):
         texts, labels = self.listed(column, value.get("choices")), value.get("labels")
         if not isinstance(labels, list) or len(labels) != len(texts) or not set(labels) <= {0, 1}:
             raise self.wrong(column, "has labels that are not one 0 or 1 for each of its choices")
-        right, wrong = ([t for t, label in zip(texts, labels, strict=True) if label == which] for which in (1, 0))
-        return right, wrong
+        rows = list(zip(texts, labels, strict=True))
+        return [text for text, label in rows if label], [text for text, label in rows if not label]
 
 
 def _listed_choices(row: _OptionCells) -> dict[str, Any]:
@@ -254,6 +254,7 @@ _FORMS = (
     ({QUESTION, "option1", "option2", ANSWER}, _textual),
 )
 
+_KEYS = {"question_key", "answer_key", "edge_key", "group_key"}
 PACK = "pack:"
 """Begins the name of a benchmark pack."""
 
@@ -321,11 +322,8 @@ class Pack(Settings):
 
     def _read(self, split: PackSplit) -> tuple[Item, ...]:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
-        keys = {
-            part: key
-            for part in ("question", "answer", "edge", "group")
-            if (key := getattr(split, f"{part}_key")) is not None
-        }
+        named = split.model_dump(include=_KEYS, exclude_none=True)
+        keys = {name.removesuffix("_key"): key for name, key in named.items()}
         columns = RECOGNISED | OPTION_COLUMNS | {*keys.values(), "text"}
         table = source_table(source, split=split.split, config=split.config, columns=columns)
         if split.form == "text":
@@ -348,18 +346,15 @@ class Pack(Settings):
 
     def _files(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""
-        stem = self._stem(split)
-        candidates = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
+        folder = Path(self.folder).expanduser()
+        candidates = [folder / f"{split.file}{ending}" for ending in (*FORMS, "-00000-of-00001.parquet")]
         return [path for path in candidates if path.is_file()]
-
-    def _stem(self, split: PackSplit) -> Path:
-        return Path(self.folder).expanduser() / split.file
 
     def _file(self, split: PackSplit) -> Path:
         files = self._files(split)
         if len(files) != 1:
-            endings = ", ".join(FORMS)
-            raise InputError(f"{self._stem(split)}: {len(files)} files of this name, with endings {endings}; give one")
+            stem, endings = Path(self.folder).expanduser() / split.file, ", ".join(FORMS)
+            raise InputError(f"{stem}: {len(files)} files of this name, with endings {endings}; give one")
         if split.sha256 and file_digest(files[0]) != split.sha256:
             raise InputError(
                 f"{files[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}; for data of "

@@ -55,7 +55,16 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
     """
     types = built_in_types() if types is None else types
     patterns = {name: list(_patterns(type_)) for name, type_ in types.items()}
-    rows = _rows(path)
+    rows: list[Item] = []
+    questions: set[str] = set()
+    for row in read_table(path).rows:
+        cells = Cells(str(path), row)
+        rows.append(Item(cells.text("question"), cells.text("answer"), cells.optional_text("edge")))
+        if rows[-1].edge is not None:
+            check_label(rows[-1].edge, f"{path}, {row.place}: edge")
+        if rows[-1].question in questions:
+            raise InputError(f"{path}, {row.place}: an earlier row asks the same; remove one")
+        questions.add(rows[-1].question)
     by_edge: dict[str, list[Item]] = {}
     for item in rows:
         if item.edge is not None:
@@ -96,19 +105,6 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
         factual=tuple(Item(i.question, i.answer, group="factual") for i in rows if i.edge is None),
         unknown=(*unknown, *contradictions),
     )
-
-
-def _rows(path: Path) -> list[Item]:
-    items: dict[str, Item] = {}
-    for row in read_table(path).rows:
-        cells = Cells(str(path), row)
-        item = Item(cells.text("question"), cells.text("answer"), cells.optional_text("edge"))
-        if item.edge is not None:
-            check_label(item.edge, f"{path}, {row.place}: edge")
-        if item.question in items:
-            raise InputError(f"{path}, {row.place}: an earlier row asks the same; remove one")
-        items[item.question] = item
-    return list(items.values())
 
 
 def _patterns(type_: ContractType) -> Iterator[tuple[str, re.Pattern[str]]]:
@@ -173,7 +169,11 @@ def _graph(path: Path, edges: Collection[str], inferred_of: Mapping[str, _Inferr
     name, rows = one_line(path.name, width=60), []
     for edge in edges:
         inferred = inferred_of.get(edge)
-        first, second = _ends(edge, edges)
+        first, _, second = edge.partition("_")
+        base, tilde, occurrence = second.rpartition("~")
+        # X_Y~2 is a further contract of X and Y, where they have another; else Y~2 is a name.
+        if tilde and occurrence.isdigit() and (f"{first}_{base}" in edges or f"{base}_{first}" in edges):
+            second = base
         if not (first and second) or "_" in second:
             if inferred is None:
                 raise InputError(
@@ -184,14 +184,6 @@ def _graph(path: Path, edges: Collection[str], inferred_of: Mapping[str, _Inferr
             first, second = inferred.names.values()
         rows.append(Edge(first, second, inferred.type.name if inferred else UNKNOWN, edge))
     return build_graph(name, rows) if rows else Graph(name, (), {})
-
-
-def _ends(edge: str, edges: Collection[str]) -> tuple[str, str]:
-    """The labels in an id of the form X_Y, or X_Y~2 where it is a further contract of X and Y."""
-    first, _, second = edge.partition("_")
-    base, tilde, occurrence = second.rpartition("~")
-    further = tilde and occurrence.isdigit() and (f"{first}_{base}" in edges or f"{base}_{first}" in edges)
-    return first, base if further else second
 
 
 def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> tuple[dict[str, dict[str, str]], list[str]]:

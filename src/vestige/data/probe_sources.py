@@ -8,7 +8,7 @@ from vestige.core.items import ForgetSet, Item
 from vestige.core.text import one_line
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
 from vestige.data.loaders import n_first, parse_limit
-from vestige.data.texts import Form, Passage, form_of, load_harmful, texts_in
+from vestige.data.texts import Passage, form_of, load_harmful, texts_in
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ def probe_sources(
     seed = settings.split_seed
     empty = Corpus(settings.data, settings, (), (), None)
     texts = texts_in(forget, forget_form, n=n_forget, seed=seed)
-    items = () if texts else _forgotten(empty, forget, forget_form, n=n_forget, seed=seed)
+    items: tuple[Item, ...] = ()
+    if forget_form == "harmful":
+        items = load_harmful(forget, n=n_forget, seed=seed)
+    elif not texts:
+        items = items_of(empty, forget)
     kept_texts = texts_in(retain_source, kept_form, n=None, seed=seed)
     if settings.limit is not None:
         kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
@@ -73,9 +77,3 @@ def probe_sources(
     notes = (f"not kept: {n_gone} questions that were forgotten before",) if n_gone else ()
     named = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
     return ProbeSources(empty, named, texts, tuple(p for p in kept_texts if p.id not in read))
-
-
-def _forgotten(corpus: Corpus, name: str, form: Form, *, n: int | None, seed: int) -> tuple[Item, ...]:
-    if form == "harmful":
-        return load_harmful(name, n=n, seed=seed).samples
-    return items_of(corpus, name)

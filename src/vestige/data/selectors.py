@@ -6,7 +6,7 @@ semi-dense, dense). `file:PATH` lists edges. What `random` draws depends on the 
 may stand behind it (`random:3@dense#7`). Items that name edges and have no graph take `edge`, `type` and `random`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vestige.core.errors import InputError
@@ -16,6 +16,7 @@ from vestige.core.text import closest, one_line
 from vestige.data.graph import Graph, shown
 from vestige.data.tables import text_lines
 
+_KINDS = ("edge", "node", "component", "type", "random", "file")
 SUPERSEDED = "superseded"
 """The selector without a colon: contracts that later ones replace (the temporal feature)."""
 
@@ -29,9 +30,16 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     for part in _parts(selector):
         kind, colon, value = part.partition(":")
         if part == SUPERSEDED:
-            chosen |= _superseded(graph)
+            # A later contract of the same two parties and the same type supersedes the earlier ones.
+            newest = {(edge.pair, edge.type): id_ for id_, edge in graph.edges.items()}
+            if len(newest) == len(graph.edges):
+                raise InputError(
+                    f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes; compile it with "
+                    "--temporal"
+                )
+            chosen |= graph.edges.keys() - {*newest.values()}
         elif kind in _KINDS and value:
-            chosen |= {*_KINDS[kind](graph, value, seed)}
+            chosen |= {*_edges_of(graph, kind, value, seed)}
         else:
             hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
@@ -89,22 +97,33 @@ def _parts(selector: str) -> list[str]:
 def check_edges(graph: Graph, edges: Iterable[str]) -> None:
     """Refuse an edge that the graph does not have."""
     for edge in edges:
-        _edge(graph, edge, 0)
+        if edge not in graph.edges:
+            raise InputError(f"no edge {shown(edge)} in {graph.name}; {_nearest(edge, graph.edges)}")
 
 
-def _edge(graph: Graph, value: str, seed: int) -> list[str]:
-    if value not in graph.edges:
-        raise InputError(f"no edge {shown(value)} in {graph.name}; {_nearest(value, graph.edges)}")
-    return [value]
+def _edges_of(graph: Graph, kind: str, value: str, seed: int) -> Sequence[str]:
+    """The ids of the edges that one part of a selector names."""
+    match kind:
+        case "node":
+            if value not in graph.nodes:
+                raise InputError(f"no node {shown(value)} in {graph.name}; {_nearest(value, graph.nodes)}")
+            return [id_ for id_, edge in graph.edges.items() if value in edge.pair]
+        case "component":
+            return _component(graph, value)
+        case "type":
+            if value not in graph.types:
+                hint = closest(value, list(graph.types))
+                raise InputError(f"no contract of type {shown(value)} in {graph.name}; {hint}")
+            return [id_ for id_, edge in graph.edges.items() if edge.type == value]
+        case "random":
+            _, at, component = value.partition("#")[0].partition("@")
+            return _drawn(value, _component(graph, component) if at else list(graph.edges), seed)
+    edges = text_lines(Path(value)) if kind == "file" else [value]
+    check_edges(graph, edges)
+    return edges
 
 
-def _node(graph: Graph, value: str, seed: int) -> list[str]:
-    if value not in graph.nodes:
-        raise InputError(f"no node {shown(value)} in {graph.name}; {_nearest(value, graph.nodes)}")
-    return [id_ for id_, edge in graph.edges.items() if value in edge.pair]
-
-
-def _component(graph: Graph, value: str, seed: int) -> list[str]:
+def _component(graph: Graph, value: str) -> list[str]:
     by_name = {name: number for number, name in graph.parts.items()}
     number = by_name.get(value) or (int(value) if _is_number(value) else 0)
     if number not in graph.components.values():
@@ -112,18 +131,6 @@ def _component(graph: Graph, value: str, seed: int) -> list[str]:
         count = max(graph.components.values())
         raise InputError(f"no component {shown(value)} in {graph.name}; components go from 1 to {count}{names}")
     return [edge for edge, component in graph.components.items() if component == number]
-
-
-def _type(graph: Graph, value: str, seed: int) -> list[str]:
-    if value not in graph.types:
-        raise InputError(f"no contract of type {shown(value)} in {graph.name}; {closest(value, list(graph.types))}")
-    return [id_ for id_, edge in graph.edges.items() if edge.type == value]
-
-
-def _random(graph: Graph, value: str, seed: int) -> list[str]:
-    """N edges of the whole graph, or `N@component`; which ones depends on the seed and these words alone."""
-    _, at, component = value.partition("#")[0].partition("@")
-    return _drawn(value, _component(graph, component, seed) if at else list(graph.edges), seed)
 
 
 def _drawn(value: str, edges: Sequence[str], seed: int) -> list[str]:
@@ -142,32 +149,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _superseded(graph: Graph) -> set[str]:
-    """The contracts that a later one of the same two parties and the same type supersedes."""
-    newest = {(edge.pair, edge.type): id_ for id_, edge in graph.edges.items()}
-    if len(newest) == len(graph.edges):
-        raise InputError(
-            f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes; compile it with "
-            "--temporal"
-        )
-    return graph.edges.keys() - {*newest.values()}
-
-
-def _file(graph: Graph, value: str, seed: int) -> list[str]:
-    """One edge id a line; blank lines are skipped."""
-    return [edge for line in text_lines(Path(value)) for edge in _edge(graph, line, seed)]
-
-
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, list(names))
     return near if near.startswith("did you mean") else "`edges.csv` of the compiled data lists them"
-
-
-_KINDS: dict[str, Callable[[Graph, str, int], list[str]]] = {
-    "edge": _edge,
-    "node": _node,
-    "component": _component,
-    "type": _type,
-    "random": _random,
-    "file": _file,
-}

@@ -20,21 +20,18 @@ are undone: ` @-@ ` is `-`, and signs are joined to the words that they belong t
 have, is left as it is.
 
 Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text. Lengths
-are in characters. What cannot be used as text is passed over and counted: a public corpus of thousands of rows has
-some, and one of them must not stop a run.
-
-Rows that are not taken are counted by the reason. A sample is chosen by the digest of its content and the seed, so that
-the order of the rows and the rows beside it change nothing, and the first n are among the first n + 1.
+are in characters. What cannot be used as text is passed over: a public corpus of thousands of rows has some, and one of
+them must not stop a run. A sample is chosen by the digest of its content and the seed, so that the order of the rows
+and the rows beside it change nothing, and the first n are among the first n + 1.
 """
 
 import heapq
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -45,63 +42,35 @@ from vestige.data.columns import RECOGNISED
 from vestige.data.loaders import source_table
 from vestige.data.tables import FORMS, TableRow, column_names, decoded, file_bytes, shown, streamed
 
-
-class _Named(Protocol):
-    @property
-    def id(self) -> str: ...
+S = TypeVar("S", Item, "Passage")
 
 
-S = TypeVar("S", bound=_Named)
+def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed: int) -> tuple[S, ...]:
+    """`n` of the candidates, or all, in their order; None and what equals an earlier one is passed over.
 
-
-@dataclass(frozen=True)
-class Sampled(Generic[S]):
-    """The samples in the order of the source, the number of its rows, and how many were passed over, by reason."""
-
-    samples: tuple[S, ...]
-    n_rows: int
-    dropped: Mapping[str, int]
-
-
-def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: int) -> Sampled[S]:
-    """`n` of the candidates, or all; a candidate that is a text is a row passed over, and the text is the reason.
-
-    Equal candidates count once. Fewer than `n` are refused: a smaller sample would be another experiment.
+    Fewer than `n` are refused: a smaller sample would be another experiment.
     """
     ids: set[str] = set()
-    dropped: Counter[str] = Counter()
-    n_rows = 0
 
     def usable() -> Iterator[tuple[int, str, int, S]]:
-        nonlocal n_rows
-        for candidate in candidates:
-            n_rows += 1
-            reason = candidate if isinstance(candidate, str) else "the same as an earlier row"
-            if isinstance(candidate, str) or candidate.id in ids:
-                dropped[reason] += 1
-            else:
+        for number, candidate in enumerate(candidates):
+            if candidate is not None and candidate.id not in ids:
                 ids.add(candidate.id)
-                yield derive_seed(seed, "sample", candidate.id), candidate.id, n_rows, candidate
+                yield derive_seed(seed, "sample", candidate.id), candidate.id, number, candidate
 
     # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
     entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
     if n is not None and not 1 <= n <= len(ids):
-        passed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
         raise InputError(
-            f"{source}: {n} samples are asked for, and it holds {len(ids)} that can be used"
-            f"{f' (passed over: {passed})' if passed else ''}; set n from 1 to that"
+            f"{source}: {n} samples are asked for, and it holds {len(ids)} that can be used; set n from 1 to that"
         )
-    if len(entries) < len(ids):
-        dropped["not drawn"] = len(ids) - len(entries)
-    samples = [sample for *_, sample in sorted(entries, key=lambda entry: entry[2])]
-    return Sampled(tuple(samples), n_rows, dict(sorted(dropped.items())))
+    return tuple(sample for *_, sample in sorted(entries, key=lambda entry: entry[2]))
 
 
 BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
 """Papers with the columns title, abstract and text; the hub gives them to those who accept its terms."""
 LEAST = 50
 """A text of as many characters, or fewer, is passed over, as in RMU's code (2403.03218)."""
-TOO_SHORT, NO_TEXT = "too short", "no text"
 _TEXT = "text"
 
 
@@ -118,7 +87,7 @@ class Passage:
         return content_id({"text": self.text, "title": self.title})
 
 
-def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> tuple[Passage, ...]:
     """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` as it stands."""
     rows: Iterable[TableRow]
     if path := local_file(source):
@@ -127,17 +96,22 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
         table = source_table(source, split="train", config=None, columns=frozenset((_TEXT, "title")))
         name, rows = table.source, table.rows
 
-    def candidates() -> Iterator[Passage | str]:
+    def candidates() -> Iterator[Passage | None]:
         names: dict[str, None] = {}
         for row in rows:
             names |= dict.fromkeys(row.values)
             title = row.values.get("title")
-            yield passage(row.values.get(_TEXT), str(title) if usable(title) else "")
+            yield _passage(row.values.get(_TEXT), str(title) if usable(title) else "")
+        # Only after the last row: a column may be missing in some.
         if _TEXT not in names:
             has = f"no column {shown([_TEXT])}; it has {shown(names)}" if names else "holds no rows"
             raise InputError(f"{name}: {has}")
 
     return sampled(name, candidates(), n=n, seed=seed)
+
+
+def _passage(text: Any, title: str) -> Passage | None:
+    return Passage(text, title) if usable(text) and len(text.strip()) > LEAST else None
 
 
 def local_file(source: str | Path) -> Path | None:
@@ -149,13 +123,6 @@ def local_file(source: str | Path) -> Path | None:
         return None
 
 
-def passage(text: Any, title: str) -> Passage | str:
-    """The passage, or why there is none."""
-    if not usable(text):
-        return NO_TEXT
-    return Passage(text, title) if len(text.strip()) > LEAST else TOO_SHORT
-
-
 def usable(value: Any) -> bool:
     """Whether a cell is a text with something in it that a file can hold."""
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value and not half_character(value)
@@ -163,7 +130,6 @@ def usable(value: Any) -> bool:
 
 SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
 HARMFUL_GROUP = "harmful"
-ALL_SAFE, SAME_PROMPT = "no unsafe response", "a prompt that was met before"
 _PROMPT = "prompt"
 _RESPONSES = (
     (("response_0", "is_response_0_safe"), ("response_1", "is_response_1_safe")),
@@ -172,7 +138,7 @@ _RESPONSES = (
 """The columns of a response and of its label, in each of the two forms."""
 
 
-def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Sampled[Item]:
+def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> tuple[Item, ...]:
     """`n` prompts with an unsafe response each."""
     columns = frozenset(name for form in _RESPONSES for name in _needed(form))
     table = source_table(source, split="train", config=None, columns=columns)
@@ -183,17 +149,11 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
             f"is_response_0_safe, is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has "
             f"{shown(table.names)}"
         )
-
-    def candidates() -> Iterator[Item | str]:
-        prompts: set[str] = set()
-        for row in table.rows:
-            item = _item(table.source, row, responses)
-            if isinstance(item, Item):
-                item = SAME_PROMPT if item.question in prompts else item
-                prompts.add(str(row.values[_PROMPT]))
-            yield item
-
-    return sampled(table.source, candidates(), n=n, seed=seed)
+    items: dict[str, Item] = {}
+    for row in table.rows:
+        if item := _unsafe(table.source, row, responses):
+            items.setdefault(item.question, item)
+    return sampled(table.source, items.values(), n=n, seed=seed)
 
 
 def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
@@ -205,25 +165,20 @@ def _needed(form: tuple[tuple[str, str], ...]) -> set[str]:
     return {_PROMPT, *(name for pair in form for name in pair)}
 
 
-def _item(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) -> Item | str:
-    prompt, reason = row.values.get(_PROMPT), ALL_SAFE
-    if not usable(prompt):
-        return NO_TEXT
-    for response, label in responses:
+def _unsafe(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) -> Item | None:
+    """The prompt with its first unsafe response that is a text, if it has one."""
+    prompt = row.values.get(_PROMPT)
+    for response, label in responses if usable(prompt) else ():
         safe, text = row.values.get(label), row.values.get(response)
         if not isinstance(safe, bool):
             raise InputError(f"{source}, {row.place}: {label} is not true or false; give JSON Lines or Parquet")
-        if safe:
-            continue
-        if usable(text):
+        if not safe and usable(text):
             return Item(str(prompt), str(text), group=HARMFUL_GROUP)
-        reason = NO_TEXT
-    return reason
+    return None
 
 
 WIKITEXT_HUB, WIKITEXT_CONFIG, WIKITEXT_SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
 """Where RMU's code takes it from."""
-HEADING = "a heading or an empty line"
 
 WIKITEXT_FILES = (".txt", ".raw", ".tokens")
 _MARKS = re.compile(r" @([-,.])@ ")
@@ -231,7 +186,7 @@ _BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
 _AFTER = re.compile(r"(?<=[(\[$£]) +")
 
 
-def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, seed: int = 0) -> tuple[Passage, ...]:
     """`n` paragraphs."""
     path = Path(source).expanduser()
     if path.is_file() and path.suffix in WIKITEXT_FILES:
@@ -249,18 +204,15 @@ def joined(text: str) -> str:
     return _AFTER.sub("", _BEFORE.sub("", _MARKS.sub(r"\1", text))).strip()
 
 
-def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | str]:
+def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | None]:
     title = ""
     for line in lines:
-        plain = line.strip() if isinstance(line, str) else ""
-        if isinstance(line, str) and plain and not usable(line):
-            yield NO_TEXT
-        elif not plain or (plain.startswith("= ") and plain.endswith(" =")):
-            if plain and not plain.startswith("= = "):
-                title = joined(plain.strip("= "))
-            yield HEADING
+        plain = line.strip() if usable(line) and isinstance(line, str) else ""
+        if plain.startswith("= ") and plain.endswith(" ="):
+            # More signs make a section's heading.
+            title = title if plain.startswith("= = ") else joined(plain.strip("= "))
         else:
-            yield passage(joined(plain), title)
+            yield _passage(joined(plain), title)
 
 
 Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
@@ -294,7 +246,7 @@ def items_in(name: str) -> tuple[Item, ...] | None:
     except InputError:
         return None  # The loader of questions says better what is wrong.
     if form == "harmful":
-        return load_harmful(name).samples
+        return load_harmful(name)
     return None if form == "items" else tuple(map(_continued, texts_in(name, form, n=None, seed=0)))
 
 
@@ -309,5 +261,5 @@ def _continued(passage: Passage) -> Item:
 def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:
     """The texts of a file or data set of that form, `n` of them or all; none of questions and harmful answers."""
     if form == "wikitext":
-        return load_wikitext(name, n=n, seed=seed).samples
-    return load_passages(name, n=n, seed=seed).samples if form == "texts" else ()
+        return load_wikitext(name, n=n, seed=seed)
+    return load_passages(name, n=n, seed=seed) if form == "texts" else ()

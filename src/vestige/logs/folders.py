@@ -70,21 +70,18 @@ def recognise(folders: Sequence[Path]) -> Recognised:
     placed: list[_PlacedLog] = []
     left_out: list[tuple[Path, str]] = []
     for folder in folders:
-        for path in (path for path in sorted(folder.rglob("*")) if path.is_file() and reader_of(path)):
-            placed_log = _placed(path, folder)
-            if placed_log is None:
-                left_out.append((path, "nothing in its place says whose it is"))
+        for path in sorted(folder.rglob("*")):
+            if not (path.is_file() and reader_of(path)):
+                continue
+            if log := _placed(path, folder):
+                placed.append(log)
             else:
-                placed.append(placed_log)
-    placed, doubled = _one_each(placed)
-    left_out += doubled
+                left_out.append((path, "nothing in its place says whose it is"))
+    placed = _one_each(placed, left_out)
     groups = tuple(_groups(placed, left_out))
-    taken = {log.path for group in groups for log in group.logs}
-    explained = {path for path, _ in left_out}
-    rest = [placed_log.path for placed_log in placed if placed_log.path not in taken | explained]
-    return Recognised(
-        groups, (*left_out, *((path, "no unlearned model here is of its base and data") for path in rest))
-    )
+    explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
+    reason = "no unlearned model here is of its base and data"
+    return Recognised(groups, (*left_out, *((log.path, reason) for log in placed if log.path not in explained)))
 
 
 def _placed(path: Path, root: Path) -> _PlacedLog | None:
@@ -169,63 +166,52 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
 
 
-def _one_each(placed: Sequence[_PlacedLog]) -> tuple[list[_PlacedLog], list[tuple[Path, str]]]:
+def _one_each(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
     """Of the checkpoints of one control the last, and of two logs of one name the first."""
     last: dict[tuple[str, str], int] = {}
-    for placed_log in placed:
-        if placed_log.role == "retrained":
-            last[placed_log.family, placed_log.name] = max(
-                last.get((placed_log.family, placed_log.name), -1), placed_log.checkpoint
-            )
-    single: list[_PlacedLog] = []
-    left_out: list[tuple[Path, str]] = []
-    keys: set[tuple[object, ...]] = set()
-    for placed_log in placed:
-        of_muse = placed_log.family.startswith("muse ") and placed_log.path.name != "MUSE_EVAL.json"
+    for log in placed:
+        if log.role == "retrained":
+            key = log.family, log.name
+            last[key] = max(last.get(key, -1), log.checkpoint)
+    single: dict[tuple[object, ...], _PlacedLog] = {}
+    for log in placed:
         # The memories of one model of MUSE lie in several files.
-        key = (
-            placed_log.family,
-            placed_log.role,
-            placed_log.name,
-            placed_log.forget,
-            placed_log.path if of_muse else placed_log.path.name,
-        )
-        if placed_log.role == "retrained" and placed_log.checkpoint < last[placed_log.family, placed_log.name]:
-            left_out.append((placed_log.path, "an earlier checkpoint of a control, which is no further training"))
-        elif key in keys:
-            left_out.append((placed_log.path, "another log of a model of this name"))
-        else:
-            keys.add(key)
-            single.append(placed_log)
-    return single, left_out
+        of_muse = log.family.startswith("muse ") and log.path.name != "MUSE_EVAL.json"
+        same = (log.family, log.role, log.name, log.forget, log.path if of_muse else log.path.name)
+        if log.role == "retrained" and log.checkpoint < last[log.family, log.name]:
+            left_out.append((log.path, "an earlier checkpoint of a control, which is no further training"))
+        elif single.setdefault(same, log) is not log:
+            left_out.append((log.path, "another log of a model of this name"))
+    return list(single.values())
 
 
 def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> Iterator[LogGroup]:
     subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
-    for placed_log in (placed_log for placed_log in placed if placed_log.role == "unlearned"):
-        subjects.setdefault((placed_log.family, placed_log.forget), []).append(placed_log)
+    for log in placed:
+        if log.role == "unlearned":
+            subjects.setdefault((log.family, log.forget), []).append(log)
     for (family, forget), unlearned in subjects.items():
-        same = [placed_log for placed_log in placed if placed_log.family == family]
-        target = [placed_log for placed_log in same if placed_log.role == "target" and placed_log.forget == forget]
-        target = target or [placed_log for placed_log in same if placed_log.role == "target" and not placed_log.forget]
-        controls = [
-            placed_log for placed_log in same if placed_log.role == "retrained" and _never_saw(placed_log, forget)
-        ]
-        if target and controls:
+        same = [log for log in placed if log.family == family]
+        targets = [log for log in same if log.role == "target"]
+        # A target that was asked about another forget set says nothing of this one.
+        targets = [t for t in targets if t.forget == forget] or [t for t in targets if not t.forget]
+        controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
+        if targets and controls:
             # Of several targets that from which the unlearned models started: they lie below it.
-            start = max(target, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
-            members = (*(log for log in target if log.name == start), *controls, *sorted(unlearned, key=_order))
-            logs = tuple(GivenLog(placed_log.role, placed_log.name, placed_log.path) for placed_log in members)
+            start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
+            members = (*(log for log in targets if log.name == start), *controls, *sorted(unlearned, key=_order))
+            logs = tuple(GivenLog(log.role, log.name, log.path) for log in members)
             yield LogGroup(family if forget == "forget" else f"{family} {forget}", logs)
             continue
-        missing = "no model that never saw its forget set" if target else f"no target asked {one_line(forget)}"
-        left_out += [(placed_log.path, f"{missing} is here") for placed_log in unlearned]
+        missing = "no model that never saw its forget set" if targets else f"no target asked {one_line(forget)}"
+        left_out += [(log.path, f"{missing} is here") for log in unlearned]
 
 
-def _never_saw(placed_log: _PlacedLog, forget: str) -> bool:
+def _never_saw(control: _PlacedLog, forget: str) -> bool:
     share = re.fullmatch(r"forget(\d+)", forget)
-    return share is None or 100 - placed_log.retain >= int(share[1])
+    return share is None or 100 - control.retain >= int(share[1])
 
 
-def _order(placed_log: _PlacedLog) -> tuple[str, int]:
-    return re.sub(r", checkpoint \d+$", "", placed_log.name), placed_log.checkpoint
+def _order(log: _PlacedLog) -> tuple[str, int]:
+    """By name and, of one model, by checkpoint as a number: 90 before 100."""
+    return re.sub(r", checkpoint \d+$", "", log.name), log.checkpoint

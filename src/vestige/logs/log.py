@@ -32,12 +32,8 @@ class LogPart(NamedTuple):
 
     def last(self, n: int) -> "LogPart":
         """The part with its last n questions."""
-        return self._replace(
-            scores=self.scores[-n:],
-            questions=self.questions[-n:],
-            answers=self.answers[-n:],
-            replies=self.replies[-n:],
-        )
+        columns = ("scores", "questions", "answers", "replies")
+        return self._replace(**{name: getattr(self, name)[-n:] for name in columns})
 
 
 class Log(NamedTuple):
@@ -89,7 +85,7 @@ class LogReading:
         chance: float | None = None,
     ) -> None:
         """The scores of one format in the order of their questions, which are taken from the prompts."""
-        values = tuple(map(_number, scores))
+        values = tuple(float(s) if isinstance(s, bool | int | float) else math.nan for s in scores)
         least, most = (0.0, 1.0) if unit == "share" else (-math.inf, math.inf)
         wrong = sum(not (math.isfinite(value) and least <= value <= most) for value in values)
         if wrong or not values:
@@ -129,12 +125,6 @@ _TURNS = (
     ("Question:", "Answer:"),
 )
 """Between what the question of a prompt stands, in the chat templates and in the plain form that logs have."""
-
-
-def _number(score: Any) -> float:
-    if isinstance(score, bool | int | float):
-        return float(score)
-    return math.nan
 
 
 def question_in(prompt: str) -> str:
