@@ -126,15 +126,6 @@ def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
     assert (tmp_path / "d" / "pistol.json").read_bytes() == (tmp_path / "p.json").read_bytes()
 
 
-def test_mixed_types_keep_their_order(tmp_path):
-    # Every third contract is employment.
-    n = 40
-    rows = [Edge(f"c{i}", f"x{i}", "employment" if i % 3 == 0 else "sales") for i in range(n)]
-    compile_to_folder(build_graph("g", rows), tmp_path / "d", CompileSettings())
-    edges = [json.loads(line.rstrip(",\n"))["edge"] for line in (tmp_path / "d" / "pistol.json").open() if "{" in line]
-    assert edges == [f"c{i}_x{i}" for i in range(n) for _ in range(20)]
-
-
 def test_hostile_labels_are_written_and_read_back(tmp_path):
     graph = build_graph("g", [Edge('q"uote', "back\\slash"), Edge("100%", "{x}"), Edge("né", "东")])
     compile_to_folder(graph, tmp_path / "d", CompileSettings())

@@ -69,11 +69,6 @@ def test_a_number_in_json_is_the_text_that_writes_it(tmp_path, number, form):
     assert item.answer == number
 
 
-def test_parquet_gives_the_same_items(tmp_path):
-    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "x.parquet")
-    assert load_items(str(tmp_path / "x.parquet")) == ITEMS
-
-
 def test_a_saved_dataset_and_a_folder_of_files_give_the_same_items(tmp_path):
     datasets = pytest.importorskip("datasets")
     stored = datasets.Dataset.from_list(ROWS)
@@ -121,12 +116,6 @@ def test_what_was_written_in_any_form_is_read(tmp_path_factory, pairs):
 
 
 # Columns
-
-
-def test_pistol_rows_keep_their_edges_and_factual_rows_have_none(tmp_path):
-    rows = [{"question": "Q1", "answer": "A1.", "edge": "A_C2"}, {"question": "Q2", "answer": "A2"}]
-    items = load_items(write(tmp_path, "x.json", json.dumps(rows)))
-    assert [item.edge for item in items] == ["A_C2", None]
 
 
 @pytest.mark.parametrize("column", ["edge", "contract", "person"])
@@ -394,12 +383,6 @@ def test_a_limit_written_with_a_point_is_a_share():
     for text in ("x", "0", "2.5", "-3", "nan", "", "1e400", "²"):
         with pytest.raises(InputError):
             parse_limit(text)
-
-
-def test_a_limit_takes_the_first_rows(tmp_path):
-    path = write(tmp_path, "x.jsonl", lines(ROWS))
-    assert load_items(path, limit=1) == ITEMS[:1]
-    assert load_items(path, limit=0.5) == ITEMS[:1]
 
 
 # Published files

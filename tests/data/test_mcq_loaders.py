@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from vestige.core.errors import InputError
@@ -34,17 +32,6 @@ def refusal(tmp_path: Path, row: dict) -> str:
 @pytest.mark.parametrize("key", ["answer", "label"])
 def test_wmdps_form_names_the_right_one_by_number_or_letter(tmp_path, key, right):
     assert loaded(tmp_path, "x.jsonl", json.dumps({**CHOICES, key: right})) == (ITEM,)
-
-
-def test_wmdps_form_from_parquet(tmp_path):
-    pq.write_table(pa.Table.from_pylist([{**CHOICES, "answer": 2}]), tmp_path / "x.parquet")
-    assert load_items(tmp_path / "x.parquet") == (ITEM,)
-
-
-def test_wmdps_form_from_a_folder_that_datasets_saved(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_list([{**CHOICES, "answer": 2}]).save_to_disk(tmp_path / "saved")
-    assert load_items(tmp_path / "saved") == (ITEM,)
 
 
 def test_mmlus_csv_form_with_rows_of_fewer_options(tmp_path):

@@ -1,4 +1,3 @@
-import json
 import math
 import re
 from pathlib import Path
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from vestige.data.corpus import factual_items, idk_answers
 from vestige.metrics.overlap import (
     RougeScores,
     SeenEmbeddings,
@@ -71,11 +69,6 @@ def test_the_stemmer_can_be_turned_off():
     assert rouge("customers", "Customer.", stemmer=False) == (0, 0, 0)
 
 
-def test_declining_scores_almost_nothing_against_the_facts():
-    scores = [rouge(line, item.answer).rouge1_recall for line in idk_answers() for item in factual_items()[::7]]
-    assert sum(scores) / len(scores) < 0.01
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stemmer", [True, False])
 @settings(max_examples=250, deadline=None)
@@ -89,18 +82,6 @@ def test_equal_to_the_reference_on_made_up_sentences(stemmer, said, true):
 @given(prediction=st.text(max_size=60), truth=st.text(max_size=60), stemmer=st.booleans())
 def test_equal_to_the_reference_on_any_text(prediction, truth, stemmer):
     assert rouge(prediction, truth, stemmer=stemmer) == reference(prediction, truth, stemmer)
-
-
-@pytest.mark.parametrize("stemmer", [True, False])
-def test_equal_to_the_reference_on_real_answers(stemmer):
-    path = SHARED / "tofu" / "forget10_perturbed.json"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    rows = [json.loads(line) for line in path.read_text().splitlines()][::4]
-    pairs = [
-        (wrong, row["answer"]) for row in rows for wrong in (row["perturbed_answer"][0], row["paraphrased_answer"])
-    ]
-    assert [rouge(*pair, stemmer=stemmer) for pair in pairs] == [reference(*pair, stemmer) for pair in pairs]
 
 
 def test_a_word_of_a_hundred_thousand_letters_is_no_trap():
@@ -196,16 +177,6 @@ def test_texts_added_in_batches_are_the_references_of_one_computation(batches, n
     assert seen.bleu(new) == pytest.approx(np.array(expected, dtype=float).reshape(len(new), 3), abs=1e-12)
 
 
-def test_scoring_adds_nothing_and_the_order_of_adding_does_not_matter():
-    one, other = SeenNgrams(), SeenNgrams()
-    texts = [list("abcabd"), list("abcabe"), list("aabb"), list("abc")]
-    one.add(texts)
-    for text in reversed(texts):
-        other.bleu([list("abcabf")])
-        other.add([text])
-    assert (one.bleu([list("abcabf"), list("bbaa")]) == other.bleu([list("abcabf"), list("bbaa")])).all()
-
-
 def test_nothing_found_so_far_is_like_nothing():
     assert (SeenNgrams().bleu([["a", "b"], []]) == np.zeros((2, 3))).all()
     assert (SeenEmbeddings(2).likeness(np.ones((1, 2))) == [0]).all()
@@ -217,18 +188,3 @@ def test_the_mean_cosine_by_hand():
     seen.add(np.array([[5.0, 0.0], [0.0, 2.0]]))
     seen.add(np.array([[3.0, 4.0]]))
     assert seen.likeness(np.array([[0.5, 0.0]])) == pytest.approx([1.6 / 3], abs=1e-15)
-
-
-def test_the_mean_cosine_equals_that_over_all_pairs():
-    rng = np.random.default_rng(0)
-    old, new = rng.normal(size=(500, 24)).astype(np.float32), rng.normal(size=(7, 24)).astype(np.float32)
-    seen = SeenEmbeddings(24)
-    for start in range(0, 500, 32):
-        seen.add(old[start : start + 32])
-    lengths = np.outer(np.linalg.norm(new.astype(float), axis=1), np.linalg.norm(old.astype(float), axis=1))
-    assert seen.likeness(new) == pytest.approx((new.astype(float) @ old.T.astype(float) / lengths).mean(axis=1))
-
-
-def test_an_embedding_without_a_length_is_refused():
-    with pytest.raises(ValueError, match="embedding 1 has the length 0"):
-        SeenEmbeddings(2).add(np.array([[1.0, 0.0], [0.0, 0.0]]))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_LONGEST = 48
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
@@ -34,12 +35,12 @@ def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[st
     return sorted(k for k in first.keys() | second.keys() if first.get(k) != second.get(k))
 
 
-def slug(name: str, *, length: int = 48) -> str:
+def slug(name: str) -> str:
     """`name` as one safe file name: letters, digits, '.', '_', '-' and '='; never empty, never hidden, never '..'.
 
     A colon becomes '='; a name that is changed otherwise, or has a '=', ends with eight digits of its content id.
     """
     safe = _UNSAFE.sub("-", name.replace(":", "=")).strip("-.=")
-    if safe == name.replace(":", "=") and "=" not in name and 0 < len(safe) <= length:
+    if safe == name.replace(":", "=") and "=" not in name and 0 < len(safe) <= _LONGEST:
         return safe
-    return f"{safe[: length - 9].strip('-.=') or 'unnamed'}-{content_id(name, length=8)}"
+    return f"{safe[: _LONGEST - 9].strip('-.=') or 'unnamed'}-{content_id(name, length=8)}"

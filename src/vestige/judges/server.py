@@ -8,7 +8,7 @@ were under way, at most `concurrency`, are asked again, since nobody has seen th
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from vestige.core.files import locked
 from vestige.judges.base import Prompt, Written
 from vestige.judges.spec import ServerSettings
 from vestige.judges.spending import Kept, Register, Shelf, UnderWay, estimated_tokens, most_of
-from vestige.models.address import Amount, Server, server_parts
+from vestige.models.address import Amount
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
 _FILTERED = "content_filter"
@@ -31,14 +31,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerWriter:
-    """The server as a writer. Replies lie in `folder`; one command at a time may work there.
-
-    Writers that share a folder in turn may share what was `read` of its replies.
-    """
+    """The server as a writer. Replies lie in `folder`; one command at a time may work there."""
 
     settings: ServerSettings
     folder: Path
-    read: Register | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -52,25 +48,26 @@ class ServerWriter:
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
-        names = self._names(prompts)
+        names = [Shelf.name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
             UnderWay(self.folder).settle()
             self._register.read()
             lost = UnderWay(self.folder).lost() if self.settings.bind else Amount(0, 0, 0)
-            desk = Desk(self.settings, self._url, self.folder, Ledger(self.settings, self._register.taken.plus(lost)))
+            desk = Desk(self.settings, self.folder, Ledger(self.settings, self._register.taken.plus(lost)))
             written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
             self._register.read()
         if written and all(w.failure == "rejected" for w in written):
             text = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
-            raise InputError(f"the judge's server at {self._url} rejects every request: {text}")
+            raise InputError(f"the judge's server at {self.settings.url} rejects every request: {text}")
         replies = dict(zip(by_name, written, strict=True))
         self._tell(prompts, [replies[name] for name in names])
         return [replies[name] for name in names]
 
     @cached_property
     def _register(self) -> Register:
-        return self.read or Register(self.folder)
+        # One for all that is written, so that the list is read on and no note is told twice.
+        return Register(self.folder)
 
     def _tell(self, prompts: Sequence[Prompt], written: Sequence[Written]) -> None:
         """Say once what a person should know at once, not only at the end."""
@@ -89,21 +86,13 @@ class ServerWriter:
                 self._register.told.add(news)
                 _LOG.warning("%s", note)
 
-    @cached_property
-    def _url(self) -> str:
-        return server_url(self.settings)
-
-    def _names(self, prompts: Sequence[Prompt]) -> list[str]:
-        return [Shelf.name(self._url, body_of(self.settings, prompt)) for prompt in prompts]
-
 
 class Desk:
     """How one request of a `write` is seen through."""
 
-    def __init__(self, settings: ServerSettings, url: str, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, settings: ServerSettings, folder: Path, ledger: Ledger) -> None:
         """Begin with nothing answered."""
-        self._settings, self._url = settings, url
-        self.client = Client(settings.model_copy(update={"url": url}), ledger)
+        self._settings, self.client = settings, Client(settings, ledger)
         self._shelf, self._under_way = Shelf(folder), UnderWay(folder)
         self.last_rejection = ""
 
@@ -118,7 +107,7 @@ class Desk:
                 self._note(fault)
                 return Written(replies[-1].text if replies else "", fault.failure)
             replies.append(got)
-            self._shelf.write(name, self._url, body, replies)
+            self._shelf.write(name, self._settings.url, body, replies)
             self._under_way.end(name)
         return done
 
@@ -133,32 +122,19 @@ class Desk:
                 self._under_way.end(name)
 
         read = partial(_reply, self.client, prompt)
-        return Job("chat/completions", body, read, most, lambda reply: _amount([reply]), note)
+        return Job("chat/completions", body, read, most, _amount, note)
 
     def _note(self, fault: Fault) -> None:
         words = self.client.told(str(fault))
         if fault.failure == "connection" and not self.client.answered:
-            raise InputError(f"no judge answers at {self._url} ({words}); start the server or mend the URL")
+            raise InputError(f"no judge answers at {self._settings.url} ({words}); start the server or mend the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
             raise InputError(
-                f"the judge's server at {self._url} refuses the model {self._settings.model!r} ({words}); "
+                f"the judge's server at {self._settings.url} refuses the model {self._settings.model!r} ({words}); "
                 f"look at the URL, the model's name and the key in {self._settings.key_variable}"
             )
         if fault.failure == "rejected":
             self.last_rejection = words
-
-
-def server_url(settings: Server) -> str:
-    """The URL before /chat/completions, without a slash; what is none, or may hold a secret, is refused."""
-    form = "http://localhost:8000/v1"
-    parts = server_parts(settings.url, "server's URL", form)
-    if parts.query or parts.fragment:
-        # Not shown: it may hold a key.
-        raise InputError(
-            f"the server's URL holds a query or a fragment; give it like {form}, and the key in the environment "
-            f"variable {settings.key_variable}"
-        )
-    return settings.url.rstrip("/").removesuffix("/chat/completions")
 
 
 def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
@@ -216,5 +192,5 @@ def _hint(rejection: str) -> str:
     return "; try ?temperature=none in the judge's address" if "temperature" in rejection else ""
 
 
-def _amount(replies: Sequence[Kept]) -> Amount:
-    return Amount(len(replies), sum(r.prompt_tokens for r in replies), sum(r.completion_tokens for r in replies))
+def _amount(reply: Kept) -> Amount:
+    return Amount(1, reply.prompt_tokens, reply.completion_tokens)

@@ -137,9 +137,7 @@ class Register:
         try:
             for row in map(json.loads, added.splitlines()):
                 prompt, completion = int(row["prompt_tokens"]), int(row["completion_tokens"])
-                self.taken = Amount(
-                    self.taken.calls + 1, self.taken.prompt_tokens + prompt, self.taken.completion_tokens + completion
-                )
+                self.taken = self.taken.plus(Amount(1, prompt, completion))
                 self.models[str(row["asked"]), str(row["answered"])] += 1
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(f"{self._list} is no list of replies; take another output folder") from error
