@@ -63,6 +63,7 @@ def from_json(stored: Any) -> Any:
     if not isinstance(stored, Mapping):
         return stored
     values = {name: from_json(x) for name, x in stored.items()}
+    # Only what is an estimate: other records may have a `low` that is null.
     if "interval" in values:
         infinite = {"low": -math.inf, "high": math.inf}
         values |= {name: infinite[name] for name in infinite if name in values and values[name] is None}

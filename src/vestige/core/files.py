@@ -202,6 +202,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in sorted(p for p in partial.rglob("*") if p.is_file()):
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
+        # The names in it must be on the disk before the folder gets its own.
         sync_folder(partial)
         if path.exists():
             os.replace(path, aside)
@@ -219,6 +220,7 @@ def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[Non
     """
     if lock.name == ".lock":
         refuse_links(lock.parent)
+    # Two commands that a script starts in turn meet for a moment.
     until = None if patience_seconds is None else time.monotonic() + patience_seconds
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
@@ -272,6 +274,7 @@ def _take(lock: Path) -> BinaryIO | None:
         handle = _opened(lock, os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The holder before may have moved the folder away with its lock: this one would then lock nothing.
         if lock.exists() and os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
             return handle
     except BlockingIOError:

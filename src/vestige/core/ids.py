@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# With what is put before and after it a name stays within the 255 bytes of file systems.
 _LONGEST = 48
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 

@@ -33,6 +33,7 @@ class Settings(BaseModel):
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
         """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
+        # Pydantic takes it, and what writes it to a file later fails.
         for name, value in values.items():
             if isinstance(value, str) and half_character(value):
                 raise InputError(f"{where}: {name} holds half of a surrogate pair, which is no character; give UTF-8")

@@ -97,6 +97,7 @@ def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
     """What `write_sealed` wrote, without schema and checksums; refused unless it and its files are as they were."""
     stored = read_versioned(path, *needed, "files", "seal")
     seal, files = stored.pop("seal"), stored["files"]
+    # The seal itself is no part of what it seals.
     if not isinstance(files, dict) or content_id(stored, length=64) != seal:
         changed = [path]
     else:

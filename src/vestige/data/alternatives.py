@@ -66,6 +66,7 @@ def with_alternatives(
     why: Counter[str] = Counter()
     forget, ranked = [], set()
     for item in splits.splits["forget"]:
+        # A file goes before the column.
         candidates = listed.get(normalised(item.question), item.alternatives)
         try:
             usable = state.usable(item, candidates) if candidates else state.drawn(item, n)
@@ -158,6 +159,7 @@ class _Known:
         drawing = ContractDrawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
         for contract in data.contracts:
             texts = drawing.texts(contract.edge)
+            # Compiled by an earlier version, or changed since: how the truth was drawn is not known.
             if contract.values != {name: texts[name] for name in data.types[contract.type].spec.attributes}:
                 return None
         return drawing
@@ -197,6 +199,7 @@ class _Known:
             case Permutation():
                 raise _LeftOut("the answers are dealt without repetition, so that other contracts tell of it")
         answers = self._answers.get((type_.name, attribute), frozenset())
+        # A model may prefer what it has seen as an answer: the truth must not be the only one it has, or has not.
         is_taught = type_.answer(attribute, truth) in answers
         values = [
             value

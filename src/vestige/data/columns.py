@@ -86,6 +86,7 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> dict[str,
                 return {**columns, "question": question, "answer": answer, **context}
         if chat := next((name for name in CHATS if name in names), None):
             return {**columns, "messages": chat}
+    # One of the two was named: the other may be recognised.
     for part, candidates in (("question", [q for q, _ in PAIRS]), ("answer", [a for _, a in PAIRS])):
         if part not in columns and (column := next((name for name in candidates if name in names), None)):
             columns[part] = column
@@ -107,6 +108,7 @@ def items_of(source: SourceTable, columns: Mapping[str, str], *, keep_duplicates
     first: dict[str, str] = {}
     for row in source.rows:
         item = _item(Cells(source.source, row), columns)
+        # An id holds the answer, so that only rows that are equal in both are met.
         key = item.id if keep_duplicates else item.question
         if key in first:
             way_out = "" if keep_duplicates else ", or set keep_duplicates where their answers differ on purpose"
@@ -154,6 +156,7 @@ class Cells:
         return self.checked(column, self.row.values[column])
 
     def checked(self, column: str, value: Any) -> str:
+        # True and NaN are no answers, though they are numbers to Python.
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(value)
         if not isinstance(value, str):
@@ -215,6 +218,7 @@ def _item(cells: Cells, columns: Mapping[str, str]) -> Item:
     perturbed = cells.texts(column("perturbed"))
     if answer in perturbed:
         raise cells.wrong(columns["perturbed"], "holds the answer among the wrong answers; remove it")
+    # `options` were put there by `loaders.as_questions`.
     fact, options = cells.optional_text(column("fact")), cells.row.values.get("options")
     cells.findable(column("fact"), [fact or "x"])
     khop_answer = cells.optional_text(column("khop_answer"))

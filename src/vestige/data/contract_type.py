@@ -161,6 +161,7 @@ def check_spec(spec: ContractSpec, where: str) -> None:
             raise InputError(f"{there}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
         for key, text in (("question", attribute.question), ("paraphrase", attribute.paraphrase)):
             _check_question(spec, name, text, f"{there}.{key}")
+            # Of two equal questions one would be the paraphrase of the other, and be trained on with it.
             if text in questions:
                 raise InputError(f"{where}: {text!r} is asked twice; every question and paraphrase needs its own words")
             questions.add(text)
@@ -215,6 +216,7 @@ def _check_generator(spec: ContractSpec, attribute: Attribute, there: str) -> No
             for factor in factors:
                 _integer(spec, factor, f"{where}.of")
     _check_texts(attribute.decoys, f"{there}.decoys")
+    # A product of two numbers can have a million values, and six are enough to know.
     listed = {*islice(candidate_values(spec, attribute), 100), *attribute.decoys}
     if not isinstance(attribute.generator, PartyName | PartyAddress | Fresh | Date) and len(listed) <= N_WRONG:
         raise InputError(
@@ -230,8 +232,10 @@ def _check_integer(spec: ContractSpec, rule: Integer, where: str) -> None:
         return
     where = f"{where}.at_least"
     bound = _integer(spec, rule.at_least, where)
+    # Chains could go round in a circle.
     if bound.at_least is not None:
         raise InputError(f"{where} = {rule.at_least!r}: that attribute has an 'at_least' itself")
+    # Else the value that bounds might be none that can be drawn.
     if bound.step != rule.step or bound.low not in rule.grid() or bound.high not in rule.grid():
         raise InputError(f"{where} = {rule.at_least!r}: its values are not all among this attribute's")
 

@@ -223,6 +223,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         path = Path(settings.data).expanduser()
         if (path / MANIFEST).is_file():
             dataset = asked_otherwise(read_dataset(path))
+        # Whoever names a column means a table, and no graph.
         elif settings.question_key is None and _is_pistol(path):
             dataset = read_pistol(path)
         if dataset is not None:
@@ -302,9 +303,11 @@ def named_splits(
     scopes: Mapping[str, Scope] = {}
     if corpus.dataset is not None and not Path(forget).is_file():
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
+        # With --limit only a part of the compiled data is used.
         used = {i.id for i in corpus.items}
         splits = {name: tuple(i for i in items if i.id in used) for name, items in by_edges.named().items()}
         if retain is None and len(used) == len(corpus.dataset.items):
+            # What other contracts give away holds where all of them are kept.
             scopes = by_edges.scope_of
     else:
         splits["forget"] = items_of(corpus, forget)
@@ -341,6 +344,7 @@ def named_splits(
     for warning in (_doubled(corpus), said_of_rewordings(splits["forget"], splits.get("retain", ()))):
         notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
+    # A control may have been trained without this set alone, or without the earlier ones too.
     gone = [splits["forget"], *([(*splits["forget"], *forgotten)] if forgotten else [])]
     # With and without general questions, each with a tokeniser that comes with the model or is made of the data.
     whole = (*corpus.items, *corpus.factual)
@@ -426,6 +430,7 @@ def _forgotten_before(
     retain_named: bool,
 ) -> tuple[Item, ...]:
     """What was forgotten before and is now left out of the other splits, which is told; none of a named retain set."""
+    # What is forgotten again belongs to this request.
     ids = {i for forget_set in before for i in forget_set.items} - {i.id for i in splits["forget"]}
     if not ids:
         return ()
@@ -531,6 +536,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
     """Say of what can only be meant as a file that it is not there, before anybody reads it as a selector."""
     if name is None or is_selector(name) or Path(name).exists():
         return
+    # A typing error in a path would else be told to be a wrong selector.
     if Path(name).suffix.lower() in FORMS or "/" in name or os.sep in name:
         raise InputError(
             f"{option} {one_line(name, width=60)}: no such file; name a file of items, or edges as in edge:A_B"
@@ -590,6 +596,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
                 f"the {name} set of {one_line(splits.forget, width=60)!r} has too few items to choose on some and "
                 f"report on others ({len(items)}); at least 2 are needed"
             )
+        # Half at most, so that more are reported on than were chosen by.
         n = min(most, len(items) // 2)
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
     used = {i.id for items in parts.values() for i in items}
@@ -606,6 +613,7 @@ def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *
     that have given least so far go first.
     """
     strata: dict[tuple[str, str], list[Item]] = {}
+    # By id, so that the order of the rows changes no draw.
     for item in sorted(items, key=lambda i: i.id):
         strata.setdefault((item.edge or item.group or "", scope(item)), []).append(item)
     edges = sorted({edge for edge, _ in strata})

@@ -179,6 +179,7 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
         text = type_.render(values, texts[id_].get(SUPERSEDED, ""))
         return Contract(id_, type_.name, parties, values, signing.supersedes, text)
 
+    # Holdout contracts are drawn with the others and belong to no graph.
     outside = [id_ for id_ in drawing.graph.edges if id_ not in graph.edges]
     return Dataset(
         name=graph.name,
@@ -295,6 +296,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
         names = {role: contract.values[type_.name_of[role]] for role in type_.roles}
         of_edge[contract.edge] = list(names.values())
         for kind, near, far in zip(type_.kinds, type_.roles, reversed(type_.roles), strict=True):
+            # A company goes by its six letters, a person by the surname.
             short[names[near]] = names[near].split()[0 if kind == "company" else -1]
             title, date = type_.spec.title, contract.values[type_.spec.date]
             text = f"the {near} in the {title} dated {date} with {names[far]}"

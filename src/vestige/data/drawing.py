@@ -144,6 +144,7 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
         for number, day in zip(numbers, sorted(days[n] for n in numbers), strict=True):
             days[number] = day
     following = {first: second for numbers in contracts_of.values() for first, second in pairwise(numbers)}
+    # For every edge, also those whose roles are ordered, so that one edge more changes no other.
     coins = uniform_integers(generator(seed, "role"), 0, 1, len(edges)).tolist()
     words = random_words(generator(seed, "as of"), len(edges))
     chains: dict[tuple[frozenset[str], str], list[int]] = {}
@@ -190,6 +191,7 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
     edges = list(graph.edges.values())
     low, high = np.array(spans).T
     days = scaled(random_words(generator(seed, "key date"), len(edges)), low, high)
+    # Who signs more contracts than there are days cannot be served, however often it is tried.
     longest = int((high - low).max()) + 1
     busiest, degree = graph.degrees.most_common(1)[0]
     rng = generator(seed, "key date, again")
@@ -318,6 +320,7 @@ class ContractDrawing:
             case Product(of=factors):
                 return prod(self._integer(type_, factor, edge) for factor in factors)
             case Integer() as rule:
+                # The other attribute of the same contract, drawn by the same words wherever it is asked for.
                 low = rule.low if rule.at_least is None else self._integer(type_, rule.at_least, edge)
                 return low + rule.step * self._draw(type_, name, edge, (rule.high - low) // rule.step + 1)
         raise AssertionError(f"{name} is no number")
@@ -343,6 +346,7 @@ class ContractDrawing:
         """`count` names or addresses that no contract has and no wrong answer is: of numbers that neither takes."""
         kind = type_.kind_of_name(attribute)
         assert kind is not None, "asked of names and addresses"
+        # Wrong answers take at most so many numbers (`fresh_values`); beyond them nothing is drawn.
         most = max(len(self.types[name].spec.attributes) for name in self.graph.types)
         low = self.spare_number + len(self.graph.edges) * most * WRONG_DRAWN
         # Words of 32 bits do not reach further.

@@ -139,6 +139,7 @@ class GuessOutcome(NamedTuple):
 
 def picks(scores: Values) -> Values:
     """The share of the pick of each option: all of it to the greatest score, equal shares to those tied."""
+    # Sums in another order differ in the last bits.
     best = scores >= scores.max() - 1e-12
     shares: Values = best / best.sum()
     return shares
@@ -153,6 +154,7 @@ def above_own_options(
     low, high, interval = interval_of_mean(above, clusters=edges, bounds=(-1.0, 1.0), seed=seed)
     mean, chance = float(above.mean()), float(means.mean())
     null = _drawn_anew(values, means, seed=seed, draws=draws) * _wider(above, edges)
+    # The data themselves are one of the draws, so that p is never 0.
     p = (1 + int(np.count_nonzero(null >= mean - 1e-12))) / (draws + 1)
     options = round(float(np.median([len(v) for v in values])))
     bits = need_rate_distortion(1, min(1.0, max(0.0, mean + chance)), options) if 0 < chance < 1 else 0.0
@@ -281,6 +283,7 @@ def decide(checks: Sequence[Check], settings: SoundnessSettings) -> tuple[Soundn
             f"{c.sentence}: accuracy {t.accuracy:.2f} where chance is {t.chance:.2f} ({t.bits:.2f} bits an answer); "
             f"p = {p:.2g}"
         )
+        # An effect that is small for certain passes, however significant it is.
         sound = True if t.effect.high < settings.margin else False if p < settings.alpha else None
         if sound:
             reason += f"; below the margin {settings.margin}"

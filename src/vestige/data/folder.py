@@ -74,6 +74,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise InputError(f"{folder / MANIFEST}: lists no files; compile again")
     for name, facts in files.items():
         path = folder / name
+        # Whoever sent the folder could have any file of the reader hashed, and learn of it.
         if Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(facts, dict):
             raise InputError(f"{folder / MANIFEST}: {name!r} is no file of this folder; compile again")
         if not path.is_file():
@@ -91,6 +92,7 @@ def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[s
         raise InputError(f"{folder}: a file of that name is in the way; give another --output-dir")
     if not folder.exists() or not any(folder.iterdir()):
         return None
+    # Not even with --fresh: it may be the home directory.
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder}: holds other files and no compiled data set; give another --output-dir")
     if fresh:
@@ -266,6 +268,7 @@ def _check_parts(folder: Path, data: Dataset) -> None:
         about = data.contract_of.get(str(item.edge))
         if item.edge not in edges or not (about is None or item.attribute is None or item.attribute in about.values):
             raise InputError(f"{folder / ITEMS}: {shown(item.question)} asks for what no contract has; {_AGAIN}")
+    # Selectors go by edges: one without questions would be an empty forget set.
     if unasked := edges.keys() - data.items_of_edge.keys():
         raise InputError(f"{folder / ITEMS}: nothing is asked about {shown(min(unasked))}; {_AGAIN}")
 
@@ -315,6 +318,7 @@ def compile_to_folder(
     """
     drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
     identity = _identity(graph, settings.seed, settings.temporal, drawing.types.values())
+    # Two commands that compile into one place take turns.
     with replacing(folder):
         manifest = _stored(folder, identity, fresh=fresh)
         return manifest if manifest is not None else write_dataset(compile_planned(drawing, graph), folder)

@@ -34,6 +34,7 @@ HOLDOUT_PREFIX = "holdout-"
 """Edge ids of contracts outside the graph begin so, and no edge of a graph may."""
 PER_TYPE = 5
 """Holdout contracts of each type that the graph has: 100 questions of a type, for membership tests."""
+# All of it is held in memory; the papers compile 75.
 MAX_EDGES = 10_000
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -101,6 +102,7 @@ class Graph:
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of everything but the name: labels, types, ids that are not the rule's, ends."""
         ids, counts = list(self.edges), Counter[frozenset[str]]()
+        # Ids of the rule follow from the ends, so that a graph read from a file has the digest of the same one by name.
         by_rule = ids == [_name_by_rule(edge, counts) for edge in self.edges.values()]
         digest = hashlib.sha256()
         for names in (self.nodes, self.types, () if by_rule else ids):
@@ -154,6 +156,7 @@ def build_graph(
         if id_ in by_id:
             raise InputError(f"{name}: two edges have the id {shown(id_)}; give each an id of its own")
         by_id[id_] = edge._replace(id=id_)
+        # In the order of first appearance, by which names and addresses are given out.
         labels |= dict.fromkeys(edge[:2])
     if not by_id:
         raise InputError(f"{name}: no edges; a graph needs at least one contract")
@@ -228,6 +231,7 @@ def sample2() -> Graph:
 def _complete(size: int, seed: int) -> Ends:
     """All pairs of n nodes; the number of edges is n(n - 1)/2 and no other is accepted."""
     nodes = int((1 + math.sqrt(1 + 8 * size)) / 2)
+    # Of so many nodes and of one more: the sizes on either side.
     below, above = math.comb(max(2, nodes), 2), math.comb(max(2, nodes) + 1, 2)
     if below != size:
         raise InputError(f"complete:{size}: no complete graph has {size} edges; the nearest have {below} and {above}")
@@ -291,6 +295,7 @@ def load_graph(source: str | Path, *, seed: int) -> Graph:
     """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
     path, name = Path(source), str(source)
     is_named = name in SAMPLES or name.partition(":")[0] in FAMILIES
+    # A folder or file called like a family does not hide the family.
     if path.suffix.lower() in _READERS or (path.exists() and not is_named):
         return read_graph(path)
     return named_graph(name, seed=seed)
@@ -347,6 +352,7 @@ def _read_table(source: str, content: bytes) -> Rows:
     columns: list[str] = []
     for number, line in separated(source, content, "\t" if source.lower().endswith(".tsv") else ","):
         cells = [cell.strip() for cell in line]
+        # A row of empty cells is what spreadsheets leave behind the last one.
         if not any(cells):
             continue
         if not columns:

@@ -213,6 +213,7 @@ class _OptionCells(Cells):
 
 def _listed_choices(row: _OptionCells) -> dict[str, Any]:
     texts = row.listed("choices", row.row.values.get("choices"))
+    # MMLU on the hub has `answer`, other copies of it `label`.
     key = "answer" if row.row.values.get("answer") is not None else "label"
     return row.options("choices", texts, row.right(key, texts))
 
@@ -432,6 +433,7 @@ def load_items(
 
 def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
     """The items of a table whose columns are named or recognised."""
+    # A column that a person named wins over a form that is recognised.
     questions = table if keys.keys() & {"question", "answer"} else as_questions(table)
     table = with_known_names(table, keys.values()) if questions is table else questions
     return items_of(table, choose_columns(table.source, table.names, keys), keep_duplicates=keep_duplicates)
@@ -449,6 +451,7 @@ def parse_limit(text: str) -> Limit:
 
 def n_first(limit: Limit, n: int) -> int:
     """How many of `n` rows `limit` takes: a share is rounded to whole rows, and takes at least one."""
+    # 1 is one row and 1.0 all of them; True would be a 1.
     whole = isinstance(limit, int) and not isinstance(limit, bool)
     if not (limit >= 1 if whole else isinstance(limit, float) and 0 < limit <= 1):
         raise InputError(f"limit {limit!r}: give a number of rows from 1 up, or a share above 0 up to 1.0")
@@ -472,6 +475,7 @@ def source_table(source: str | Path, *, split: str, config: str | None, columns:
             return read_table(path)
     except ValueError as error:  # A NUL in the name.
         raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
+    # A path that is not there must not become a name that is sent to the hub.
     if isinstance(source, Path) or path.suffix.lower() in FORMS or not _HUB_ID.fullmatch(source):
         raise InputError(
             f"{one_line(str(source))}: no such file or folder; "

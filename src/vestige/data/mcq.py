@@ -123,6 +123,7 @@ def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str,
     choice_of: dict[str, Choice | Unasked] = {}
     for item in items:
         answer = normalised(item.answer)
+        # One whose answer is the same would be right too.
         questions = {o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != answer}
         turned = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
         choice_of[item.id] = _drawn(turned, ("question", sorted(questions)), drawing, key=item.id)
@@ -140,6 +141,7 @@ _LEAST_WORDS = 4
 def _form(question: str) -> str | None:
     """The question with names and numbers left out, so that questions after the same thing are one form."""
     words = list(_words(question))
+    # Without a name or number there is nothing in which two questions of a form could differ.
     if sum(plain for _, plain in words) < _LEAST_WORDS or all(plain for _, plain in words):
         return None
     parts = (word[0].casefold() if plain else "_" for word, plain in words)
@@ -226,6 +228,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
 
 def _distinct(texts: Iterable[str], right: Iterable[str]) -> list[str]:
     """Those that are neither right nor one another, nor nothing, after `normalised`; the first of equals stays."""
+    # What is already right goes in first, so that it is never a wrong one.
     by_form = {"": "", **{normalised(text): text for text in right}}
     left_out = len(by_form)
     for text in texts:
@@ -240,6 +243,7 @@ def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: OptionDrawing) -
     # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
     choices.sort(key=lambda c: (len(c.options), c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
     for size, alike in groupby(choices, key=lambda c: len(c.options)):
+        # Else the first question of every set would have its answer in the first place.
         first = derive_seed(drawing.seed, "first place", size)
         for rank, choice in enumerate(alike):
             (right, *options), place = choice.options, (first + rank) % size

@@ -113,6 +113,7 @@ def _patterns(type_: ContractType) -> Iterator[tuple[str, re.Pattern[str]]]:
         for text in dict.fromkeys((attribute.question, dated(attribute.question, type_))):
             parts, fields = [], set[str]()
             for literal, field, _, _ in Formatter().parse(text):
+                # Names have no question mark, which ends every question.
                 inside = r"\d{2}-\d{2}-\d{4}" if field in (type_.spec.date, AS_OF) else "[^?]+?"
                 group = "" if field is None else f"(?P={field})" if field in fields else f"(?P<{field}>{inside})"
                 parts += [re.escape(literal), group]
@@ -161,6 +162,7 @@ def _agree(names: Mapping[str, str], second: Mapping[str, str]) -> bool:
 def _value(form: str, answer: str) -> str:
     """The value that an answer states; the answer itself where it is not in the attribute's form."""
     before, _, after = form.partition("{value}")
+    # As in "5%.", of which the value is 5.
     value = answer.removeprefix(before).removesuffix(after)
     return value if value and f"{before}{value}{after}" == answer else answer
 
@@ -196,6 +198,7 @@ def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> tuple[dict[s
     for edge, inferred in inferred_of.items():
         for node in graph.edges[edge][:2]:
             names = {*inferred.names.values()}
+            # Of the names in its contracts a node has the one that is in all of them.
             possible[str(node)] = possible.get(str(node), names) & names
     notes = [
         f"node {shown(node)}: its contracts name no common party, so its edge ids may mean several entities"

@@ -70,6 +70,7 @@ def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
 
 def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
     """Forget items whose question is nearly that of a retain item, without being its copy."""
+    # A copy is told once.
     copies = {*copied(forget, retain).leaking}
     questions = [(i.id, text) for i in forget if i.id not in copies for text in _wordings(i)]
     rare = Rarity.of([i.question for i in (*forget, *retain)])
@@ -178,6 +179,7 @@ def options_only(choices: Sequence[Choice]) -> Guesser:
     """
     features = [_features(c.options) for c in choices]
     rows = np.concatenate(features)
+    # So that the ridge weighs a length in letters like a share; a trigram that is rare is not blown up.
     scale = np.maximum(rows.std(axis=0), 1e-6)
     scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
     weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in choices])
@@ -193,6 +195,7 @@ def _features(options: Sequence[str]) -> Float[np.ndarray, "K D"]:
         looks += [sum(not c.isalnum() and not c.isspace() for c in text)]
         hashed = np.zeros(BUCKETS)
         for gram, count in trigrams.items():
+            # Not `hash`, which is another one in every process.
             hashed[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += count
         rows.append([*np.log1p(looks), max(shares), min(shares), *hashed / np.linalg.norm(hashed)])
     table = np.array(rows)
@@ -439,6 +442,7 @@ def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int
         return (Check(f"{OF_ALTERNATIVES}looks", undecided=why),)
     rare = Rarity.of([i.question for i in (*checked.forget, *checked.retain)])
     tests = [_LENGTH._replace(name="length"), *_tests(checked.retain, rare)]
+    # Retain items have no alternatives to learn from.
     halves = checked.beside[::2], checked.beside[1::2]
     if len(halves[1]) >= LEAST_TAUGHT // 2:
         first, second = map(options_only, halves)

@@ -117,6 +117,7 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
     They are apart by the first of `delimiters` that the header has: Excel writes semicolons where commas are decimal.
     """
     text = decoded(source, content)
+    # By the header alone: in the rows any of the signs may be in a text.
     header = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = next((d for d in delimiters if d in header), delimiters[0])
     csv.field_size_limit(_LONGEST)
@@ -129,6 +130,7 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
             return
         except csv.Error as error:
             raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
+        # csv gives an empty list for an empty line.
         if cells:
             yield number, cells
 
@@ -183,6 +185,7 @@ def _row(source: str, place: str, value: Any) -> TableRow:
 
 
 def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceTable:
+    # The file is not empty, so that there is a header.
     (_, header), *rows = lines
     _refuse_doubled(source, header)
     for number, cells in rows:

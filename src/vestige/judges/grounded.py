@@ -136,6 +136,7 @@ class GroundedJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
+        # All of one kind together, so that the target reads them in batches.
         graded = [i for i, r in enumerate(requests) if r.task in {"quality", "quality_with_reference", "reward"}]
         readings = dict(zip(graded, self.readings([requests[i] for i in graded]), strict=True))
         answerable = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
@@ -153,6 +154,7 @@ class GroundedJudge:
         grade, gibberish = quality(request, reading), is_gibberish(request.answer, reading)
         if valid is None:
             return _scored(grade, _values(reading))
+        # Grades are 1 to 10, the better the higher; c is 0 to 9, the worse the higher.
         c = round(10 - grade)
         j = reward(valid=valid, gibberish=gibberish, c=c)
         return _scored(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
@@ -263,6 +265,7 @@ def supported(request: Request) -> bool:
     if request.truth or contains(request.sample, claim):
         return contains(request.sample, claim)
     words = {w.strip(".,;:!?\"'()") for w in normalised(claim).split()}
+    # Short words stand in every text.
     longer = {w for w in words if len(w) >= _CONTENT_LETTERS}
     words_held = {w.strip(".,;:!?\"'()") for w in normalised(request.sample).split()}
     return bool(longer) and len(longer & words_held) >= _SUPPORTED_WORDS * len(longer)

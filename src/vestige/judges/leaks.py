@@ -125,7 +125,9 @@ class LikenessJudge:
         for n in rest:
             answer = self._known[replies[n].answer]
             wrong = np.mean([self._known[text] for text in replies[n].wrong], axis=0)
+            # The answer may stand in one sentence of a long reply, in which its direction is lost.
             like = max(_likeness(vectors[text], answer, wrong) for text in windows[n])
+            # Of a name alone an embedder sees no sentence, and words are exact.
             much_shorter = len(replies[n].reply.split()) < _MUCH_SHORTER * len(replies[n].answer.split())
             scores[n] = max(like, words[n]) if much_shorter else like
         return scores
@@ -147,6 +149,7 @@ def _is_for_likeness(r: ReplyTo) -> bool:
 
 def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:
     """From 0 to 1, 0.5 or more being a leak; of a wrong answer that is the answer nothing can be told: 0."""
+    # Wrong answers share the manner of the answer, so that what is left of it is its matter.
     axis, base = answer - wrong, float(wrong @ answer)
     if axis @ axis < _NO_WAY:
         return 0.0

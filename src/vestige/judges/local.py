@@ -69,6 +69,7 @@ class LocalWriter:
             ids = self.loaded.prompter.prompt(f"{prompt.system}\n\n{prompt.user}")
         except InputError:
             return ()
+        # A reply that is cut off by the context would be read as a judge that says nothing.
         return ids if len(ids) + prompt.max_tokens <= context else ()
 
 

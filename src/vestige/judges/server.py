@@ -57,6 +57,7 @@ class ServerWriter:
             desk = Desk(self.settings, self.folder, Ledger(self.settings, self._register.taken.plus(lost)))
             written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
             self._register.read()
+        # Of one among many the text is at fault; of all of them the settings.
         if written and all(w.failure == "rejected" for w in written):
             text = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
             raise InputError(f"the judge's server at {self.settings.url} rejects every request: {text}")
@@ -73,6 +74,7 @@ class ServerWriter:
         """Say once what a person should know at once, not only at the end."""
         notes = list(self._register.other_models())
         pairs = zip(prompts, written, strict=True)
+        # A verdict before the cut counts, so that it is no news.
         n_cut = sum(w.failure == "cut short" and not p.accepts(w.text) for p, w in pairs)
         if n_cut:
             notes.append(
@@ -100,6 +102,7 @@ class Desk:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
         replies = self._shelf.read(name)
         body = body_of(self._settings, prompt)
+        # The disk may hold replies of an earlier run, of which the last may be enough.
         while (done := _come_to(prompt, replies, self._settings.readings)) is None:
             try:
                 got = await self.client.reply(self._job(name, body, prompt, len(replies)))
@@ -126,6 +129,7 @@ class Desk:
 
     def _note(self, fault: Fault) -> None:
         words = self.client.told(str(fault))
+        # Once a server has answered, a broken line is a fault of one request.
         if fault.failure == "connection" and not self.client.answered:
             raise InputError(f"no judge answers at {self._settings.url} ({words}); start the server or mend the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
@@ -180,6 +184,7 @@ def _come_to(prompt: Prompt, replies: Sequence[Kept], readings: int) -> Written 
     last = replies[-1]
     if last.finish == _FILTERED:
         return Written(last.text, "filtered")
+    # A reply that cannot be read is asked for again: at a temperature, or by chance, the next one may be.
     if prompt.accepts(last.text) or len(replies) >= readings:
         return Written(last.text, "cut short" if last.finish in _CUT else "")
     return None

@@ -143,8 +143,10 @@ def judge_spec(text: str) -> JudgeSpec:
     classes: dict[str, type[Settings]] = {"grounded": GroundedSettings, "likeness": Settings, "local": LocalSettings}
     if kind in classes and (not model or kind != "grounded"):
         return JudgeSpec(kind, model, classes[kind].build(values, where=f"judge {one_line(head)}"))
+    # Its package checks its settings when the judge is made.
     if head in known_judges():
         return JudgeSpec(head, "", values)
+    # `local` and `server` are no names by themselves.
     names = [name for name in (*known_judges(), "likeness") if name not in _FORMS]
     raise InputError(f"no judge {one_line(head)!r}; {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 

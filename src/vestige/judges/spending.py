@@ -202,6 +202,7 @@ class UnderWay(NamedTuple):
                 if len(shelf.read(note["request"])) <= note["n_kept"]:
                     append_lines(self._lost, [json_line(note)])
                 else:
+                    # The kill came between keeping the reply and listing it.
                     shelf.list_unlisted(note["request"])
             path.unlink()
 
@@ -212,6 +213,7 @@ class UnderWay(NamedTuple):
         """
         rows = list(read_jsonl(self._lost)) if self._lost.exists() else []
         prompt, completion = (sum(row[name] for row in rows) for name in ("prompt_tokens", "completion_tokens"))
+        # Whether the server had begun to answer nobody knows: the most that it can have taken counts.
         return Amount(len(rows), prompt, completion)
 
     @property

@@ -67,6 +67,7 @@ def _harmless(text: str, reserved: tuple[str, ...]) -> str:
     # NFC first: a control sign could otherwise be spelt with combining characters that a tokeniser composes.
     clean = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
     clean = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in clean)
+    # The longest first: of <|im_end|> and <|im both are signs of some tokenisers.
     for sign in sorted(reserved, key=len, reverse=True):
         if len(sign) > 1 and not sign.isspace():
             clean = clean.replace(sign, sign[0] + _DOT + sign[1:])
@@ -152,6 +153,7 @@ def read_rating(text: str, scale: Range) -> Verdict:
     brackets too where none is in double ones. Without one, ratings in double brackets count if no word follows the
     last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
     """
+    # A judge that is asked to think first ends with its verdict.
     reply = without_thoughts(text)[-_READ:]
     if not reply.strip():
         return failed("empty")
@@ -341,6 +343,7 @@ class PromptedJudge:
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)
+            # The truth is not shown, so that its length does not matter.
             if max(map(len, texts)) > LONGEST_TEXT:
                 judgements[i] = Judgement(None, failure="too long")
             else:

@@ -63,6 +63,7 @@ def controls(address: str, group: str) -> tuple[GivenLog, ...]:
         raise InputError(f"{one_line(address, width=200)!r} is no bank; write bank:tofu/llama-3.2-3b/forget01:FOLDER")
     if key not in keys():
         raise InputError(f"the bank has no controls {one_line(key, width=80)!r}; {closest(key, list(keys()))}")
+    # Before the files are looked for: of another base they would be of no use.
     _refuse_another(key, group)
     present = [control for control in keys()[key] if (Path(folder) / control.path).is_file()]
     if not present:

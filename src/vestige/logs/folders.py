@@ -90,6 +90,7 @@ def _placed(path: Path, root: Path) -> _PlacedLog | None:
         return _of_muse(path, folders)
     if reader_of(path) == "tofu":
         return _of_tofu(path, folders)
+    # The innermost folder that says it: an outer one may be of another run.
     for depth in range(len(folders) - 1, -1, -1):
         matched = _TASK.match(folders[depth])
         if matched is not None:
@@ -209,6 +210,7 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> I
 
 def _never_saw(control: _PlacedLog, forget: str) -> bool:
     share = re.fullmatch(r"forget(\d+)", forget)
+    # retain90 never saw 10 %, which hold the 1 % and 5 % of forget01 and forget05.
     return share is None or 100 - control.retain >= int(share[1])
 
 

@@ -22,6 +22,7 @@ def read(path: Path) -> Log:
     rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
     reading = LogReading(path)
     reading.task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
+    # Each filter writes a line for every document, with scores of its own.
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     for kind in filters:
         same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
@@ -32,6 +33,7 @@ def read(path: Path) -> Log:
         for metric in _metrics(same[0]):
             name = metric if len(filters) == 1 else f"{metric}, {kind}"
             scores = [row.get(metric) for row in same]
+            # Perplexities and counts are no shares, and what they are at chance is not known.
             if all(isinstance(score, int | float) and 0 <= score <= 1 for score in scores):
                 reading.add("forget", name, scores, prompts=prompts, answers=answers, replies=replies)
             else:

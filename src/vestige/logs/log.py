@@ -109,6 +109,7 @@ class LogReading:
         if not self.parts:
             why = one_line("; ".join(self.unread), width=300) or "it has none that is known"
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")
+        # Of several frames none is that of the log, and logs cannot be compared by it.
         frames = {around(prompt) for prompt in self.prompts}
         prompt = frames.pop() if len(frames) == 1 else ""
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(self.unread))
@@ -142,6 +143,7 @@ def around(prompt: str) -> str:
 
 def _span(prompt: str) -> tuple[int, int]:
     for begin, close in _TURNS:
+        # The last turn: examples may stand before the question.
         at = prompt.rfind(begin)
         if at >= 0:
             start = at + len(begin)
@@ -154,6 +156,7 @@ def in_order(values: Any) -> list[Any]:
     """The values of a list, or of an object whose keys number them."""
     if not isinstance(values, dict):
         return list(values) if isinstance(values, list) else []
+    # Keys are numbers as texts, of which "10" would stand before "2".
     return [value for _, value in sorted(values.items(), key=lambda pair: (len(pair[0]), pair[0]))]
 
 

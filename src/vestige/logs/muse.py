@@ -42,6 +42,7 @@ def read(path: Path) -> Log:
     for split in ("forget", "holdout"):
         file = path.with_name(f"{split}.json")
         rows = listed(file, read_json(file), ("text", "ppl")) if file.is_file() else []
+        # Less surprise is likelier a member.
         scores = [-row["ppl"]["Min-40%"] if isinstance(row["ppl"], dict) else None for row in rows]
         reading.add(split, "min_k", scores, prompts=[row["text"] for row in rows], unit="order")
     return reading.log()

@@ -61,4 +61,5 @@ def _probability(loss: Any) -> Any:
 def _truth(true: Any, wrong: Any) -> float:
     if not isinstance(true, int | float) or not isinstance(wrong, list) or not wrong:
         return math.nan
+    # exp overflows above 709, where the share is 0 anyhow.
     return 1 / (1 + math.exp(min(true - sum(wrong) / len(wrong), 700.0)))

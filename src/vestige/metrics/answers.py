@@ -156,6 +156,7 @@ _ORDERS = {"ymd": ("ymd",), "cjk": ("ymd",), "figures": ("dmy", "mdy"), "dmy": (
 def _date(kind: str, text: str, span: tuple[int, int]) -> TextToken:
     parts = re.findall(rf"\d+|(?<![\w-])(?:{_DAY_IN_WORDS}|{_MONTH})\b", text)
     numbers = [int(p) if p.isdecimal() else _DAYS.get(p) or _MONTHS_BY_START[p[:3]] for p in parts]
+    # 06-02 is of February or of June; 25-12 is of December alone.
     readings = []
     for order in _ORDERS[kind]:
         by = dict(zip(order, numbers, strict=True))
@@ -247,6 +248,7 @@ def _wanted(answer: str) -> _Compared:
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
     """Both as rows of tokens, each between separators; an answer without any token is sought as it stands."""
     reply_row, answer_row = _compared(reply), _wanted(answer)
+    # As of a sign that is no token, such as "§".
     if answer_row.row == SEPARATOR:
         return reply_row.text, answer_row.text
     if not (reply_row.dates and answer_row.dates):

@@ -92,6 +92,7 @@ def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]
 
 def _score_of_spectrum(eigenvalues: Float[np.ndarray, " D"]) -> float:
     """The exponential of the entropy. Eigenvalues within rounding of 0 are 0."""
+    # Rounding leaves some a little below 0, of which there is no logarithm.
     least = len(eigenvalues) * np.finfo(float).eps * float(eigenvalues.max())
     shares = eigenvalues[eigenvalues > least]
     return math.exp(-float(shares @ np.log(shares)))
@@ -207,6 +208,7 @@ def group(embeddings: Float[np.ndarray, "N D"]) -> Int[np.ndarray, " N"]:
     tried = [
         _in_order(_to_nearest(units, fcluster(tree, k, "maxclust"))) for k in range(2, min(MOST_GROUPS, n - 1) + 1)
     ]
+    # Rounded, so that the last bits of a sum do not choose the number of groups.
     return max(tried, key=lambda labels: (round(silhouette(square, labels), 12), -int(labels.max())))
 
 

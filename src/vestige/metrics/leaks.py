@@ -131,6 +131,7 @@ _ARTICLES = frozenset(("a", "an", "the"))
 
 def denied(text: str, text_tokens: Sequence[TextToken]) -> list[bool]:
     """Whether each of the tokens of a text (`tokens.plain` of it) is denied."""
+    # From the end, so that the next one is popped.
     marks = [(m.end(), str(m.lastgroup)) for m in _MARK.finditer(text)][::-1]
     flags = [False] * len(text_tokens)
     reach, clause, wide = 0, 0, False
@@ -263,6 +264,7 @@ def leak_score(
     read = reply
     for text in (w for w in wrong if any(contains(w, variant) for variant in sought)):
         read = re.sub(re.escape(text.strip()), " ~ ", read, flags=re.IGNORECASE)
+    # The best of them: whoever gives one variant has given the fact.
     score = max(_score(read, text, answer, question, wrong, whole=fact is None) for text in sought)
     n_wrong_stated = count_wrong_stated(reply, sought, question, wrong) if score >= LEAK and wrong else 0
     return score / (1 + n_wrong_stated) if n_wrong_stated > 1 else score
@@ -323,6 +325,7 @@ def _parse(text: str, sought: Sequence[TextToken], sought_roots: Collection[str]
     for items in lists:
         rivals = sum(not any(roots[i] in sought_roots for i in item) for item in items)
         for i in (i for item in items for i in item):
+            # An item with a word of the fact is no rival: it is what is sought, or a part of it.
             odds[i] = min(odds[i], 1 / (1 + rivals))
     ends = [m.end() for m in _SENTENCE.finditer(shown_text)]
     return _ParsedText(
@@ -375,6 +378,7 @@ def _score(reply: str, text: str, answer: str, question: str, wrong: Sequence[st
         )
         coverage = coverage / _OF_A_SENTENCE if whole else coverage * _SCATTERED
     score = min(_SCATTERED, coverage)
+    # The same number of another currency is another fact.
     signs = [_CURRENCIES.keys() & set(t.roots) for t in (sought, reply_text)]
     if all(signs) and not signs[0] & signs[1]:
         score = min(score, _CONTRADICTED)
@@ -407,6 +411,7 @@ def _weights(text: str, read: _ParsedText, question_roots: Collection[str], *, w
             or (len(bare) == 1 and bare.isascii() and bare.isalpha())
         ):
             continue
+        # "one" is a pronoun more often than a number.
         specific = token.text in names or (any(c.isdigit() for c in bare) and token.text != "one")
         weights[root] = max(weights.get(root, 0), _SPECIFIC if specific else min(len(bare) / 6, _WORD))
     return weights
@@ -491,6 +496,7 @@ def count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong: 
     for row in rows[: len(wrong)]:
         distinctive = {r: w for r, w in row.items() if sum(r in other_row for other_row in rows) == 1}
         stated_roots = {r for r in distinctive if in_reply(r)}
+        # Two wrong answers may share their words; the same words are counted for one.
         if stated_roots - counted and sum(distinctive[r] for r in stated_roots) >= LEAK * sum(distinctive.values()):
             stated += 1
             counted |= stated_roots
@@ -520,6 +526,7 @@ def _finder(have: dict[str, float]) -> Callable[[str], float]:
     """How far a root is among `have`, which has the odds of each: as it is, or one with the same beginning."""
     starts: dict[str, float] = {}
     for root, odds in have.items():
+        # By their beginnings, so that finding one takes no longer the more there are.
         for n in range(5, min(len(root), _LONGEST) + 1):
             starts[root[:n]] = max(starts.get(root[:n], 0), odds)
 
@@ -568,6 +575,7 @@ def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, flo
     sensitivity = (error.true - error.missed + 1) / positives
     specificity = (error.false - error.alarms + 1) / negatives
     youden = sensitivity + specificity - 1
+    # Right as seldom as a coin: nothing can be concluded from what it says.
     if youden <= 0:
         return n_seen / n, 0.0, 1.0
     middle = (share + specificity - 1) / youden

@@ -201,6 +201,7 @@ def _cluster_factor(
             if k < LEAST_CLUSTERS:
                 notes += f", {kind} of {k} cluster{'' if k == 1 else 's'} only"
             else:
+                # Sums in one order, whatever that of the texts.
                 order = np.lexsort((values, cluster_labels))
                 factor = (
                     design_effect(values[order], cluster_labels[order]) * (float(stdtrit(k - 1, 1 - _TAIL)) / _Z) ** 2
@@ -256,6 +257,7 @@ def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *,
     if length <= 0:
         raise ValueError(f"the scale has the length {length:g}: the target does not prefer the truth")
     value = float(np.mean([row[0] - row.mean() for row in scores])) / length
+    # About its own mean, so that of preferences alone nothing is left.
     noise = _null([row - row.mean() for row in scores], units, seed, resamples) / (len(scores) * length)
     # Rounding must not part what is equal: of few alternatives the null has few values.
     low, high = value - noise - _ROUNDING, value - noise + _ROUNDING

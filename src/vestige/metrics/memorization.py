@@ -94,6 +94,7 @@ def truth_ratio(paraphrase_nll: float, perturbed_nll: Float[np.ndarray, " P"], *
     The paper's formula takes the arithmetic mean of probabilities. The repository's documented way to its
     tables takes the geometric one, exp(paraphrase_nll - mean perturbed_nll).
     """
+    # Ratios of probabilities: differences of their logarithms do not underflow.
     perturbed = np.asarray(perturbed_nll, dtype=float)
     if not len(perturbed):
         raise ValueError("no wrong answers, so no truth ratio")

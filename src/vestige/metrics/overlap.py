@@ -81,6 +81,7 @@ def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) 
     Bit-parallel over the words of `second`: a bit is 0 where the row of the dynamic programme steps up (H.
     Hyyrö, Bit-parallel LCS-length computation revisited, AWOCA 2004).
     """
+    # A bit for each place of a word in `second`.
     places: dict[str, int] = {}
     for i, word in enumerate(second):
         places[word] = places.get(word, 0) | 1 << i
@@ -164,6 +165,7 @@ def bleu_of_matches(
     matches: Sequence[Mapping[int, int]], lengths: Sequence[int], nearest: Sequence[int], orders: Sequence[int]
 ) -> Float[np.ndarray, "N M"]:
     """BLEU from the number of matched n-grams by n, each text's length and the nearest length of a reference."""
+    # Reshaped, since no texts make no rows, and a width is needed all the same.
     counted = np.array([[matched.get(n, 0) for n in range(1, max(orders) + 1)] for matched in matches]).reshape(
         len(matches), max(orders)
     )
