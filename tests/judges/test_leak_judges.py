@@ -122,9 +122,9 @@ def test_an_error_is_counted_on_what_was_told_and_belongs_to_the_identity(tmp_pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"leaked": "yes"}, "leaked is true or false"),
-        ({"reply": 3}, "not an object with the texts question, answer, reply"),
-        ({"wrong": "x"}, "accepted and wrong are lists of texts"),
+        ({"leaked": "yes"}, "leaked: Input should be a valid boolean; mend it"),
+        ({"reply": 3}, "reply: Input should be a valid string"),
+        ({"wrong": "x"}, "wrong: Input should be a valid"),
     ],
 )
 def test_bad_examples_are_named(tmp_path, change, said):

@@ -195,34 +195,30 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
     longest = int((high - low).max()) + 1
     busiest, degree = graph.degrees.most_common(1)[0]
     rng = generator(seed, "key date, again")
-    active = list(range(len(edges)))
     for _ in range(_ROUNDS if degree <= longest else 0):
-        clashing = _clashes(edges, active, days.tolist(), gap)
+        clashing = _clashes(edges, days.tolist(), gap)
         if not clashing:
             drawn: list[int] = days.tolist()
             return drawn
         days[clashing] = scaled(random_words(rng, len(clashing)), low[clashing], high[clashing])
-        # A new day can only clash at the two ends of its own edge.
-        touched = {node for number in clashing for node in edges[number].pair}
-        active = [number for number, edge in enumerate(edges) if touched & edge.pair]
     raise InputError(
         f"{graph.name}: node {shown(busiest)} signs {degree:,} contracts, one a day at most, and the key dates leave "
         f"{longest:,} days; compile a smaller or less central graph"
     )
 
 
-def _clashes(edges: Sequence[Edge], active: Sequence[int], days: Sequence[int], gap: int) -> list[int]:
+def _clashes(edges: Sequence[Edge], days: Sequence[int], gap: int) -> list[int]:
     """The later of any two edges that share a node and a day, or whose days are too near for one pair."""
     clashing, latest = set[int](), dict[tuple[str, int], int]()
     for end in (0, 1):
-        for number in active:
-            key = (str(edges[number][end]), days[number])
+        for number, edge in enumerate(edges):
+            key = (str(edge[end]), days[number])
             if key in latest:
                 clashing.add(max(number, latest[key]))
             latest[key] = number
     if gap > 1:
         pairs: dict[frozenset[str], list[int]] = {}
-        for number in sorted(active, key=lambda n: days[n]):
+        for number in sorted(range(len(edges)), key=lambda n: days[n]):
             pairs.setdefault(edges[number].pair, []).append(number)
         clashing |= {b for numbers in pairs.values() for a, b in pairwise(numbers) if days[b] - days[a] < gap}
     return sorted(clashing)

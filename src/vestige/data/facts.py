@@ -239,11 +239,11 @@ class _Questions:
         if both_name:
             return True
         answer, no_edge = self.answers[first], left.edge is None
-        if no_edge and len(answer) < _SENTENCE and not self._same_names(first, second):
+        a, b = self.words[first], self.words[second]
+        if no_edge and len(answer) < _SENTENCE and not (self.names[first] <= b and self.names[second] <= a):
             return False
         if len(answer) >= _LONG or (no_edge and answer in self.unique):
             return True
-        a, b = self.words[first], self.words[second]
         if len(a & b) >= _ALIKE * len(a | b):
             return True
         return self.embed is not None and float(self.embedded[first] @ self.embedded[second]) > THRESHOLD
@@ -253,6 +253,3 @@ class _Questions:
             return True
         left_answer, right_answer = self.items[first].answer, self.items[second].answer
         return min(leak_score(left_answer, right_answer), leak_score(right_answer, left_answer)) >= _SAME
-
-    def _same_names(self, first: int, second: int) -> bool:
-        return self.names[first] <= self.words[second] and self.names[second] <= self.words[first]

@@ -233,13 +233,11 @@ def nearest_question(retain: Sequence[Item], rare: Rarity) -> Guesser:
         row = alike.overlap(choice.question).jaccard
         nearest = np.argsort(-row, kind="stable")[:NEIGHBOURS].tolist()
         options = [{*words(o)} for o in choice.options]
-        return np.array([sum(float(row[n]) ** 3 * _jaccard(o, answers[n]) for n in nearest) for o in options])
+        # Cubed, so that one question that is asked almost alike outweighs four that are not.
+        weighted = [(float(row[n]) ** 3, answers[n]) for n in nearest]
+        return np.array([sum(w * (len(o & a) / max(1, len(o | a))) for w, a in weighted) for o in options])
 
     return guess
-
-
-def _jaccard(first: set[str], second: set[str]) -> float:
-    return len(first & second) / max(1, len(first | second))
 
 
 def question_words(retain: Sequence[Item]) -> Guesser:

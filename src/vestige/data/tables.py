@@ -122,17 +122,15 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
     delimiter = next((d for d in delimiters if d in header), delimiters[0])
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
-        # csv gives an empty list for an empty line.
-        if cells:
-            yield number, cells
+    number = 1
+    try:
+        for cells in reader:
+            # csv gives an empty list for an empty line.
+            if cells:
+                yield number, cells
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
 
 
 _BOM = b"\xef\xbb\xbf"

@@ -18,7 +18,7 @@ import math
 import re
 import unicodedata
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -146,18 +146,18 @@ class GroundedJudge:
     def _judgement(self, request: Request, reading: GroundedReading | None, valid: bool | None) -> Judgement:
         task = find_task(request.task).name
         if task == "overlap":
-            return _scored(float(supported(request)))
+            return Judgement(float(supported(request)))
         if task == "validity" and valid is not None:
-            return _scored(float(valid))
+            return Judgement(float(valid))
         if reading is None or not is_complete(request.answer, reading):
             return Judgement(None, failure="not judged")
         grade, gibberish = quality(request, reading), is_gibberish(request.answer, reading)
         if valid is None:
-            return _scored(grade, _values(reading))
+            return Judgement(grade, _values(reading))
         # Grades are 1 to 10, the better the higher; c is 0 to 9, the worse the higher.
         c = round(10 - grade)
         j = reward(valid=valid, gibberish=gibberish, c=c)
-        return _scored(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
+        return Judgement(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
 
     def readings(self, requests: Sequence[Request]) -> list[GroundedReading]:
         """What is measured of each request's answer."""
@@ -273,10 +273,6 @@ def supported(request: Request) -> bool:
 
 def _cut(x: float) -> float:
     return min(1.0, max(0.0, x))
-
-
-def _scored(score: float, values: Mapping[str, float] | None = None) -> Judgement:
-    return Judgement(score, values or {})
 
 
 def _values(reading: GroundedReading) -> dict[str, float]:

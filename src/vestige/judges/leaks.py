@@ -32,6 +32,7 @@ from jaxtyping import Float
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
+from vestige.core.store import typed
 from vestige.judges.base import Request, Writer
 from vestige.judges.local import grader_of
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
@@ -243,12 +244,26 @@ class Example(NamedTuple):
     leaked: bool
 
 
+@dataclass(frozen=True)
+class _Labelled:
+    """A row of labelled replies, as its file has it."""
+
+    question: str
+    answer: str
+    reply: str
+    leaked: bool
+    fact: str | None = None
+    accepted: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
 def examples(path: str = "") -> list[Example]:
     """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
     source = resources.files("vestige.judges").joinpath("leaks.jsonl")
     with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))
-    labelled = [_example(row, f"{path or default}, row {n}") for n, row in enumerate(rows, 1)]
+    stored = (typed(f"{path or default}, row {n}", _Labelled, row, remedy="mend it") for n, row in enumerate(rows, 1))
+    labelled = [Example(ReplyTo(e.reply, e.answer, e.question, e.fact, e.accepted, e.wrong), e.leaked) for e in stored]
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
         if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
             raise InputError(
@@ -256,20 +271,6 @@ def examples(path: str = "") -> list[Example]:
                 f"{_LEAST_EXAMPLES}; add some"
             )
     return labelled
-
-
-def _example(row: Any, where: str) -> Example:
-    texts = ("question", "answer", "reply")
-    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in texts):
-        raise InputError(f"{where}: not an object with the texts {', '.join(texts)}")
-    lists = [row.get(name, []) for name in ("accepted", "wrong")]
-    fact = row.get("fact")
-    if not all(isinstance(x, list) and all(isinstance(t, str) for t in x) for x in lists):
-        raise InputError(f"{where}: accepted and wrong are lists of texts")
-    if not isinstance(row.get("leaked"), bool) or not isinstance(fact, str | None):
-        raise InputError(f"{where}: leaked is true or false, and fact a text")
-    reply = ReplyTo(row["reply"], row["answer"], row["question"], fact, tuple(lists[0]), tuple(lists[1]))
-    return Example(reply, row["leaked"])
 
 
 def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:

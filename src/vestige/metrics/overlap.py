@@ -45,9 +45,8 @@ from jaxtyping import Float
 from vestige.metrics.diversity import unit_rows
 
 _WORD = re.compile(r"[a-z0-9]+")
-# Longer ones are not kept, so that hostile text cannot fill the memory through the caches.
+# Longer ones are not kept, so that hostile text cannot fill the memory through the cache.
 _LONGEST_CACHED_WORD = 64
-_LONGEST_CACHED_TEXT = 4096
 
 
 class RougeScores(NamedTuple):
@@ -72,7 +71,8 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
 
 def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
     """The words that ROUGE compares; with `stemmer`, those of four letters and more as their stems."""
-    return _words_cached(text, stemmer) if len(text) <= _LONGEST_CACHED_TEXT else _words(text, stemmer)
+    words_of_text = _WORD.findall(text.lower())
+    return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
 
 
 def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) -> int:
@@ -91,14 +91,6 @@ def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) 
         matched = row & places.get(word, 0)
         row = ((row + matched) | (row - matched)) & full
     return len(second) - row.bit_count()
-
-
-def _words(text: str, stemmer: bool) -> tuple[str, ...]:
-    words_of_text = _WORD.findall(text.lower())
-    return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
-
-
-_words_cached = lru_cache(maxsize=4096)(_words)
 
 
 def stem(word: str) -> str:
