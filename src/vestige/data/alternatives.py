@@ -35,7 +35,7 @@ from vestige.data.contract_type import (
     candidate_values,
 )
 from vestige.data.corpus import Corpus, NamedSplits
-from vestige.data.dataset import Contract, Dataset
+from vestige.data.dataset import Contract
 from vestige.data.drawing import ContractDrawing, day_text
 from vestige.data.facts import fact_of
 from vestige.data.findings import plain
@@ -102,11 +102,6 @@ class _Known:
     corpus: Corpus
     splits: NamedSplits
 
-    @property
-    def dataset(self) -> Dataset | None:
-        """The compiled data set, where there is one."""
-        return self.corpus.dataset
-
     @cached_property
     def _taught(self) -> tuple[Item, ...]:
         retained = (i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items)
@@ -151,7 +146,7 @@ class _Known:
     @cached_property
     def _drawing(self) -> ContractDrawing | None:
         """What drew the data set; None where there is none, or where this version would draw other contracts."""
-        data = self.dataset
+        data = self.corpus.dataset
         if data is None or not data.contracts:
             return None
         if data.graph.edges.keys() != data.contract_of.keys():
@@ -166,7 +161,7 @@ class _Known:
 
     def drawn(self, item: Item, n: int) -> tuple[str, ...]:
         """At most `n` alternatives, in an order that was drawn."""
-        data, drawing = self.dataset, self._drawing
+        data, drawing = self.corpus.dataset, self._drawing
         if data is None or drawing is None:
             raise _LeftOut("nothing says how the answers were drawn; give alternatives")
         contract = data.contract_of.get(str(item.edge))

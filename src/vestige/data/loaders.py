@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
-_TIMEOUT_SECONDS = 10.0
 
 
 def folder_table(path: Path, *, split: str, config: str | None, columns: Collection[str]) -> SourceTable:
@@ -82,46 +81,24 @@ def hub_table(source: str, *, split: str, config: str | None, columns: Collectio
     """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
     match = _HUB_ID.fullmatch(source)
     assert match is not None, "asked of names that could be on the hub"
-    _check_reachable(source, match["id"], match["revision"])
     import datasets
-    from huggingface_hub.constants import HF_HUB_OFFLINE
+    from huggingface_hub import HfApi, constants
 
     try:
+        if not constants.HF_HUB_OFFLINE:
+            # Asked once: `datasets` itself would try for half a minute before it gave up.
+            HfApi().dataset_info(match["id"], revision=match["revision"], timeout=10.0)
         stored = datasets.load_dataset(match["id"], name=config, split=split, revision=match["revision"])
-    # As above, and the network's errors too.
+    # As above, and the network's errors too, which change their names between releases.
     except Exception as error:
-        offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if HF_HUB_OFFLINE else ""
+        offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if constants.HF_HUB_OFFLINE else ""
         fetch = f"`hf download {match['id']} --repo-type dataset --local-dir FOLDER`"
         raise InputError(
             f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
-            f"check --split and --data-config, or give a local file or what {fetch} makes{offline}"
+            f"check --split and --data-config, set HF_TOKEN where it is private or gated, or give a local file or what "
+            f"{fetch} makes{offline}"
         ) from error
     return _table(source, stored, columns)
-
-
-def _check_reachable(source: str, repo: str, revision: str | None) -> None:
-    """Ask the hub once. `datasets` itself would try for half a minute before it gave up."""
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-
-    if constants.HF_HUB_OFFLINE:
-        return  # Then `datasets` looks in its cache at once, and fails at once.
-    try:
-        HfApi().dataset_info(repo, revision=revision, timeout=_TIMEOUT_SECONDS)
-    except GatedRepoError as error:
-        raise InputError(f"{source}: a gated dataset; accept its terms on the hub and set HF_TOKEN") from error
-    except RevisionNotFoundError as error:
-        raise InputError(f"{source}: no revision {revision!r}; pin one that the dataset has") from error
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"{source}: no file or folder here, and no such dataset on the hub (a private one needs HF_TOKEN)"
-        ) from error
-    # The HTTP library's errors change their names between its releases.
-    except Exception as error:
-        raise InputError(
-            f"{source}: no file or folder here, and the hub cannot be reached ({_reason(error)}); "
-            "give a local file, or set HF_HUB_OFFLINE=1 to use a copy in the cache"
-        ) from error
 
 
 def _table(source: str, stored: "Dataset", columns: Collection[str]) -> SourceTable:

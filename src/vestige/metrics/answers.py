@@ -118,21 +118,17 @@ def unspaced(token: TextToken) -> bool:
 
 
 def aligned(reply: Sequence[TextToken], answer: Sequence[TextToken]) -> list[str]:
-    """The texts of `said`, a date's in the form of the same date in `wanted` where there is one."""
+    """The texts of the reply's tokens, a date's in the form of the same date in the answer where there is one."""
     dates = {t.text: t for t in answer if t.dates}
-    if not dates:
-        return [t.text for t in reply]
-    return [_as_wanted(t, dates) if t.dates else t.text for t in reply]
 
-
-def _as_wanted(token: TextToken, dates: dict[str, TextToken]) -> str:
-    if token.text in dates:
-        return token.text
-    for date in dates.values():
+    def as_in_answer(token: TextToken) -> str:
+        if token.text in dates:
+            return token.text
         # Two dates in figures that can be read in two ways are compared as they stand.
-        if min(len(token.dates), len(date.dates)) < 2 and set(token.dates) & set(date.dates):
-            return date.text
-    return token.text
+        same = (d for d in dates.values() if min(len(token.dates), len(d.dates)) < 2 and {*token.dates} & {*d.dates})
+        return next((date.text for date in same), token.text)
+
+    return [as_in_answer(t) if t.dates and dates else t.text for t in reply]
 
 
 def _token(match: re.Match[str]) -> TextToken:

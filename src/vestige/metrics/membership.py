@@ -67,7 +67,10 @@ def zlib_bytes(text: str) -> int:
 
 def mink(logp: Float[np.ndarray, " T"], *, k: float) -> float:
     """Mean of the `k` share of lowest log-probabilities, at least one of them (Shi et al., 2310.16789)."""
-    return _mean_of_lowest(logp, k)
+    scores = _checked(logp)
+    if not 0 < k <= 1:
+        raise ValueError(f"k is a share in (0, 1], got {k}")
+    return float(np.sort(scores)[: max(1, int(k * len(scores)))].mean())
 
 
 def minkpp(
@@ -84,7 +87,7 @@ def minkpp(
     likely, a token says nothing and scores 0.
     """
     centred = np.asarray(logp, dtype=float) - np.asarray(mean, dtype=float)
-    return _mean_of_lowest(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k)
+    return mink(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k=k)
 
 
 def placements(
@@ -209,13 +212,6 @@ def _cluster_factor(
                 notes += f", widened for {k} clusters of {kind}"
         plain, wide, widest = plain + variance, wide + variance * factor, max(widest, factor)
     return math.sqrt(wide / plain if plain > 0 else widest), notes
-
-
-def _mean_of_lowest(scores: Float[np.ndarray, " T"], k: float) -> float:
-    scores = _checked(scores)
-    if not 0 < k <= 1:
-        raise ValueError(f"k is a share in (0, 1], got {k}")
-    return float(np.sort(scores)[: max(1, int(k * len(scores)))].mean())
 
 
 def _checked(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
