@@ -53,7 +53,6 @@ def read(path: Path) -> Log:
                 scores[f"{name}, {key}" if key else name][item].append(MARKS.get(str(mark), mark))
     for name, table in scores.items():
         prompts, answers, replies = zip(*(texts[item] for item in table), strict=True)
-        # A mark that is no number is told as one that cannot be judged, and not left out of the mean.
         numbers = all(isinstance(mark, int | float) for marks in table.values() for mark in marks)
         values = (sum(marks) / len(marks) if numbers else None for marks in table.values())
         reading.add("forget", name, values, prompts=prompts, answers=answers, replies=replies)
@@ -63,7 +62,6 @@ def read(path: Path) -> Log:
 def _archive(path: Path) -> tuple[dict[str, Any], Any]:
     try:
         with zipfile.ZipFile(path) as parts:
-            # An archive of a stranger may unpack to more than any disk holds.
             if sum(part.file_size for part in parts.infolist()) > 2**31:
                 raise InputError(f"{path}: unpacks to more than 2 GiB; export its samples as JSON")
             names = [n for n in parts.namelist() if n.startswith("samples/") and n.endswith(".json")]

@@ -50,7 +50,6 @@ def read(path: Path) -> Log:
                 reading.add(side, measure, (-x if isinstance(x, float) else None for x in scores), unit="order")
         elif split in SPLITS and measure in METRICS and rows:
             _add(reading, SPLITS[split], *METRICS[measure], rows)
-        # Those are parts of the truth ratio, which is read.
         elif rows and not measure.endswith("PERT_Prob"):
             reading.unread.append(f"{name[:40]}: a metric that is not judged")
     return reading.log()
@@ -71,7 +70,6 @@ def _add(reading: LogReading, split: str, name: str, key: str, rows: list[Mappin
         options = in_order(scores[0])
         scores, chance = [_right_option(row) for row in rows], 1 / len(options) if options else None
     texts = [[row[text] for row in rows if text in row] for text in ("input", "ground_truth", "generation")]
-    # A text that some rows lack cannot be matched by its place.
     prompts, answers, replies = (column if len(column) == len(rows) else () for column in texts)
     reading.add(split, name, scores, prompts=prompts, answers=answers, replies=replies, chance=chance)
 
