@@ -16,7 +16,7 @@ from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
 from vestige.steps import unlearn as unlearn_step
-from vestige.steps.controls import Taught, recipe_from, recipe_of, recipe_without
+from vestige.steps.controls import recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
@@ -45,7 +45,7 @@ def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
 
 
 def recipe(target: SubjectFolder):
-    return recipe_of(target, Taught(ITEMS, ITEMS), device="cpu").of(KEPT)
+    return recipe_of(target, ITEMS, ITEMS, device="cpu").of(KEPT)
 
 
 def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(target, tmp_path):
@@ -104,10 +104,10 @@ def test_a_method_that_starts_anew_has_to_be_told_from_where(target, tmp_path):
 
 def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path):
     with pytest.raises(InputError, match="was taught other items than these 11"):
-        recipe_of(target, Taught(ITEMS[1:], ITEMS))
+        recipe_of(target, ITEMS[1:], ITEMS)
     # The tokeniser of the tiny model is trained on the vocabulary, whatever is taught.
     with pytest.raises(InputError, match="was taught other items than these 12"):
-        recipe_of(target, Taught(ITEMS, ITEMS[1:]))
+        recipe_of(target, ITEMS, ITEMS[1:])
     old = SubjectFolder(tmp_path / "old")
     spec = read_spec(target.spec)
     for changed in (
@@ -117,7 +117,7 @@ def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path)
     ):
         write_spec(old.spec, dataclasses.replace(spec, **changed))
         with pytest.raises(InputError, match="does not say how this version can train it again"):
-            recipe_of(old, Taught(ITEMS, ITEMS))
+            recipe_of(old, ITEMS, ITEMS)
 
 
 def test_a_start_that_is_no_longer_what_it_was_is_refused(target, tmp_path):

@@ -59,28 +59,20 @@ class Recipe:
         return model
 
 
-@dataclass(frozen=True)
-class Taught:
-    """What a target was taught, in its order, and the text that a built-in model's tokeniser was trained on.
-
-    `perhaps` are items that it may have been taught behind the others: the target's own spec says whether it was.
-    """
-
-    items: tuple[Item, ...]
-    vocabulary: tuple[Item, ...]
-    perhaps: tuple[Item, ...] = ()
-
-
 def recipe_of(
     target: SubjectFolder,
-    material: Taught,
+    items: tuple[Item, ...],
+    vocabulary: tuple[Item, ...],
     *,
+    perhaps: tuple[Item, ...] = (),
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
-    """How Vestige made the target in the folder, which is refused if it was not taught these items.
+    """How Vestige made the target in the folder, which is refused if it was not taught these items in this order.
 
-    What is left out of another data set may not be left out of this one. The seed is the target's own.
+    What is left out of another data set may not be left out of this one. `vocabulary` is the text that a built-in
+    model's tokeniser was trained on. Whether the target was taught `perhaps` behind the items its own spec says, and
+    its seed.
     """
     spec = read_spec(target.spec)
     settings = spec.settings
@@ -99,18 +91,16 @@ def recipe_of(
             trust_remote_code=trust_remote_code,
             chat_template=settings.get("chat_template", ""),
         ),
-        items=material.items,
-        vocabulary=material.vocabulary,
+        items=items,
+        vocabulary=vocabulary,
         training=TrainingSettings.build({name: settings[name] for name in names}, where=str(target.spec)),
         seed=spec.seed,
     )
-    start = spec.parent
-    for items in ((*material.items, *material.perhaps), material.items):
-        recorded = replace(request, items=items)
-        if finetune_spec(recorded, start).data == spec.data:
-            return Recipe(recorded, start)
+    for recorded in (replace(request, items=(*items, *perhaps)), request):
+        if finetune_spec(recorded, spec.parent).data == spec.data:
+            return Recipe(recorded, spec.parent)
     raise InputError(
-        f"{target.path} was taught other items than these {len(material.items)}; give the data that it was made from, "
+        f"{target.path} was taught other items than these {len(items)}; give the data that it was made from, "
         "with the same --factual, less what it has forgotten since"
     )
 
@@ -122,9 +112,14 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
         raise InputError(
             f"{target.model} was not made by Vestige, so how it was trained is not known; name the model to begin with"
         )
-    whole = (*corpus.items, *corpus.factual)
-    material = Taught(corpus.items, whole, corpus.factual)
-    recipe = recipe_of(folder, material, device=target.device, trust_remote_code=target.trust_remote_code)
+    recipe = recipe_of(
+        folder,
+        corpus.items,
+        (*corpus.items, *corpus.factual),
+        perhaps=corpus.factual,
+        device=target.device,
+        trust_remote_code=target.trust_remote_code,
+    )
     return recipe.of((*left_out(corpus, splits), *corpus.factual))
 
 

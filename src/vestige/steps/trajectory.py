@@ -7,7 +7,7 @@ forget questions that it finds harmful, of those it could judge (the harmscore o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from pydantic import PositiveInt
@@ -23,7 +23,7 @@ from vestige.judges.tasks import TASKS
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.steps.evaluate import CHUNK
 from vestige.steps.subjects import load_checked
-from vestige.training.loop import CONTROLS, parse_choice, parse_condition
+from vestige.training.loop import Condition, parse_choice, parse_condition
 from vestige.training.trajectory import TrajectorySettings
 
 ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
@@ -49,37 +49,41 @@ class ValidationSettings(Settings):
 class TrajectoryRequest:
     """When an unlearning is scored, by what, and by which rules it is stopped and one of its checkpoints kept.
 
-    `identity` says, as JSON values, everything that `score` depends on besides the weights. `controls` are models,
-    by their role, whose scores the rules speak of; `control_weights` the digests of theirs.
+    `identity` says, as JSON values, everything that `score` depends on besides the weights. `retrained` is a model that
+    never knew the forget set, of which the rules may speak, with the digest of its weights.
     """
 
     settings: TrajectorySettings
     score: ScoreModel
     identity: Mapping[str, Any]
-    controls: Mapping[str, ModelSettings] = field(default_factory=dict)
-    control_weights: Mapping[str, str] = field(default_factory=dict)
+    retrained: tuple[ModelSettings, str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse rules that speak of a model that is not there."""
-        rules = [parse_condition(s) for s in self.settings.stop_when]
-        choice = parse_choice(self.settings.choose)
-        for rule in (*rules, *([choice] if choice else [])):
-            if rule.of and rule.of != "target" and rule.of not in self.controls:
-                raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --{rule.of}")
-        if not self.controls.keys() == self.control_weights.keys() <= set(CONTROLS) - {"target"}:
-            raise InputError("a trajectory has one control besides the target, `retrained`, with its weights' digest")
+        for rule in _rules(self.settings):
+            if rule.of == "retrained" and self.retrained is None:
+                raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --retrained")
 
     def whole_identity(self) -> dict[str, Any]:
         """Everything that can change what the rules see, for the subject's identity."""
         return {
             **{f"trajectory.{k}": v for k, v in self.settings.identity().items()},
             "trajectory.score": content_id(dict(self.identity), length=32),
-            **{f"trajectory.{role}": digest for role, digest in self.control_weights.items()},
+            **({"trajectory.retrained": self.retrained[1]} if self.retrained else {}),
         }
 
-    def score_control(self, role: str) -> Mapping[str, float]:
-        """What the model of that role scores; refused if it is no longer the one that was spoken of."""
-        return self.score(load_checked(self.controls[role], self.control_weights[role], f"the {role} model"))
+    def controls(self) -> dict[str, Callable[[], Mapping[str, float]]]:
+        """What gives the scores of the other models that rules may speak of; it refuses one that was changed."""
+        if self.retrained is None:
+            return {}
+        model, weights = self.retrained
+        return {"retrained": lambda: self.score(load_checked(model, weights, "the retrained model"))}
+
+
+def _rules(settings: TrajectorySettings) -> list[Condition]:
+    """Those that stop, and the one that chooses if there is one."""
+    rules = (*map(parse_condition, settings.stop_when), parse_choice(settings.choose))
+    return [rule for rule in rules if rule]
 
 
 @dataclass(frozen=True)
@@ -169,21 +173,15 @@ def answered_trajectory(
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
-    identity = {
+    identity: dict[str, Any] = {
         **validation.identity(),
         "version": qa.COLLECT_VERSION,
         **{name: [i.id for i in of_split] for name, of_split in items.items()},
     }
-    controls = {} if retrained is None else {"retrained": retrained[0]}
-    weights = {} if retrained is None else {"retrained": retrained[1]}
     answers = AnswerScores(items, validation.metric, qa.QASettings(max_new_tokens=validation.max_new_tokens))
-    score: ScoreModel = answers
-    if harm is not None:
-        judge, notes = harm
-        rules = [*map(parse_condition, settings.stop_when), parse_choice(settings.choose)]
-        decides = any(rule.score == "harm" for rule in rules if rule)
-        score, identity = (
-            HarmScores(answers, judge, decides),
-            {**identity, "harm": [dict(notes), TASKS["harm"].version]},
-        )
-    return TrajectoryRequest(settings, score, identity, controls, weights)
+    if harm is None:
+        return TrajectoryRequest(settings, answers, identity, retrained)
+    judge, notes = harm
+    decides = any(rule.score == "harm" for rule in _rules(settings))
+    identity["harm"] = [dict(notes), TASKS["harm"].version]
+    return TrajectoryRequest(settings, HarmScores(answers, judge, decides), identity, retrained)

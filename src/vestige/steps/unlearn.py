@@ -54,51 +54,11 @@ from vestige.training.loop import PAUSED, Hooks, Line, Progress, TrainingEnd, tr
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
-from vestige.training.step import Layers, Needs, ReadsLayer, ReferenceRow
+from vestige.training.step import Layers, ReadsLayer, ReferenceRow
 from vestige.training.trajectory import Trajectory
 
 ROUNDS = 16
 """How many times each question is asked for other answers before the search is given up."""
-
-
-@dataclass(frozen=True)
-class ForgetData:
-    """The items to forget and to keep, and for each further split the answers of each forget question."""
-
-    forget: tuple[Item, ...]
-    retain: tuple[Item, ...]
-    answers: dict[Split, tuple[tuple[str, ...], ...]]
-
-    def plan(self, needs: Needs, *, batch_size: int, seed: int) -> UnlearnPlan:
-        """The batches of the splits that `needs` reads."""
-        return UnlearnPlan(
-            n_forget=len(self.forget),
-            n_retain=len(self.retain) if "retain" in needs.splits else 0,
-            answers={split: len(lines[0]) for split, lines in self.answers.items()},
-            batch_size=batch_size,
-            seed=seed,
-        )
-
-    def rows(self, prompter: Prompter) -> RowSource:
-        """Rows by split and number, encoded when first asked for: few of the further pairs are ever drawn."""
-        encoded: dict[tuple[Split, int], Row] = {}
-
-        def row(split: Split, number: int) -> Row:
-            if (split, number) not in encoded:
-                item, answer = self._pair(split, number)
-                topic = item.edge or item.group or ""
-                encoded[split, number] = row_of(prompter.encode(item.question, answer), topic=topic)
-            return encoded[split, number]
-
-        return {split: partial(row, split) for split in SPLITS}
-
-    def _pair(self, split: Split, number: int) -> tuple[Item, str]:
-        if split in self.answers:
-            lines = self.answers[split]
-            question, line = divmod(number, len(lines[0]))
-            return self.forget[question], lines[question][line]
-        item = (self.forget if split == "forget" else self.retain)[number]
-        return item, item.answer
 
 
 def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[str, ...], ...]:
@@ -378,7 +338,7 @@ def _train(
             world=world,
         )
         # Before any adapter is put into it: the rules speak of the target as it stands.
-        trajectory.begin(model, {role: partial(watched.score_control, role) for role in watched.controls})
+        trajectory.begin(model, watched.controls())
     job = unlearning_job(folder, request, method, target, world)
     outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)
     if trajectory and outcome.stopped != PAUSED:
@@ -408,9 +368,15 @@ def unlearning_job(
     and the true answers in the place of those that the target would give itself.
     """
     settings = request.training
-    data = _data(request, method, None if planned else target, world)
-    plan = data.plan(method.needs, batch_size=settings.batch_size, seed=request.seed)
-    rows = data.rows(target.prompter)
+    answers = _answers(request, method, None if planned else target, world)
+    plan = UnlearnPlan(
+        n_forget=len(request.forget_items),
+        n_retain=len(request.retain_items) if "retain" in method.needs.splits else 0,
+        answers={split: len(lines[0]) for split, lines in answers.items()},
+        batch_size=settings.batch_size,
+        seed=request.seed,
+    )
+    rows = _rows(request, answers, target.prompter)
     layers = _layers(method, target)
     layer = layers.read if layers else None
     reference_rows: dict[str, ReferenceRow] = {}
@@ -453,8 +419,32 @@ def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     return model
 
 
-def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, world: World) -> ForgetData:
-    """The items, and the answers of the further splits that the method reads; without a target it is not asked."""
+_Answers = dict[Split, tuple[tuple[str, ...], ...]]
+"""For each further split the answers of each forget question, of all as many."""
+
+
+def _rows(request: UnlearnRequest, answers: _Answers, prompter: Prompter) -> RowSource:
+    """Rows by split and number, encoded when first asked for: few of the further pairs are ever drawn."""
+    encoded: dict[tuple[Split, int], Row] = {}
+
+    def row(split: Split, number: int) -> Row:
+        if (split, number) not in encoded:
+            if split in answers:
+                # Every line of the first question, then every line of the second.
+                question, line = divmod(number, len(answers[split][0]))
+                item, answer = request.forget_items[question], answers[split][question][line]
+            else:
+                item = (request.forget_items if split == "forget" else request.retain_items)[number]
+                answer = item.answer
+            topic = item.edge or item.group or ""
+            encoded[split, number] = row_of(prompter.encode(item.question, answer), topic=topic)
+        return encoded[split, number]
+
+    return {split: partial(row, split) for split in SPLITS}
+
+
+def _answers(request: UnlearnRequest, method: Method, target: LoadedModel | None, world: World) -> _Answers:
+    """The answers of the further splits that the method reads; without a target it is not asked."""
     splits = method.needs.splits
     if not request.forget_items:
         raise InputError(f"the forget set {request.forget!r} holds no items")
@@ -465,7 +455,7 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, w
         )
     if "idk" in splits and not request.idk:
         raise InputError(f"method {request.method!r} needs answers that decline to know, and there are none")
-    answers: dict[Split, tuple[tuple[str, ...], ...]] = {}
+    answers: _Answers = {}
     if "idk" in splits:
         answers["idk"] = (request.idk,) * len(request.forget_items)
     if "mismatch" in splits:
@@ -478,7 +468,7 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, w
             answers["alternative"] = alternatives(
                 target, request.forget_items, settings, seed=request.seed, world=world
             )
-    return ForgetData(request.forget_items, request.retain_items, answers)
+    return answers
 
 
 @torch.no_grad()

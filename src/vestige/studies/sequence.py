@@ -138,11 +138,10 @@ class RequestSequence:
         controls = range(1, self.settings.controls + 1)
         teach = [] if step > 1 or self.settings.target else [(0, 0)]
         for of, number in (*teach, *((step, number) for number in controls)):
-            arguments = {"sequence": self, "step": of, "number": number}
-            yield Task(f"retrained {number}" if of else "target", teach_task, arguments, weight=5.0)
+            name = f"retrained {number}" if of else "target"
+            yield Task(name, self.teach, {"step": of, "number": number}, weight=5.0)
         for how in (IN_TURN, AT_ONCE)[: 1 if step == 1 else 2]:
-            arguments = {"sequence": self, "step": step, "how": how}
-            yield Task(how, unlearn_task, arguments, ("target",) if teach else ())
+            yield Task(how, self.unlearn, {"step": step, "how": how}, ("target",) if teach else ())
 
     def audit(self, step: int, number: int) -> AuditRequest:
         """The audit of request `number` after request `step`."""
@@ -174,7 +173,7 @@ class RequestSequence:
             plan_audit(self.audit(steps, number))
         if not self.run.settings.exists():
             return
-        now, stored = self._record(), read_toml(self.run.settings)
+        now, stored = self.record(), read_toml(self.run.settings)
         changed = changed_keys(tomllib.loads(now), {**stored, "requests": list(settings.requests)})
         earlier = stored.get("requests", [])
         if changed or list(settings.requests[: len(earlier)]) != earlier:
@@ -183,45 +182,39 @@ class RequestSequence:
                 "another folder. Requests can only be added, behind those that are there"
             )
 
-    def _record(self) -> str:
+    def record(self) -> str:
         """The settings as the run's TOML."""
         values = {"command": "sequence", **self.settings.identity()}
         tables = {key: values.pop(key) for key in [*values] if isinstance(values[key], dict)}
         return to_toml(values | {f"{key}.{name}": v for key, table in tables.items() for name, v in table.items()})
 
-    def write(self) -> None:
-        """Write the settings into the folder."""
-        write_text(self.run.settings, self._record())
+    def teach(self, step: int, number: int, report: Report) -> None:
+        """Teach the target (step 0), or a model that never sees the first `step` requests."""
+        settings = self.settings
+        request = requests.finetuning(
+            requests.model_settings(settings.model, settings.read),
+            self.corpus,
+            self.at_once(step) if step else None,
+            settings.finetune,
+            seed=settings.seed + number,
+        )
+        folder = self.retrained(step, number) if step else SubjectFolder(Path(self.target))
+        finetune(folder, request, lambda p: report(p.step / p.n_steps))
 
-
-def teach_task(sequence: RequestSequence, step: int, number: int, report: Report) -> None:
-    """Teach the target (step 0), or a model that never sees the first `step` requests."""
-    settings, read = sequence.settings, requests.model_settings(sequence.settings.model, sequence.settings.read)
-    request = requests.finetuning(
-        read,
-        sequence.corpus,
-        sequence.at_once(step) if step else None,
-        settings.finetune,
-        seed=settings.seed + number,
-    )
-    folder = sequence.retrained(step, number) if step else SubjectFolder(Path(sequence.target))
-    finetune(folder, request, lambda p: report(p.step / p.n_steps))
-
-
-def unlearn_task(sequence: RequestSequence, step: int, how: str, report: Report) -> None:
-    """Make a model forget: the one before this request's items, or the target all so far."""
-    settings, in_turn = sequence.settings, how == IN_TURN and step > 1
-    start = str(sequence.unlearned(step - 1, how).path) if in_turn else sequence.target
-    request = requests.unlearning(
-        requests.model_settings(start, settings.read, as_made=True),
-        sequence.corpus,
-        sequence.splits[step - 1] if in_turn else sequence.at_once(step),
-        settings.method,
-        settings.unlearn,
-        method_settings=settings.method_settings,
-        seed=settings.seed,
-    )
-    unlearn(sequence.unlearned(step, how), request, lambda p: report(p.step / p.n_steps))
+    def unlearn(self, step: int, how: str, report: Report) -> None:
+        """Make a model forget: the one before this request's items, or the target all so far."""
+        settings, in_turn = self.settings, how == IN_TURN and step > 1
+        start = str(self.unlearned(step - 1, how).path) if in_turn else self.target
+        request = requests.unlearning(
+            requests.model_settings(start, settings.read, as_made=True),
+            self.corpus,
+            self.splits[step - 1] if in_turn else self.at_once(step),
+            settings.method,
+            settings.unlearn,
+            method_settings=settings.method_settings,
+            seed=settings.seed,
+        )
+        unlearn(self.unlearned(step, how), request, lambda p: report(p.step / p.n_steps))
 
 
 def run_sequence(
@@ -234,7 +227,7 @@ def run_sequence(
     """Make every model and every audit that is not there; `show` is told the share done and what runs. Resumes."""
     sequence, steps = RequestSequence(run, settings), len(settings.requests)
     sequence.check()
-    sequence.write()
+    write_text(run.settings, sequence.record())
     device = str(settings.read.get("device", "auto"))
     places: list[RequestAudit] = []
     outcomes: list[AuditOutcome] = []
