@@ -377,7 +377,10 @@ def unlearning_job(
         seed=request.seed,
     )
     rows = _rows(request, answers, target.prompter)
-    layers = _layers(method, target)
+    layers: Layers | None = None
+    if isinstance(method, ReadsLayer):
+        every = blocks(target.model)
+        layers = method.layers(len(every), output_projection(every[0]))
     layer = layers.read if layers else None
     reference_rows: dict[str, ReferenceRow] = {}
     if not planned:
@@ -398,13 +401,6 @@ def unlearning_job(
         layer=layer,
         world=world,
     )
-
-
-def _layers(method: Method, target: LoadedModel) -> Layers | None:
-    if not isinstance(method, ReadsLayer):
-        return None
-    every = blocks(target.model)
-    return method.layers(len(every), output_projection(every[0]))
 
 
 def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:

@@ -64,7 +64,7 @@ class CellKind(NamedTuple):
 
     make: Callable[["Study", StudyCell], Mapping[str, Any]]
     versions: Callable[["Study"], Mapping[str, int]]
-    check: Callable[["Study"], None] = lambda _: None
+    check: Callable[["Study"], object] = lambda _: None
     """Refuses what would fail only after something has been trained."""
 
 

@@ -51,7 +51,9 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
     for (data, forget), members in results.study.members.items():
         group = kind._replace(forget=forget)
         if data == kind.data and group in results.groups:
-            alone |= {m.id: (group, m) for m in members if m.connectivity is not None and _is_one_edge(m)}
+            # Several selectors in turn, or several edges in one, are no dose of one contract.
+            single = (m for m in members if m.connectivity is not None and m.name.count("edge:") == len(m.steps) == 1)
+            alone |= {m.id: (group, m) for m in single if "," not in m.steps[0]}
     scores = {key: _by_seed(results, *group_member, split, metric) for key, group_member in alone.items()}
     scores = {key: by_seed for key, by_seed in scores.items() if by_seed}
     if len(scores) < LEAST_CONTRACTS:
@@ -64,10 +66,6 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
         settings = (kind.model, kind.data, kind.method, kind.rate, split, metric)
         counts = (len(scores), len(seeds), float(dose.min()), float(dose.max()))
         yield DoseRow(*settings, *slope[:6], None, *counts)
-
-
-def _is_one_edge(member: Member) -> bool:
-    return len(member.steps) == 1 and member.steps[0].count("edge:") == 1 and "," not in member.steps[0]
 
 
 def _by_seed(results: PooledResults, group: ResultGroup, member: Member, split: str, metric: str) -> dict[str, float]:

@@ -386,7 +386,7 @@ class HoleTables:
 
         Figure 3 needs checkpoints: what is kept, and what is left of the forget set, by step.
         """
-        from vestige.studies.plots import draw_lines, saved
+        from vestige.studies.plots import Panel, draw_panels
 
         paths = []
         for probe in self.probes:
@@ -400,8 +400,8 @@ class HoleTables:
                 level = (curve.adjacent, curve.adjacent, curve.adjacent)
                 lines[f"adjacent, beside {source}"] = [((n, n, n), level) for n in (curve.sizes[0], curve.sizes[-1])]
             paths.append(folder / f"holes-diversity-{slug(probe.name)}.svg")
-            with saved(paths[-1], (3.6, 3.0)) as figure:
-                draw_lines(figure.subplots(), lines, f"{one_line(probe.name)}: Vendi / n", "the first n prompts")
+            panel = Panel(lines, f"{one_line(probe.name)}: Vendi / n", "the first n prompts")
+            draw_panels(paths[-1], (3.6, 3.0), [panel])
         numbers = {n[:4]: n for n in self.numbers}
         trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
         for training in trainings:
@@ -410,23 +410,23 @@ class HoleTables:
             probes = chain(*(runs for p, runs in self.checkpoints.items() if p._replace(until=0) == training))
             points = sorted((step, p.run) for p in probes if (step := self._step(p)) is not None)
             harm = next((n.measure for n in self.numbers if n.table == 7 and n.set == "forget"), "ROUGE-1 after")
-            panels = {
+            measured = {
                 "quality after unlearning, 1 to 10": [(name, "quality after") for name in SOURCES.values()],
                 "forget and retained set, as shares": [("forget", harm), ("retained", "ROUGE-1 after")],
             }
-            path = folder / f"holes-tradeoff-{slug(name)}.svg"
-            with saved(path, (6.4, 3.0)) as figure:
-                for axis, (title, measures) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-                    lines = {
-                        f"{of_set}, {measure}": [
-                            ((step, step, step), (n.value, float(n.low), float(n.high)))
-                            for step, run in points
-                            if (n := numbers.get((7, run, of_set, measure))) is not None and n.low != ""
-                        ]
-                        for of_set, measure in measures
-                    }
-                    draw_lines(axis, lines, title, f"steps of {one_line(name)}")
-            paths.append(path)
+            panels = []
+            for title, measures in measured.items():
+                lines = {
+                    f"{of_set}, {measure}": [
+                        ((step, step, step), (n.value, float(n.low), float(n.high)))
+                        for step, run in points
+                        if (n := numbers.get((7, run, of_set, measure))) is not None and n.low != ""
+                    ]
+                    for of_set, measure in measures
+                }
+                panels.append(Panel(lines, title, f"steps of {one_line(name)}"))
+            paths.append(folder / f"holes-tradeoff-{slug(name)}.svg")
+            draw_panels(paths[-1], (6.4, 3.0), panels, same_y=False)
         return paths
 
     def _step(self, probe: Probed) -> int | None:

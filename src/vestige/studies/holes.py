@@ -328,11 +328,6 @@ def _run_of(part: str) -> int:
     return int(part.removeprefix("run ")) if part.startswith("run ") else 1
 
 
-def run_seed(seed: int, run: int) -> int:
-    """The seed of one run of a checkpoint; the first is the model's own, as that of the whole training's probe is."""
-    return seed if run == 1 else derive_seed(seed, "checkpoint run", run)
-
-
 def make_hole_cell(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Make a cell of holes."""
     make = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "repeat": _repeated, "mitigate": _mended}
@@ -357,12 +352,8 @@ def hole_versions(study: Study) -> dict[str, int]:
     }
 
 
-def _check(study: Study) -> None:
-    # Loads nothing: it says where an embedder is to be had before hours of training end without one.
-    embedder_folder(hole_settings(study).embedder or HUB_ID)
-
-
-HOLES = CellKind(make_hole_cell, hole_versions, _check)
+# The check loads nothing: it says where an embedder is to be had before hours of training end without one.
+HOLES = CellKind(make_hole_cell, hole_versions, lambda study: embedder_folder(hole_settings(study).embedder or HUB_ID))
 
 
 def _policy(study: Study, cell: StudyCell) -> Mapping[str, Any]:
@@ -421,13 +412,14 @@ class ProbedModels(NamedTuple):
     def of(cls, study: Study, folder: ProbeFolder, point: CellPoint, keys: Sequence[str]) -> "ProbedModels":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
-        settings = dict(whole.variants()).get(point.part, whole)
+        settings, run = dict(whole.variants()).get(point.part, whole), _run_of(point.part)
         who = settings.taking_part(
             folder,
             partial(_model, study, keys[0]),
             partial(_model, study, keys[1]),
             partial(corpus_of, study, point.data),
-            seed=run_seed(point.seed, _run_of(point.part)),
+            # The first run has the model's own, as the whole training's probe has.
+            seed=point.seed if run == 1 else derive_seed(point.seed, "checkpoint run", run),
             device=device,
         )
         taught = ModelSettings(model=str(place_of(study, keys[2])), device=device) if len(keys) > 2 else None

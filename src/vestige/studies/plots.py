@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -53,22 +53,41 @@ def saved(
         write_bytes(path, content.getvalue())
 
 
-def draw_lines(
-    axis: Any, lines: Mapping[str, Sequence[tuple[Ends, Ends]]], title: str, x: str = "", *, joined: bool = True
+class Panel(NamedTuple):
+    """One of a figure's: points by the name of their line, what stands above and below, and names of places on x.
+
+    Where places are named, what lies between two of them means nothing, so points are not joined.
+    """
+
+    lines: Mapping[str, Sequence[tuple[Ends, Ends]]]
+    title: str
+    x: str = ""
+    places: Sequence[str] = ()
+
+
+def draw_panels(
+    path: Path, inches: tuple[float, float], panels: Sequence[Panel], y: str = "", *, same_y: bool = True
 ) -> None:
     """Points with their whiskers both ways, a line for each name; shares lie between 0 and 1, scores of a judge not."""
-    for number, (label, points) in enumerate(lines.items()):
-        sides = np.array(points, dtype=float).reshape(-1, 2, 3).transpose(1, 2, 0)
-        across, up = (np.maximum([value - low, high - value], 0.0) for value, low, high in sides)
-        axis.errorbar(
-            sides[0][0], sides[1][0], up, across, color=LIGHT[f"method-{number % 8}"], marker="o",
-            markersize=3.5, linewidth=1.2 if joined else 0, elinewidth=0.7, label=short_name(label),
-        )  # fmt: skip
-    tops = [y[0] for points in lines.values() for _, y in points]
-    axis.set_ylim((-0.02, 1.02) if max(tops, default=0.0) <= 1 else (0.8, 10.2))
-    axis.set_title(title, fontsize=8, loc="left")
-    axis.set_xlabel(x)
-    axis.legend(frameon=False, fontsize=7)
+    with saved(path, inches) as figure:
+        axes = figure.subplots(1, len(panels), sharey=same_y, squeeze=False)[0]
+        for axis, panel in zip(axes, panels, strict=True):
+            for number, (label, points) in enumerate(panel.lines.items()):
+                sides = np.array(points, dtype=float).reshape(-1, 2, 3).transpose(1, 2, 0)
+                # A bootstrap's interval may lie beside its value; a whisker cannot have a negative length.
+                across, up = (np.maximum([value - low, high - value], 0.0) for value, low, high in sides)
+                axis.errorbar(
+                    sides[0][0], sides[1][0], up, across, color=LIGHT[f"method-{number % 8}"], marker="o",
+                    markersize=3.5, linewidth=0 if panel.places else 1.2, elinewidth=0.7, label=short_name(label),
+                )  # fmt: skip
+            tops = [value[0] for points in panel.lines.values() for _, value in points]
+            axis.set_ylim((-0.02, 1.02) if max(tops, default=0.0) <= 1 else (0.8, 10.2))
+            axis.set_title(panel.title, fontsize=8, loc="left")
+            axis.set_xlabel(panel.x)
+            axis.legend(frameon=False, fontsize=7)
+            if panel.places:
+                axis.set_xticks(range(len(panel.places)), [short_name(name, 14) for name in panel.places], fontsize=7)
+        axes[0].set_ylabel(y)
 
 
 def short_name(label: str, most: int = 40) -> str:

@@ -135,16 +135,13 @@ def jobs_for(study: Study, jobs: int | None) -> int:
     """
     from vestige.steps.runner import workers_for
 
-    most = workers_for(study.settings.device, jobs, on_cpu=_processors())
-    peaks = [line.peak_mb for line in status(study).kinds if line.peak_mb]
-    fits = _free_mb() // max(peaks, default=1024)
-    if fits < 1:
-        raise MachineError(f"one process takes {max(peaks, default=1024)} MB, and {_free_mb()} MB of memory are free")
-    return int(max(1, min(most, fits)))
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Those that this process may use, where the system tells: a container has fewer than the machine.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = workers_for(study.settings.device, jobs, on_cpu=processors)
+    peak, free = max((line.peak_mb for line in status(study).kinds if line.peak_mb), default=1024), _free_mb()
+    if free < peak:
+        raise MachineError(f"one process takes {peak} MB, and {free} MB of memory are free")
+    return int(max(1, min(most, free // peak)))
 
 
 def _free_mb() -> int:

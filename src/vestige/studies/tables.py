@@ -240,7 +240,7 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
 
     Where methods are ranked, also what each keeps against what it leaves; the best lie in the upper left corner.
     """
-    from vestige.studies.plots import draw_lines, saved, short_name
+    from vestige.studies.plots import Panel, draw_panels
 
     report, paths = results.study.settings.report, []
     score = metric_name(report.metrics[0])
@@ -251,35 +251,25 @@ def write_figures(folder: Path, results: PooledResults) -> list[Path]:
         by_split: dict[str, list[ScoreRow]] = {}
         for r in figure_rows:
             by_split.setdefault(r.split, []).append(r)
+        places = {forget: n for n, forget in enumerate(sets)}
+        panels = [Panel(_lines(scores, places), _named_split(split), places=sets) for split, scores in by_split.items()]
         paths.append(folder / f"scores-{name}.svg")
-        with saved(paths[-1], (1.2 + 2.1 * len(by_split), 3.4)) as figure:
-            axes = figure.subplots(1, len(by_split), sharey=True, squeeze=False)[0]
-            for axis, (split, scores) in zip(axes, by_split.items(), strict=True):
-                draw_lines(axis, _lines(scores, {s: n for n, s in enumerate(sets)}), _named_split(split), joined=False)
-                axis.set_xticks(range(len(sets)), [short_name(forget, 14) for forget in sets], fontsize=7)
-            axes[0].set_ylabel(score)
-        ranked = [r for r in results.ranks if (r.model, r.data) == (model, data)]
-        if ranked:
-            points: dict[str, list[tuple[Ends, Ends]]] = {}
-            for rank in ranked:
-                group = ResultGroup(*rank[:5])
-                pooled = (results.row(group, split, report.rank) for split in ("forget", report.utility))
-                leak, utility = ((r.value, r.low, r.high) for r in pooled if r is not None)
-                points[f"{rank.method} {rank.rate}, {rank.forget}"] = [(leak, utility)]
+        draw_panels(paths[-1], (1.2 + 2.1 * len(panels), 3.4), panels, score)
+        points: dict[str, list[tuple[Ends, Ends]]] = {}
+        for rank in (r for r in results.ranks if (r.model, r.data) == (model, data)):
+            pooled = (results.row(ResultGroup(*rank[:5]), split, report.rank) for split in ("forget", report.utility))
+            leak, utility = ((r.value, r.low, r.high) for r in pooled if r is not None)
+            points[f"{rank.method} {rank.rate}, {rank.forget}"] = [(leak, utility)]
+        if points:
             paths.append(folder / f"tradeoff-{name}.svg")
-            with saved(paths[-1], (4.6, 3.6)) as figure:
-                axis = figure.subplots()
-                draw_lines(axis, points, metric_name(report.rank), "forget: less is better")
-                axis.set_ylabel(f"{_named_split(report.utility)}: more is better")
+            panel = Panel(points, metric_name(report.rank), "forget: less is better")
+            draw_panels(paths[-1], (4.6, 3.6), [panel], f"{_named_split(report.utility)}: more is better")
         degrees = {r.forget: r.connectivity for r in figure_rows if r.connectivity is not None}
         if len(set(degrees.values())) > 1:
             paths.append(folder / f"connectivity-{name}.svg")
             split, scores = next(iter(by_split.items()))
-            with saved(paths[-1], (4.6, 3.4)) as figure:
-                axis = figure.subplots()
-                of_set = "connectivity of the forget set (mean over its edges)"
-                draw_lines(axis, _lines(scores, degrees), _named_split(split), of_set)
-                axis.set_ylabel(score)
+            of_set = "connectivity of the forget set (mean over its edges)"
+            draw_panels(paths[-1], (4.6, 3.4), [Panel(_lines(scores, degrees), _named_split(split), of_set)], score)
     return paths
 
 
