@@ -221,7 +221,15 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
     if not chosen:
         raise InputError("none of the items that are to be asked is among the items")
-    identity = _identity(evaluation, chosen, request, subject)
+    # Everything that can change a record, and nothing else: seeds and views are for the summary.
+    identity = {
+        "eval": evaluation.NAME,
+        "version": evaluation.COLLECT_VERSION,
+        "model": subject.made.digest.id,
+        "dtype": subject.spec.settings.get("dtype", "float32"),
+        "items": evaluation.digest(chosen),
+        "settings": request.settings.identity(),
+    }
     folder = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
     return _Plan(evaluation, chosen, request, identity, folder)
 
@@ -353,20 +361,6 @@ def alike(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def _identity(
-    evaluation: Evaluation[Any, Any], questions: Mapping[str, Any], request: EvaluateRequest, subject: Subject
-) -> dict[str, Any]:
-    """Everything that can change a record."""
-    return {
-        "eval": evaluation.NAME,
-        "version": evaluation.COLLECT_VERSION,
-        "model": subject.made.digest.id,
-        "dtype": subject.spec.settings.get("dtype", "float32"),
-        "items": evaluation.digest(questions),
-        "settings": request.settings.identity(),
-    }
-
-
 def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str], on_items: Progress) -> None:
     """Records of all plans, which ask about the same items, for those that have none yet.
 
@@ -389,7 +383,13 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
             begun[n] |= {r["item"]: r for r in records[n]}
         on_items(sum(map(len, begun.values())), len(ids) * len(plans))
     for n, have in begun.items():
-        _write(plans[n], [have[i] for i in ids], subject, watch, together)
+        evaluation, folder = plans[n].evaluation, plans[n].place
+        write_jsonl(folder.records, [have[i] for i in ids])
+        notes = {"reading": subject.way} if isinstance(evaluation, Reads) else {}
+        notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
+        write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
+        # Last, since with it the records count as whole.
+        write_collected(folder, len(ids))
 
 
 def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
@@ -413,17 +413,6 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
         assert isinstance(plan.evaluation, Reads), "only evaluations that read are asked together"
         parts.append(plan.evaluation.to_read(subject, questions, settings))
     return collected(subject, parts)
-
-
-def _write(
-    plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel, watch: Stopwatch, together: Mapping[str, Any]
-) -> None:
-    folder = plan.place
-    write_jsonl(folder.records, records)
-    layout = {"reading": subject.way} if isinstance(plan.evaluation, Reads) else {}
-    notes = {**layout, **_odd_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
-    write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
-    write_collected(folder, len(records))
 
 
 def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
@@ -454,8 +443,7 @@ def check_published(
     places = evaluate_together(subject, requests, on_items)
     off = []
     for figure, request, folder in zip(row.figures, requests, places, strict=True):
-        evaluation, records = find_eval(figure.eval), read_records(folder)
-        results = evaluation.summarize(records, [evaluation.score(r) for r in records], request.views[0], seed=seed)
+        results = summary_of(folder, figure.eval, subject.spec, request.views[0], seed).results
         whole = [r for r in results if (r.split, r.scope) == ("forget", "all")]
         values = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
         if (value := values.get(figure.metric)) is None:
