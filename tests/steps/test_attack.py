@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.small import TINY, contents, nano
+from tests.small import TINY, contents
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
@@ -54,14 +54,8 @@ QUICK = {"qa": QASettings(max_new_tokens=6)}
 RELEARN = RelearnSettings(epochs=3, rate=1e-2, rank=4)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small():
-    with nano():
-        yield
-
-
 @pytest.fixture(scope="module")
-def model(small, tmp_path_factory) -> SubjectFolder:
+def model(tmp_path_factory) -> SubjectFolder:
     folder = SubjectFolder(tmp_path_factory.mktemp("run") / "models/target")
     settings = TrainingSettings(epochs=12, batch_size=8, lora_rank=0, learning_rate=3e-3)
     finetune(folder, FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0))
@@ -352,13 +346,6 @@ def test_facts_that_do_not_fit_are_refused(subject):
     request = AttackRequest(InContextSettings(facts=17).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
     with pytest.raises(InputError, match=r"the facts do not fit before every question .* show fewer facts"):
         run_attack(subject, request)
-
-
-def test_what_is_asked_in_an_evaluation_cannot_be_run_as_an_attack(subject):
-    request = relearning()
-    plan = dataclasses.replace(request.attack.plan, kind="sampling")
-    with pytest.raises(InputError, match="no attack 'sampling'"):
-        run_attack(subject, dataclasses.replace(request, attack=dataclasses.replace(request.attack, plan=plan)))
 
 
 def test_answers_that_are_gone_are_not_asked_of_a_later_model(subject, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.small import TINY, model_bytes, squares, unlearning
 
-from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.data.corpus import Corpus, SourceSettings, named_splits
@@ -20,7 +20,6 @@ from vestige.steps.controls import recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
-from vestige.studies.demo import Demo, DemoSettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = squares(12, edge=lambda i: f"b{i // 2}")
@@ -59,24 +58,6 @@ def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(targe
     assert (spec.settings["learning_rate"], spec.seed) == (1e-3, 3)
     assert (spec.parent, spec.data) == (plain.parent, plain.data)
     assert spec.parent != made.digest.id != read_done(target).digest.id
-
-
-@pytest.mark.slow
-def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    settings = DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), factual=True, epochs=1)
-    demo, report = Demo(run, settings), lambda _: None
-    demo.compile(report)
-    demo.finetune("target", "", 0, report)
-    demo.finetune("retrained edge:0_1", "edge:0_1", 0, report)
-    corpus = demo.corpus
-    target = run.control("target")
-    again = recipe_without(
-        ModelSettings(model=str(target.path), device="cpu"), corpus, named_splits(corpus, "edge:0_1")
-    )
-    cell = SubjectFolder(tmp_path / "cell")
-    unlearn(cell, asked(target, "retrain", forget="edge:0_1", recipe=again))
-    assert model_bytes(cell) == model_bytes(run.control("retrained edge:0_1"))
 
 
 @pytest.mark.slow

@@ -4,11 +4,10 @@ import dataclasses
 
 import pytest
 from benchmarks.planted_tables import knows, knows_share
-from tests.near import near
-from tests.small import SPEC, Stopped, evidence, portions_of_four, subject_of
+from tests.small import SPEC, portions_of_four, subject_of
 
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.records import read_records, read_summary, result_rows, write_spec
+from vestige.artifacts.records import read_summary, result_rows, write_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
@@ -54,45 +53,6 @@ def request(name: str, **settings) -> EvaluateRequest:
 @pytest.fixture
 def subject(tmp_path) -> Subject:
     return subject_of(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3), tmp_path / "run/cells/npo")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["choices", "reversed", "freeform", "memory"])
-def test_records_and_summary_are_those_of_the_evaluation(subject, name):
-    asked = request(name)
-    module = find_eval(name)
-    place = evaluate(subject, asked)
-    assert place.path.name.startswith(f"{name}-")
-    things = module.asked(ITEMS, (VIEW,), asked.settings)
-    records = read_records(place)
-    assert [r["item"] for r in records] == [i.id for i in ITEMS]
-    assert near(records, [module.collect(subject.load(), [t], asked.settings)[0] for t in things.values()])
-    summary = read_summary(place.summary("edge:e0"))
-    scores = [module.score(r) for r in records]
-    assert (summary.eval, summary.results) == (name, module.summarize(records, scores, VIEW, seed=7))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["choices", "freeform", "memory"])
-def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name):
-    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), request(name))
-
-    def stop(done, of):
-        if done == 8:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        evaluate(subject, request(name), stop)
-    place = evaluate(subject, request(name))
-    assert evidence(place) == evidence(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", [{"options": 3}, {"seed": 1}, {"orders": "cyclic"}, {"distractors": "attribute"}, {"topic": "trade"}]
-)
-def test_another_way_of_asking_is_another_evaluation(subject, change):
-    assert evaluate(subject, request("choices", **change)).path != evaluate(subject, request("choices")).path
 
 
 def test_items_with_other_wrong_answers_are_another_evaluation(subject):

@@ -8,8 +8,8 @@ from tests.small import Stopped, evidence, portions_of_four, subject_of
 
 from vestige.core.files import append_lines, read_json
 from vestige.core.items import Item
-from vestige.evals import choices, find_eval, qa
-from vestige.evals.base import Reads, View
+from vestige.evals import find_eval
+from vestige.evals.base import View
 from vestige.models import load
 from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel
@@ -188,10 +188,3 @@ def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
     told = [read_json(p.provenance) for p in places]
     assert [t["reading"] for t in told] == [model.way] * 2
     assert [t["plan"] for t in told] == [{"together": [p.path.name for p in places], "portion": 4}] * 2
-
-
-def test_the_evaluations_that_read_say_so():
-    assert all(isinstance(find_eval(name), Reads) for name in ("qa", "choices"))
-    assert not isinstance(find_eval("reversed"), Reads)
-    # Their records change with how they are read.
-    assert (qa.COLLECT_VERSION, choices.COLLECT_VERSION) == (2, 3)

@@ -31,6 +31,11 @@ SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", 
 SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    """The tiny model in full, which has a second block."""
+
+
 @pytest.fixture
 def diverged():
     """Every sum of the second block's last product overflows, in whatever order: all of its terms have one sign."""

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from tests.small import nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
@@ -29,14 +28,8 @@ GCG = GcgSettings(tokens=5, steps=3, width=6, topk=16)
 PREFIX = EnhancedSettings(tokens=5, first_tokens=5, steps=4, candidates=4, topk=16, buffer=4, forced_tokens=3)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small():
-    with nano():
-        yield
-
-
 @pytest.fixture(scope="module")
-def made(small, tmp_path_factory) -> RunFolder:
+def made(tmp_path_factory) -> RunFolder:
     """A target, two models that never knew, one that was tuned away."""
     run = RunFolder(tmp_path_factory.mktemp("made") / "run")
     audited.make_models(run)

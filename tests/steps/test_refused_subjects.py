@@ -1,7 +1,7 @@
 """A folder belongs to a subject from its training on: what is refused before that leaves no trace."""
 
 import pytest
-from tests.small import TINY, nano, squares, unlearning
+from tests.small import TINY, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError, NotFinite
@@ -18,14 +18,8 @@ def taught(**changes):
     return FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small():
-    with nano():
-        yield
-
-
 @pytest.fixture(scope="module")
-def target(small, tmp_path_factory):
+def target(tmp_path_factory):
     folder = SubjectFolder(tmp_path_factory.mktemp("refused") / "target")
     finetune(folder, taught())
     return folder
