@@ -140,7 +140,8 @@ def test_another_reference_gives_another_divergence(target, tmp_path):
     cell = SubjectFolder(tmp_path / "cell")
     unlearn(cell, forgetting(target, reference=reference, reference_digest=origin_of(reference).digest))
     first = json.loads(cell.training_log.read_text().splitlines()[0])
-    assert first["terms"]["kl"] > 0.01
+    # A hundred times what rounding leaves of a divergence from itself.
+    assert first["terms"]["kl"] > 1e-4
     assert read_spec(cell.spec).settings["reference"] == making.read_done(base).digest.id
 
 
