@@ -34,7 +34,7 @@ def test_items_come_by_edge_and_then_in_the_papers_order(sample1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_no_question_is_asked_twice(seed):
     for name in ("sample1", "sample2", "star:300"):
         dataset = compile_dataset(name, seed=seed)
@@ -62,14 +62,11 @@ def test_answers_have_pistols_formats(sample1):
             assert re.fullmatch(forms[item.attribute], item.answer), item
 
 
-@pytest.mark.slow
-def test_a_contract_does_not_contradict_itself():
-    for seed in range(10):
-        for contract in compile_dataset("sample1", seed=seed).contracts:
-            values = contract.values
-            if contract.type == "sales":
-                assert int(values["total_price"]) == int(values["quantity"]) * int(values["unit_price"])
-                assert int(values["penalty_days"]) >= int(values["payment_days"])
+def test_a_contract_does_not_contradict_itself(sample2):
+    for contract in sample2.contracts:
+        values = contract.values
+        assert int(values["total_price"]) == int(values["quantity"]) * int(values["unit_price"])
+        assert int(values["penalty_days"]) >= int(values["payment_days"])
 
 
 def test_an_entity_has_one_name_and_one_address_in_all_its_contracts(sample1):
@@ -90,8 +87,6 @@ def test_parties_are_the_ends_of_the_edge_and_employers_come_first(sample1):
         assert set(contract.parties.values()) == set(contract.edge.split("_"))
         if contract.type == "employment":
             assert contract.parties["employer"] == contract.edge.split("_")[0]
-    sellers = [c.parties["seller"] == c.edge.split("_")[0] for c in compile_dataset("star:400", seed=0).contracts]
-    assert 150 < sum(sellers) < 250  # a fair coin: 200, sd 10
 
 
 def test_full_texts_state_every_value(sample1):

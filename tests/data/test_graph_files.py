@@ -87,7 +87,7 @@ LABELS = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["C", 
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=st.lists(st.tuples(LABELS, LABELS).filter(lambda p: p[0] != p[1]), min_size=1, max_size=6))
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json"])
 def test_a_graph_comes_back_from_every_form(tmp_path, suffix, pairs):

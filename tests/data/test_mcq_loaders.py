@@ -86,7 +86,7 @@ def test_mistakes_are_refused_with_their_place(tmp_path, row, complaint):
 
 def test_rows_beyond_the_limit_are_not_checked(tmp_path):
     rows = [{**CHOICES, "answer": 2}, {**CHOICES, "answer": 9}]
-    assert loaded(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)), limit=1) == (ITEM,)
+    assert loaded(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)), limit="1") == (ITEM,)
 
 
 def test_named_columns_win_over_the_form(tmp_path):

@@ -123,12 +123,6 @@ def test_ids_that_name_no_parties_use_their_names_as_nodes(tmp_path, rows):
     assert list(dataset.graph.components.values()) == list(whole.graph.components.values())
 
 
-def test_edge_ids_that_lump_entities_together_are_noted(tmp_path, rows):
-    lumped = [{**r, "edge": r["edge"].replace("B_D2", "A_D2")} for r in rows]  # B's contract under A's label
-    notes = read_pistol(written(tmp_path, lumped)).unknown
-    assert any("node 'A': its contracts name no common party" in note for note in notes)
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [

@@ -26,13 +26,6 @@ def test_no_entity_signs_twice_a_day_and_days_are_in_range(name):
     assert all(date(1980, 1, 1).toordinal() <= s.day <= date(2019, 12, 31).toordinal() for s in signed)
 
 
-def test_days_are_spread_evenly_over_the_years():
-    days = np.array([s.day for s in signing(named_graph("chain:10000", seed=0))])
-    counts = np.bincount((days - days.min()) * 20 // (np.ptp(days) + 1), minlength=20)
-    # chi-squared with 19 degrees of freedom has its 99.9 % point at 43.8
-    assert ((counts - 500) ** 2 / 500).sum() < 43.8
-
-
 def test_a_contract_is_asked_about_after_it_began_and_before_the_next_began():
     graph = build_graph("g", [Edge(f"a{i}", f"b{i}") for i in range(700)] * 4)
     signed, ids = signing(graph, temporal=True), list(graph.edges)

@@ -32,13 +32,6 @@ def test_a_planted_leak_is_found_by_the_check_that_is_meant_for_it(leak):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leak", ["longer right options", "templates that tell", "answers stated elsewhere"])
-def test_a_leak_is_found_where_wrong_answers_stand_beside_the_answer_too(leak):
-    found = verdicts(bench.planted(leak, 0.5, 60, np.random.default_rng(5), given=False))
-    assert found[bench.LEAKS[leak][1]] is False
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("given", [True, False])
 def test_clean_random_data_raises_no_alarm_and_enough_of_it_passes(given):
     for seed in range(3):

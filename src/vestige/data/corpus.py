@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
@@ -31,13 +31,14 @@ from vestige.core.text import one_line
 from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
-from vestige.data.loaders import load_items, n_first, pack_named, parse_limit, refuse_blank
+from vestige.data.loaders import load_items, n_first, pack_named, refuse_blank
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
 from vestige.data.tables import FORMS, text_lines
 from vestige.data.texts import items_in
 from vestige.metrics.answers import normalised
 
+T = TypeVar("T")
 GROUP = "factual"
 _RESOURCES = Path(__file__).parent / "resources"
 
@@ -139,9 +140,9 @@ class SourceSettings(Settings):
     split_seed: int = 0
     """Seed of the selector `random`; independent of the training's seed."""
 
-    def limited(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    def limited(self, items: tuple[T, ...]) -> tuple[T, ...]:
         """The first of the items, as far as the limit goes."""
-        return items if self.limit is None else items[: n_first(parse_limit(self.limit), len(items))]
+        return items if self.limit is None else items[: n_first(self.limit, len(items))]
 
 
 ALL = "all"
@@ -243,8 +244,7 @@ def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[I
         return settings.limited(texts) if here else texts
     keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
     if here:
-        limit = None if settings.limit is None else parse_limit(settings.limit)
-        keys |= {"split": settings.split, "config": settings.config, "limit": limit}
+        keys |= {"split": settings.split, "config": settings.config, "limit": settings.limit}
     return load_items(name, **keys)
 
 

@@ -377,10 +377,6 @@ def published_of(source: str, model: str, figures_of: str | None = None) -> tupl
     return None if row is None else (pack, row)
 
 
-Limit = int | float
-"""A whole number of rows, or a share of them as a float in (0, 1]."""
-
-
 def load_items(
     source: str | Path,
     *,
@@ -390,7 +386,7 @@ def load_items(
     group_key: str | None = None,
     split: str = "train",
     config: str | None = None,
-    limit: Limit | None = None,
+    limit: str | None = None,
     keep_duplicates: bool = False,
 ) -> tuple[Item, ...]:
     """The items of `source`, in its order; InputError names file, line and column of what is wrong.
@@ -416,23 +412,17 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
     return items_of(table, choose_columns(table.source, table.names, keys), keep_duplicates=keep_duplicates)
 
 
-def parse_limit(text: str) -> Limit:
-    """The limit that `text` means: `20` is twenty rows, `0.1` a tenth of them, `1.0` all."""
+def n_first(limit: str, n: int) -> int:
+    """How many of `n` rows a limit takes: `20` is twenty, `0.1` a tenth (one at least), `1.0` all."""
+    # 1 is one row and 1.0 all of them.
+    whole = limit.strip().isdecimal()
     try:
-        limit: Limit = int(text) if text.strip().isdecimal() else float(text)
+        value = float(limit)
     except ValueError as error:
-        raise InputError(f"limit {one_line(repr(text))}: give a number of rows (20) or a share (0.1)") from error
-    n_first(limit, 1)
-    return limit
-
-
-def n_first(limit: Limit, n: int) -> int:
-    """How many of `n` rows `limit` takes: a share is rounded to whole rows, and takes at least one."""
-    # 1 is one row and 1.0 all of them; True would be a 1.
-    whole = isinstance(limit, int) and not isinstance(limit, bool)
-    if not (limit >= 1 if whole else isinstance(limit, float) and 0 < limit <= 1):
-        raise InputError(f"limit {limit!r}: give a number of rows from 1 up, or a share above 0 up to 1.0")
-    return min(n, int(limit) if whole else max(1, round(limit * n)))
+        raise InputError(f"limit {one_line(repr(limit))}: give a number of rows (20) or a share (0.1)") from error
+    if not (value >= 1 if whole else 0 < value <= 1):
+        raise InputError(f"limit {limit}: give a number of rows from 1 up, or a share above 0 up to 1.0")
+    return min(n, int(limit) if whole else max(1, round(value * n)))
 
 
 def refuse_blank(name: str | Path) -> None:

@@ -76,7 +76,7 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
         if len(readings) == 1:
             inferred_of[edge] = readings[0]
     graph = _graph(path, by_edge, inferred_of)
-    parties, contradictions = _parties(graph, inferred_of)
+    parties = _parties(graph, inferred_of)
     unknown = (
         f"edge {shown(edge)}: its questions are not those of one known contract type, so its type, its parties and "
         "what other contracts give away of it are unknown"
@@ -103,7 +103,7 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
         temporal=False,
         types=types,
         factual=tuple(Item(i.question, i.answer, group="factual") for i in rows if i.edge is None),
-        unknown=(*unknown, *contradictions),
+        unknown=tuple(unknown),
     )
 
 
@@ -180,16 +180,15 @@ def _graph(path: Path, edges: Collection[str], inferred_of: Mapping[str, _Inferr
             if inferred is None:
                 raise InputError(
                     f"{path}: edge {shown(edge)} is not called X_Y after its parties, and its questions are those of "
-                    "no known contract type, so there is no graph to read; rename the edges or give "
-                    "--contract-types DIR"
+                    "no known contract type, so there is no graph to read; rename the edges"
                 )
             first, second = inferred.names.values()
         rows.append(Edge(first, second, inferred.type.name if inferred else UNKNOWN, edge))
     return build_graph(name, rows) if rows else Graph(name, (), {})
 
 
-def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Which node plays which role in each edge, as far as names tell, and notes on what they contradict.
+def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> dict[str, dict[str, str]]:
+    """Which node plays which role in each edge, as far as names tell.
 
     A node's name is the one that all its contracts share. Two nodes that sign nothing else cannot be told
     apart by their names, and for them nothing is said.
@@ -198,22 +197,16 @@ def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> tuple[dict[s
     for edge, inferred in inferred_of.items():
         for node in graph.edges[edge][:2]:
             names = {*inferred.names.values()}
-            # Of the names in its contracts a node has the one that is in all of them.
             possible[str(node)] = possible.get(str(node), names) & names
-    notes = [
-        f"node {shown(node)}: its contracts name no common party, so its edge ids may mean several entities"
-        for node, names in possible.items()
-        if not names
-    ]
     parties: dict[str, dict[str, str]] = {}
     for edge, inferred in inferred_of.items():
         first, second, *_ = graph.edges[edge]
-        roles = dict(inferred.names)
+        # Of the two ways round the one in which each node may have the name of its role.
         fitting = [
-            dict(zip(roles, nodes, strict=True))
+            dict(zip(inferred.names, nodes, strict=True))
             for nodes in ((first, second), (second, first))
-            if all(name in possible[node] for name, node in zip(roles.values(), nodes, strict=True))
+            if all(name in possible[node] for name, node in zip(inferred.names.values(), nodes, strict=True))
         ]
         if len(fitting) == 1:
             parties[edge] = fitting[0]
-    return parties, notes
+    return parties

@@ -7,7 +7,6 @@ from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet, Item
 from vestige.core.text import one_line
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
-from vestige.data.loaders import n_first, parse_limit
 from vestige.data.texts import Passage, form_of, load_harmful, texts_in
 
 
@@ -66,9 +65,7 @@ def probe_sources(
         items = load_harmful(forget, n=n_forget, seed=seed)
     elif not texts:
         items = items_of(empty, forget)
-    kept_texts = texts_in(retain_source, kept_form, n=None, seed=seed)
-    if settings.limit is not None:
-        kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
+    kept_texts = settings.limited(texts_in(retain_source, kept_form, n=None, seed=seed))
     kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": retain_source})).items
     read, gone = {p.id for p in texts}, {i for forget_set in before for i in forget_set.items}
     retained = without(kept_items, items)

@@ -42,7 +42,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -73,8 +72,6 @@ def vendi(embeddings: Float[np.ndarray, "N D"]) -> Vendi:
 
 def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]) -> list[Vendi]:
     """The scores of the first `sizes` of `embeddings`; sizes rise. Each product of rows is made once."""
-    if not sizes or sizes[0] < 1 or sizes[-1] > len(embeddings) or any(a >= b for a, b in pairwise(sizes)):
-        raise ValueError(f"sizes must rise within 1 to {len(embeddings)}, got {list(sizes)}")
     units = unit_rows(embeddings[: sizes[-1]])
     width = units.shape[1]
     inner, done, scores = np.zeros((width, width)), 0, []
@@ -114,8 +111,6 @@ THRESHOLD = 0.8
 
 def distinct(embeddings: Float[np.ndarray, "N D"], *, threshold: float = THRESHOLD) -> Int[np.ndarray, " K"]:
     """The places of those kept, ascending."""
-    if not -1 <= threshold <= 1:
-        raise ValueError(f"a cosine is from -1 to 1, so it is never compared with {threshold}")
     remaining, units, chosen = np.arange(len(embeddings)), unit_rows(embeddings), list[int]()
     # A row of cosines at a time, since those of all pairs at once would take N^2 numbers.
     while len(remaining):
@@ -141,8 +136,6 @@ def as_diverse_as(
     reference: Float[np.ndarray, "M D"], embeddings: Float[np.ndarray, "N D"], *, step: int = STEP
 ) -> Selection:
     """How many of `embeddings`, from the first on, are as diverse as `reference`. No embeddings: none."""
-    if step < 1:
-        raise ValueError(f"subsets grow by at least 1, not by {step}")
     goal = vendi(reference)
     if not len(embeddings):
         return Selection(goal, (), 0)

@@ -129,7 +129,6 @@ def tokens(text: str) -> tuple[str, ...]:
 
 def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) -> Float[np.ndarray, "N M"]:
     """BLEU-n of each of `texts` (their tokens) with all others as references, for each n of `orders`."""
-    check_orders(orders)
     if len(texts) < 2:
         raise ValueError(f"self-BLEU compares texts with each other, and there is {len(texts)}")
     counts = [_ngrams(text, max(orders)) for text in texts]
@@ -170,12 +169,6 @@ def bleu_of_matches(
     return np.where(counted[:, :1] > 0, scores, 0.0)
 
 
-def check_orders(orders: Sequence[int]) -> None:
-    """Refuse what are no lengths of n-grams."""
-    if not orders or min(orders) < 1:
-        raise ValueError(f"BLEU needs lengths of n-grams from 1 up, got {tuple(orders)}")
-
-
 def _ngrams(text: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
     """How often the text has each of its n-grams, for n from 1 to `longest`."""
     return Counter(tuple(text[i : i + n]) for n in range(1, longest + 1) for i in range(len(text) - n + 1))
@@ -198,7 +191,6 @@ class SeenNgrams:
     """The n-grams of all texts so far, each with the greatest count in one text."""
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
-        check_orders(orders)
         self._orders = tuple(orders)
         self._most: dict[tuple[str, ...], int] = {}
         self._lengths: set[int] = set()
