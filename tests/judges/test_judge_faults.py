@@ -11,7 +11,7 @@ from tests.judges.test_judge_server import KEY, VARIABLE, rating, requests_of, s
 
 from vestige.core.errors import InputError, MachineError
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import Register, Shelf, UnderWay, other_models
+from vestige.judges.spending import Replies
 from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Amount, Limits
 from vestige.models.http import Client, Fault, Job, Ledger
@@ -84,6 +84,12 @@ def test_garbage_does_not_show_half_of_a_key(monkeypatch):
     assert "sk-" not in str(raised.value)
 
 
+def notes_on(folder):
+    replies = Replies(folder)
+    replies.update()
+    return replies.other_models()
+
+
 def test_another_model_than_the_one_asked_for_is_told_once_and_listed(tmp_path, caplog):
     names = iter(["judge", "judge", "other", "other", "other"])
     raw = lambda body: json.dumps(json.loads(completion("Rating: [[3]]")) | {"model": next(names)}).encode()  # noqa: E731
@@ -91,7 +97,7 @@ def test_another_model_than_the_one_asked_for_is_told_once_and_listed(tmp_path, 
         own = writer(log, tmp_path, concurrency=1)
         PromptedJudge(own).judge(requests_of(2))
         assert not caplog.messages
-        assert other_models(tmp_path) == []
+        assert notes_on(tmp_path) == []
         for first in (2, 3, 4):
             PromptedJudge(own).judge(requests_of(1, first=first))
     (said,) = caplog.messages
@@ -99,7 +105,7 @@ def test_another_model_than_the_one_asked_for_is_told_once_and_listed(tmp_path, 
         "the server was asked for the model 'judge' and answered as 'judge' (2 replies), 'other' (1 replies); the "
         "replies of several models stand side by side"
     )
-    assert other_models(tmp_path) == [said.replace("(1 ", "(3 ")]
+    assert notes_on(tmp_path) == [said.replace("(1 ", "(3 ")]
 
 
 def test_room_for_thoughts_is_sent_booked_and_part_of_who_judges_and_running_out_of_it_is_told(tmp_path, caplog):
@@ -136,22 +142,22 @@ def test_replies_on_the_disk_are_counted_without_reading_each_of_them_again(tmp_
         for first in range(20, 25):
             PromptedJudge(own).judge(requests_of(1, first=first))
     assert not [path for path in opened if path.parent.name != "under-way"]
-    register = Register(tmp_path)
-    register.read()
-    assert register.taken == (25, 2500, 250)
+    replies = Replies(tmp_path)
+    replies.update()
+    assert replies.taken == (25, 2500, 250)
 
 
 def test_a_reply_that_a_kill_kept_from_the_list_is_listed_and_a_folder_without_its_list_is_refused(tmp_path):
     with serving(rating) as log:
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))
-        listed = Shelf(tmp_path).listed
+        listed = Replies(tmp_path).listed
         whole = listed.read_text().splitlines(keepends=True)
         name = json.loads(whole[1])["request"]
         listed.write_text(whole[0] + whole[2] + whole[1][:20])
-        UnderWay(tmp_path).begin(name, 0, Amount(1, 1000, 100))
+        Replies(tmp_path).begin(name, 0, Amount(1, 1000, 100))
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))
         assert sorted(listed.read_text().splitlines(keepends=True)) == sorted(whole)
-        assert UnderWay(tmp_path).lost().calls == 0
+        assert Replies(tmp_path).lost().calls == 0
         listed.write_text('{"request": 1}\n')
         with pytest.raises(InputError, match=r"replies\.jsonl is no list of replies"):
             PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))

@@ -2,7 +2,7 @@
 
 A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
 were under way, at most `concurrency`, are asked again, since nobody has seen their replies; they are counted
-(`spending.UnderWay`), and at their most against the limits.
+(`spending.Replies`), and at their most against the limits.
 """
 
 import logging
@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.judges.base import Prompt, Written
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import Kept, Register, Shelf, UnderWay, estimated_tokens, most_of
+from vestige.judges.spending import Kept, Replies, estimated_tokens, most_of, request_name
 from vestige.models.address import Amount
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
@@ -48,15 +48,15 @@ class ServerWriter:
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
-        names = [Shelf.name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
+        names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
-            UnderWay(self.folder).settle()
-            self._register.read()
-            lost = UnderWay(self.folder).lost() if self.settings.bind else Amount(0, 0, 0)
-            desk = Desk(self.settings, self.folder, Ledger(self.settings, self._register.taken.plus(lost)))
+            self._replies.settle()
+            self._replies.update()
+            lost = self._replies.lost() if self.settings.bind else Amount(0, 0, 0)
+            desk = Desk(self.settings, self._replies, Ledger(self.settings, self._replies.taken.plus(lost)))
             written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
-            self._register.read()
+            self._replies.update()
         # Of one among many the text is at fault; of all of them the settings.
         if written and all(w.failure == "rejected" for w in written):
             text = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
@@ -66,13 +66,13 @@ class ServerWriter:
         return [replies[name] for name in names]
 
     @cached_property
-    def _register(self) -> Register:
+    def _replies(self) -> Replies:
         # One for all that is written, so that the list is read on and no note is told twice.
-        return Register(self.folder)
+        return Replies(self.folder)
 
     def _tell(self, prompts: Sequence[Prompt], written: Sequence[Written]) -> None:
         """Say once what a person should know at once, not only at the end."""
-        notes = list(self._register.other_models())
+        notes = self._replies.other_models()
         pairs = zip(prompts, written, strict=True)
         # A verdict before the cut counts, so that it is no news.
         n_cut = sum(w.failure == "cut short" and not p.accepts(w.text) for p, w in pairs)
@@ -84,23 +84,22 @@ class ServerWriter:
             )
         for note in notes:
             # Their counts grow, and are no news.
-            if (news := re.sub(r"\(?[\d,]+ ", "", note)) not in self._register.told:
-                self._register.told.add(news)
+            if (news := re.sub(r"\(?[\d,]+ ", "", note)) not in self._replies.told:
+                self._replies.told.add(news)
                 _LOG.warning("%s", note)
 
 
 class Desk:
     """How one request of a `write` is seen through."""
 
-    def __init__(self, settings: ServerSettings, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, settings: ServerSettings, replies: Replies, ledger: Ledger) -> None:
         """Begin with nothing answered."""
-        self._settings, self.client = settings, Client(settings, ledger)
-        self._shelf, self._under_way = Shelf(folder), UnderWay(folder)
+        self._settings, self._replies, self.client = settings, replies, Client(settings, ledger)
         self.last_rejection = ""
 
     async def see_through(self, name: str, prompt: Prompt) -> Written:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
-        replies = self._shelf.read(name)
+        replies = self._replies.read(name)
         body = body_of(self._settings, prompt)
         # The disk may hold replies of an earlier run, of which the last may be enough.
         while (done := _come_to(prompt, replies, self._settings.readings)) is None:
@@ -110,8 +109,7 @@ class Desk:
                 self._note(fault)
                 return Written(replies[-1].text if replies else "", fault.failure)
             replies.append(got)
-            self._shelf.write(name, self._settings.url, body, replies)
-            self._under_way.end(name)
+            self._replies.write(name, self._settings.url, body, replies)
         return done
 
     def _job(self, name: str, body: dict[str, Any], prompt: Prompt, n_kept: int) -> Job[Kept]:
@@ -120,9 +118,9 @@ class Desk:
 
         def note(sent: bool) -> None:
             if sent:
-                self._under_way.begin(name, n_kept, most)
+                self._replies.begin(name, n_kept, most)
             else:
-                self._under_way.end(name)
+                self._replies.end(name)
 
         read = partial(_reply, self.client, prompt)
         return Job("chat/completions", body, read, most, _amount, note)

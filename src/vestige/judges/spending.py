@@ -10,7 +10,7 @@ Requests under way are noted before they are sent, so that what a kill cost is k
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,15 +61,30 @@ class Kept(NamedTuple):
     model: str
 
 
-class Shelf(NamedTuple):
-    """The folder of replies."""
+def request_name(url: str, body: Mapping[str, Any]) -> str:
+    """A request's name: the digest of all that can change its reply."""
+    return content_id({"version": VERSION, "url": url, "body": body}, length=32)
 
-    folder: Path
 
-    @staticmethod
-    def name(url: str, body: Mapping[str, Any]) -> str:
-        """A request's name: the digest of all that can change its reply."""
-        return content_id({"version": VERSION, "url": url, "body": body}, length=32)
+class Replies:
+    """The replies in a folder, the list of them, and notes of the requests that are on their way.
+
+    `taken` is what the listed ones took, and `models` how many there are by (model asked for, model told); `update`
+    reads the list on from where it ended the last time. `told` is what has been said of them, so that it is said once.
+
+    A note is written before a request is sent and taken away when its reply is kept, or when none came. A note that is
+    there when nobody works in the folder is of a request whose reply nobody has seen: the server may have been paid for
+    it, and it is sent again. No note brings a reply back. It is counted, at the most that it can have taken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with nothing read."""
+        self.folder, self.listed = folder, folder / "replies.jsonl"
+        self._notes, self._lost = folder / "under-way", folder / "lost.jsonl"
+        self._n_read = 0
+        self.taken = Amount(0, 0, 0)
+        self.models: Counter[tuple[str, str]] = Counter()
+        self.told: set[str] = set()
 
     def read(self, name: str) -> list[Kept]:
         """All replies to the request, oldest first."""
@@ -82,98 +97,28 @@ class Shelf(NamedTuple):
         except (TypeError, KeyError) as error:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
 
-    def write(self, name: str, url: str, body: Mapping[str, Any], replies: list[Kept]) -> None:
-        """Keep all replies to the request so far, of which the last is new, and list that one."""
+    def write(self, name: str, url: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
+        """Keep all replies to the request so far, of which the last is new, list that one, and take the note away."""
         write_json(self._path(name), {"url": url, "request": body, "replies": [r._asdict() for r in replies]})
-        append_lines(self.listed, [_line(name, body, replies[-1])])
+        self._list(name, body, replies[-1:])
+        self.end(name)
 
-    def list_unlisted(self, name: str) -> None:
-        """List the replies to the request that a kill kept from being listed."""
-        drop_torn_line(self.listed)
-        rows = read_jsonl(self.listed) if self.listed.exists() else []
-        n_listed = sum(row["request"] == name for row in rows)
-        body = read_json(self._path(name))["request"]
-        append_lines(self.listed, [_line(name, body, reply) for reply in self.read(name)[n_listed:]])
-
-    @property
-    def listed(self) -> Path:
-        """The list of all replies."""
-        return self.folder / "replies.jsonl"
+    def _list(self, name: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
+        rows = [
+            {
+                "request": name,
+                "asked": body["model"],
+                "answered": reply.model,
+                "prompt_tokens": reply.prompt_tokens,
+                "completion_tokens": reply.completion_tokens,
+            }
+            for reply in replies
+        ]
+        append_lines(self.listed, map(json_line, rows))
 
     def _path(self, name: str) -> Path:
         # Folders of two digits: some systems are slow with a hundred thousand files in one.
         return self.folder / name[:2] / f"{name}.json"
-
-
-class Register:
-    """What the list of a folder's replies comes to: `taken` in all, and how many by (model asked for, model told).
-
-    The list is read on from where the last reading ended. `told` is what has been said of it, so that it is said once.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Begin with nothing read."""
-        self._list = Shelf(folder).listed
-        self._n_read = 0
-        self.taken = Amount(0, 0, 0)
-        self.models: Counter[tuple[str, str]] = Counter()
-        self.told: set[str] = set()
-
-    def read(self) -> None:
-        """Read what was added."""
-        if not self._list.exists():
-            if next(self._list.parent.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
-                raise InputError(
-                    f"{self._list.parent} holds replies and no {self._list.name}, which lists them; take another "
-                    "output folder, or remove this one to have everything asked again"
-                )
-            return
-        with self._list.open("rb") as file:
-            file.seek(self._n_read)
-            added = file.read()
-        # A line that another process is writing just now is read the next time.
-        added = added[: added.rfind(b"\n") + 1]
-        self._n_read += len(added)
-        try:
-            for row in map(json.loads, added.splitlines()):
-                prompt, completion = int(row["prompt_tokens"]), int(row["completion_tokens"])
-                self.taken = self.taken.plus(Amount(1, prompt, completion))
-                self.models[str(row["asked"]), str(row["answered"])] += 1
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{self._list} is no list of replies; take another output folder") from error
-
-    def other_models(self) -> Iterator[str]:
-        """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
-        for model in dict.fromkeys(model for model, _ in self.models):
-            counts = {served: n for (name, served), n in self.models.items() if name == model and served}
-            if counts.keys() <= {model}:
-                continue
-            names = ", ".join(f"{one_line(served)!r} ({n:,} replies)" for served, n in counts.items())
-            mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
-            yield f"the server was asked for the model {one_line(model)!r} and answered as {names}{mixed}"
-
-
-def _line(name: str, body: Mapping[str, Any], reply: Kept) -> str:
-    tokens = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
-    return json_line({"request": name, "asked": body["model"], "answered": reply.model, **tokens})
-
-
-def other_models(folder: Path) -> list[str]:
-    """What `Register.other_models` says of the replies in a folder."""
-    register = Register(folder)
-    register.read()
-    return list(register.other_models())
-
-
-class UnderWay(NamedTuple):
-    """Notes of the requests that are on their way, in the folder of the replies, and the list of what was lost.
-
-    A note is written before a request is sent and taken away when its reply is kept, or when none came. A note that is
-    there when nobody works in the folder is of a request whose reply nobody has seen: the server may have been paid for
-    it, and it is sent again. No note brings a reply back. It is counted, at the most that it can have taken.
-    """
-
-    folder: Path
 
     def begin(self, name: str, n_kept: int, most: Amount) -> None:
         """Note that the request `name`, to which `n_kept` replies lie on the disk, is about to be sent."""
@@ -197,13 +142,16 @@ class UnderWay(NamedTuple):
             text = path.read_text()
             # One that is not whole was being written, so that its request was not sent yet.
             notes = list(read_jsonl(path)) if text.endswith("\n") else []
-            shelf = Shelf(self.folder)
             for note in notes:
-                if len(shelf.read(note["request"])) <= note["n_kept"]:
+                name, replies = note["request"], self.read(note["request"])
+                if len(replies) <= note["n_kept"]:
                     append_lines(self._lost, [json_line(note)])
-                else:
-                    # The kill came between keeping the reply and listing it.
-                    shelf.list_unlisted(note["request"])
+                    continue
+                # The kill came between keeping the reply and listing it.
+                drop_torn_line(self.listed)
+                rows = read_jsonl(self.listed) if self.listed.exists() else []
+                n_listed = sum(row["request"] == name for row in rows)
+                self._list(name, read_json(self._path(name))["request"], replies[n_listed:])
             path.unlink()
 
     def lost(self) -> Amount:
@@ -216,10 +164,36 @@ class UnderWay(NamedTuple):
         # Whether the server had begun to answer nobody knows: the most that it can have taken counts.
         return Amount(len(rows), prompt, completion)
 
-    @property
-    def _notes(self) -> Path:
-        return self.folder / "under-way"
+    def update(self) -> None:
+        """Read what was added to the list."""
+        if not self.listed.exists():
+            if next(self.folder.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
+                raise InputError(
+                    f"{self.folder} holds replies and no {self.listed.name}, which lists them; take another "
+                    "output folder, or remove this one to have everything asked again"
+                )
+            return
+        with self.listed.open("rb") as file:
+            file.seek(self._n_read)
+            added = file.read()
+        # A line that another process is writing just now is read the next time.
+        added = added[: added.rfind(b"\n") + 1]
+        self._n_read += len(added)
+        try:
+            for row in map(json.loads, added.splitlines()):
+                self.taken = self.taken.plus(Amount(1, int(row["prompt_tokens"]), int(row["completion_tokens"])))
+                self.models[str(row["asked"]), str(row["answered"])] += 1
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(f"{self.listed} is no list of replies; take another output folder") from error
 
-    @property
-    def _lost(self) -> Path:
-        return self.folder / "lost.jsonl"
+    def other_models(self) -> list[str]:
+        """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
+        sentences = []
+        for model in dict.fromkeys(model for model, _ in self.models):
+            counts = {served: n for (name, served), n in self.models.items() if name == model and served}
+            if counts.keys() <= {model}:
+                continue
+            names = ", ".join(f"{one_line(served)!r} ({n:,} replies)" for served, n in counts.items())
+            mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
+            sentences.append(f"the server was asked for the model {one_line(model)!r} and answered as {names}{mixed}")
+        return sentences

@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.judges.base import Request
-from vestige.judges.spending import BYTES_PER_TOKEN, UnderWay, estimated_tokens, other_models
+from vestige.judges.spending import BYTES_PER_TOKEN, Replies, estimated_tokens
 from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
 from vestige.metrics.diversity import MOST_GROUPS
 from vestige.models.address import Limits
@@ -67,7 +67,9 @@ class FilterRequest:
 
 def server_notes(folder: ProbeFolder) -> list[str]:
     """What the judge's server did that the table does not show: who answered, and what was lost."""
-    notes, lost = other_models(folder.judge), UnderWay(folder.judge).lost()
+    replies = Replies(folder.judge)
+    replies.update()
+    notes, lost = replies.other_models(), replies.lost()
     if lost.calls:
         notes.append(
             f"{lost.calls} requests to the judge's server were under way when a run was killed and were sent again; "
