@@ -13,6 +13,7 @@ from vestige.artifacts.layout import EvalFolder, StudyFolder
 from vestige.artifacts.records import write_collected, write_scores
 from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
+from vestige.core.items import Item
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.requests import TINY_FINETUNE
 from vestige.steps.engine import Board, StudyCell
@@ -239,9 +240,7 @@ def test_a_method_that_is_worse_on_every_shared_seed_is_not_first_by_seeds_that_
 
     def matrix(levels: Sequence[float], kind: str) -> ScoreMatrix:
         values = np.array(levels)[:, None] + 0.02 * rng.standard_normal((len(levels), 40))
-        return ScoreMatrix(
-            values, tuple("01234"[: len(levels)]), tuple(f"{kind}{n}" for n in range(40)), (None,) * 40, ("",) * 40
-        )
+        return ScoreMatrix(values, tuple("01234"[: len(levels)]), tuple(Item(f"{kind}{n}?", "x") for n in range(40)))
 
     long, short = (ResultGroup("m", "d", "f", name, "1e-5") for name in ("long", "short"))
     scores = {

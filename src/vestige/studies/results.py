@@ -49,11 +49,9 @@ class ResultGroup(NamedTuple):
     attack: str = ""
 
 
-class AskedModel(NamedTuple):
-    """The folder of each evaluation of one model, and by the id of an asked item the one that it stands for."""
-
-    evals: Mapping[str, str]
-    stands_for: Mapping[str, str]
+AskedModel = Mapping[str, Mapping[str, str]]
+"""What a cell told of one model: `evals`, the folder of each evaluation by name, and where it was attacked `asked`, by
+the id of an asked item the one that it stands for."""
 
 
 class ScoreRow(NamedTuple):
@@ -183,36 +181,38 @@ class VerdictRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreMatrix:
-    """The scores of one group on one split: an item a column, a seed a row; with each item's edge and attribute."""
+    """The scores of one group on one split: an item a column, a seed a row."""
 
     values: Matrix
     seeds: tuple[str, ...]
-    items: tuple[str, ...]
-    edges: tuple[str | None, ...]
-    attributes: tuple[str, ...]
+    items: tuple[Item, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        """The items' ids."""
+        return [i.id for i in self.items]
+
+    @property
+    def attributes(self) -> list[str]:
+        """What each item asks of its contract, which is the same question for another contract."""
+        return [f"{i.group}/{i.attribute}" for i in self.items]
 
     @property
     def labels(self) -> list[str] | None:
         """The items' edges, where all have one."""
-        edges = [e for e in self.edges if e is not None]
+        edges = [i.edge for i in self.items if i.edge is not None]
         return edges if len(edges) == len(self.items) else None
 
     @property
     def clusters(self) -> list[str] | None:
         """The items' edges, where all have one and there are several."""
-        return self.labels if len(set(self.edges)) > 1 else None
+        return labels if (labels := self.labels) and len(set(labels)) > 1 else None
 
     def at(self, seeds: Sequence[str], columns: Sequence[int] | None = None) -> "ScoreMatrix":
         """The scores of these seeds, and of these columns."""
         columns = range(len(self.items)) if columns is None else columns
         values = self.values[np.ix_([self.seeds.index(s) for s in seeds], columns)]
-        return ScoreMatrix(
-            values,
-            tuple(seeds),
-            tuple(self.items[n] for n in columns),
-            tuple(self.edges[n] for n in columns),
-            tuple(self.attributes[n] for n in columns),
-        )
+        return ScoreMatrix(values, tuple(seeds), tuple(self.items[n] for n in columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +237,7 @@ class PooledResults:
             for group, member in self._of(point):
                 seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
                 for attack, evaluations in record.get("attacks", {"": record}).items():
-                    answered = AskedModel(evaluations["evals"], evaluations.get("asked", {}))
-                    by_group.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = answered
+                    by_group.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = evaluations
         return by_group
 
     def _of(self, point: CellPoint) -> Iterator[tuple[ResultGroup, str]]:
@@ -272,12 +271,12 @@ class PooledResults:
 
     def by_item(self, answered: AskedModel, evaluation: str) -> Mapping[str, Mapping[str, float]]:
         """The scores of one evaluation by item; none where an attacked model was not asked it."""
-        path = answered.evals.get(evaluation)
+        path, stands_for = answered["evals"].get(evaluation), answered.get("asked", {})
         if path is None:
             return {}
         if path not in self._read:
             rows = read_scores(EvalFolder(self.study.folder.path / path))
-            self._read[path] = {answered.stands_for.get(i := row.pop("item"), i): row for row in rows}
+            self._read[path] = {stands_for.get(i := row.pop("item"), i): row for row in rows}
         return self._read[path]
 
     @cached_property
@@ -312,14 +311,7 @@ class PooledResults:
         matrix = np.array([[float(np.mean(by_id[i][row])) for i in ids] for row in range(len(seeds))])
         if matrix.min() < 0 or matrix.max() > 1:
             raise InputError(f"report.metrics: {one_line(metric)!r} is no share from 0 to 1, so it is not pooled")
-        items = [every[i] for i in ids]
-        return ScoreMatrix(
-            matrix,
-            tuple(seeds),
-            tuple(ids),
-            tuple(i.edge for i in items),
-            tuple(f"{i.group}/{i.attribute}" for i in items),
-        )
+        return ScoreMatrix(matrix, tuple(seeds), tuple(every[i] for i in ids))
 
     def row(self, group: ResultGroup, split: str, metric: str) -> ScoreRow | None:
         """A pooled score."""
@@ -590,10 +582,11 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
         return None
     pairs = []
     for scores, matched in zip(first, second, strict=True):
-        items = [i for i in scores.items if i in set(matched.items)]
-        if not items:
+        known = set(matched.ids)
+        shared = [i for i in scores.ids if i in known]
+        if not shared:
             return None
-        pairs.append(tuple(part.at(seeds, [*map(part.items.index, items)]) for part in (scores, matched)))
+        pairs.append(tuple(part.at(seeds, [*map(part.ids.index, shared)]) for part in (scores, matched)))
     (first_utility, second_utility), (first_leak, second_leak) = pairs
     return contrast_of_balance(
         (first_utility.values, first_leak.values),
@@ -612,11 +605,13 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
     if not seeds:
         return None
     most = max(len(first.items), len(second.items))
-    both = [i for i in first.items if i in set(second.items)]
+    known = set(second.ids)
+    both = [i for i in first.ids if i in known]
     if both and len(both) >= common * most:
-        first, second = (s.at(seeds, [*map(s.items.index, both)]) for s in (first, second))
+        first, second = (s.at(seeds, [*map(s.ids.index, both)]) for s in (first, second))
         return contrast_over_seeds(first.values, second.values, paired=True, clusters=(first.labels, None))
-    shared = [a for a in first.attributes if a in set(second.attributes)]
+    known = set(second.attributes)
+    shared = [a for a in first.attributes if a in known]
     single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
     if single and shared and len(shared) >= COMMON * most:
         first, second = (s.at(seeds, [*map(s.attributes.index, shared)]) for s in (first, second))
