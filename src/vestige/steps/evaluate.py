@@ -185,8 +185,8 @@ def evaluate_together(
                     # Those before it in `requests` are done by now, here or by an earlier call.
                     for plan in takewhile(lambda plan: plan.place != group[0].place, plans):  # noqa: B023
                         if isinstance(plan.evaluation, Replies):
-                            kept = plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings)
-                            loaded.replies.update(kept)
+                            texts = plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings)
+                            loaded.replies.update(texts)
                             replies.append(plan.place.path.name)
                     _collect(group, loaded, replies, tell)
                     before += sum(len(plan.asked) for plan in group)
@@ -248,11 +248,11 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     folder.unfinished.unlink(missing_ok=True)
     views, only = [*request.views] if request.summed else [], request.only
     if only is not None:
-        asked = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
+        restricted = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
         # A split that is left empty is gone.
         views = [
             View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
-            for v, splits in zip(views, asked, strict=True)
+            for v, splits in zip(views, restricted, strict=True)
         ]
     records = read_records(folder)
     basis = _basis(plan, subject, views)

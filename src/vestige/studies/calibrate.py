@@ -357,8 +357,8 @@ def choose_task(folder: CalibrationFolder, request: CalibrateRequest, report: Re
     best = min(ranks, key=lambda point: ranks[point], default=None)
     test: list[dict[str, Any]] = []
     if best is not None:
-        (asked,) = requests_of(apart.test, {qa.NAME: request.questions}, unlearning.seed)
-        answers = evaluate(_finished(folder, request, best), asked, lambda done, of: report(done / of))
+        (questions,) = requests_of(apart.test, {qa.NAME: request.questions}, unlearning.seed)
+        answers = evaluate(_finished(folder, request, best), questions, lambda done, of: report(done / of))
         # By what the items are called: a study calls a file that is forgotten by its name alone.
         test = result_rows([read_summary(answers.summary(apart.test.forget))])
     candidates = (

@@ -582,8 +582,8 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
         return None
     pairs = []
     for scores, matched in zip(first, second, strict=True):
-        known = set(matched.ids)
-        shared = [i for i in scores.ids if i in known]
+        others = set(matched.ids)
+        shared = [i for i in scores.ids if i in others]
         if not shared:
             return None
         pairs.append(tuple(part.at(seeds, [*map(part.ids.index, shared)]) for part in (scores, matched)))
@@ -605,13 +605,13 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
     if not seeds:
         return None
     most = max(len(first.items), len(second.items))
-    known = set(second.ids)
-    both = [i for i in first.ids if i in known]
+    others = set(second.ids)
+    both = [i for i in first.ids if i in others]
     if both and len(both) >= common * most:
         first, second = (s.at(seeds, [*map(s.ids.index, both)]) for s in (first, second))
         return contrast_over_seeds(first.values, second.values, paired=True, clusters=(first.labels, None))
-    known = set(second.attributes)
-    shared = [a for a in first.attributes if a in known]
+    others = set(second.attributes)
+    shared = [a for a in first.attributes if a in others]
     single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
     if single and shared and len(shared) >= COMMON * most:
         first, second = (s.at(seeds, [*map(s.attributes.index, shared)]) for s in (first, second))
