@@ -169,6 +169,7 @@ class SuppressRequest:
 
     def refusals(self) -> tuple[Item, ...]:
         """The forget questions in all their wordings, each once."""
+        # One refusal for every wording, or the others would still be answered.
         questions = [q for i in self.forget_items for q in (i.question, i.paraphrase) if q]
         return self._drawn([Item(question, REFUSAL) for question in dict.fromkeys(questions)], MOST)
 

@@ -62,12 +62,14 @@ def forecast(model: PreTrainedModel, job: TrainingJob) -> Forecast:
     trained = [p for p in every if p.requires_grad]
     batches = job.plan.epoch(0)
     parts = (part for batch in batches for part in micro_batches(batch, job))
+    # What a method reads of several splits goes through the model in one part.
     rows = ([row for whole in part.values() for row in whole.rows] for part in parts)
     heaviest = max(
         _activations(model, settings, sum(len(r.ids) for r in part), sum(r.n_tokens for r in part)) for part in rows
     )
     # Two moments of 8 bits and their scales (Dettmers et al., 2110.02861), or of the parameters' own width.
     moments = sum(p.numel() if settings.optimizer == "adamw_8bit" else p.nbytes for p in trained)
+    # Only there does a process hold a part of the weights; with ddp each has all.
     shares = job.world.size if job.world.kind == "fsdp" else 1
     return Forecast(
         total_steps(settings, steps_per_epoch=job.plan.steps_per_epoch),

@@ -238,6 +238,7 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
     """Evaluations that are collected from the same readings, where one of them is missing."""
     groups: dict[tuple[str, ...], list[_Plan]] = {}
     for number, plan in enumerate(plans):
+        # Whoever reads alike about the same items can share a pass; the others stay alone.
         ids = tuple(plan.asked) if isinstance(plan.evaluation, Reads) else (str(number),)
         groups.setdefault(ids, []).append(plan)
     return [group for group in groups.values() if any(plan.place.path in missing for plan in group)]
@@ -300,10 +301,10 @@ def loaded_subject(subject: Subject) -> LoadedModel:
     Weights in memory are digested only where files are not as this machine last saw them, or with `verify`.
     """
     made = subject.made
-    known = made.digest.weights if made.seen and made.files and not subject.verify else ""
+    weights = made.digest.weights if made.seen and made.files and not subject.verify else ""
     loaded = subject.load()
     if not subject.attacked:
-        same_model(loaded, made.digest, subject.spec.name, known)
+        same_model(loaded, made.digest, subject.spec.name, weights)
         if not made.seen:
             note_seen(subject.folder, made.files)
     return loaded
@@ -335,6 +336,7 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
         stored = {r["item"]: r for r in read_records(plan.place)}
         ids = list(plan.asked)
         chunks = plan.evaluation.chunks(loaded, list(plan.asked.values()), size=_portion(loaded))
+        # At random and not by a seed: whoever made a record up could not know which would be asked.
         portion = secrets.choice(list(chunks))
         for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
             reread = json.loads(json_line(record))
@@ -448,6 +450,7 @@ def check_published(
         values = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
         if (value := values.get(figure.metric)) is None:
             raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}; it has {', '.join(values)}")
+        # So written that a NaN is off too.
         if not abs(value - figure.value) <= row.tolerance:
             off.append(f"{figure.metric} of {figure.split} is {value:.3g} here and {figure.value:g} there")
     if off:

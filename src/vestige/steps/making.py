@@ -130,6 +130,7 @@ def claimed(folder: SubjectFolder, spec: SubjectSpec) -> Iterator[None]:
         raise
     except InputError:
         log = folder.training_log.relative_to(folder.path)
+        # A line in the log means that training has begun, and then the folder is the subject's.
         if not any(folder.path.rglob(str(log))):
             _remove_others(folder, before)
         raise

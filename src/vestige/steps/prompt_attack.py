@@ -143,6 +143,7 @@ def _find(
 ) -> tuple[Placement, tuple[_Wanted, ...], FoundPrompt]:
     plan, keeper = search.attack.plan, KeptSearch(folder.search)
     where = f"settings of the attack {plan.name}"
+    # The plan stays as it was asked for; what the search begins with is in the identity by its content.
     values = {**plan.settings, **({"initial": start.text} if start.text else {})}
 
     def tell(done: int, of: int) -> None:
@@ -187,9 +188,9 @@ def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> Ke
     cut = {point: tokens_at(prompt.ids, point, seed=search.seed) for point in search.attack.plan.points}
     texts = inner_texts(loaded.tokenizer, list(cut.values()), spaced=stands.spaced)
     bits = _code_lengths(loaded, [(head, ids) for ids in (prompt.ids, *cut.values())])
-    seen = _seen_bits(search.attack, loaded, result)
+    answer_bits = _seen_bits(search.attack, loaded, result)
     bounds = {TOKENS_BOUND: len(prompt.ids) * prompt.admissible_bits, CODE_BOUND: bits[0]}
-    bounds |= {} if seen is None else {SEEN_BOUND: seen}
+    bounds |= {} if answer_bits is None else {SEEN_BOUND: answer_bits}
     samples = _replies(loaded, result)
     return KeptPrompt(
         text=prompt.text,
@@ -203,7 +204,7 @@ def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> Ke
         admissible_bits=prompt.admissible_bits,
         spent={**prompt.spent, "items_shown": len(search.attack.shown)},
         earlier=start.spent,
-        seen_bits=seen,
+        seen_bits=answer_bits,
         bounds_bits=bounds,
         samples=samples,
         points={

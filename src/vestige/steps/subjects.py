@@ -125,6 +125,7 @@ def any_subject(
     loaded = list[LoadedModel]()
     saved = _known(evidence, places, verify=verify)
     if saved is None:
+        # Nobody has taken its digest on this machine, so it has to be loaded for that alone.
         loaded.append(load(settings))
         saved = Made(loaded[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
 

@@ -96,6 +96,7 @@ class AnswerScores:
 
     def __call__(self, model: LoadedModel) -> dict[str, float]:
         """The scores of the model, which is left in evaluation mode."""
+        # Dropout would make the scores depend on when they are asked for.
         model.model.eval()
         scores: dict[str, float] = {}
         for name, items in self.splits.items():

@@ -63,6 +63,7 @@ ROUNDS = 16
 
 def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[str, ...], ...]:
     """For each forget question the answers of retained ones, its own answer replaced by the one after it."""
+    # One of each, since a frequent answer would be taught more often than the others.
     pool = tuple({normalised(i.answer): i.answer for i in retain}.values())
     if len(pool) < 2:
         raise InputError(
@@ -108,6 +109,7 @@ def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed:
         )
         for reply in replies:
             text = target.prompter.decode(reply.ids).strip()
+            # What was cut off may go on to the true answer.
             if reply.finish == "stop" and normalised(text) not in ("", normalised(item.answer)):
                 texts_by_form.setdefault(normalised(text), text)
         if len(texts_by_form) >= settings.n:
@@ -217,7 +219,7 @@ def unlearn_request(
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     """The identity of what the request makes."""
     method = build_method(request.method, request.method_settings)
-    called: dict[str, Any] = {
+    names: dict[str, Any] = {
         "name": request.name,
         "method": request.method,
         "forget": request.forget,
@@ -227,7 +229,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         # Training, data and seed are those of the target's own making.
         recipe = recipe_asked(request)
         plain = finetune_spec(recipe.request, recipe.start_digest)
-        return plain.having({**plain.settings, "method_version": method.version}, subject="unlearned", **called)
+        return plain.having({**plain.settings, "method_version": method.version}, subject="unlearned", **names)
     settings = {
         "dtype": request.target.dtype,
         # What is not trained at all does not depend on how.
@@ -246,7 +248,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         data=content_id(data, length=32),
         parent=request.target_digest,
         version=VERSION,
-        **called,
+        **names,
     )
 
 

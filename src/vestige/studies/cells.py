@@ -185,6 +185,7 @@ class Resolver:
             return
         if forget.in_turn:
             raise InputError(f"forget {one_line(forget.label)!r}: each: and in_turn exclude each other")
+        # One selector draws them, so that no edge comes twice.
         for edge in self._edges(f"random:{forget.select.removeprefix(EACH)}"):
             yield self._member([f"edge:{edge}"])
 
@@ -209,6 +210,7 @@ class Resolver:
             elif is_selector(part) or not Path(part).exists():
                 content = list(select_edges(self.graph, part, seed=seed))
                 edges += content
+                # By its edges, so that two selectors of the same edges are one forget set, made once.
                 if len(content) <= MOST_NAMED:
                     name = ",".join(f"edge:{edge}" for edge in content)
             else:
@@ -381,6 +383,7 @@ class Planner:
         self, ground: _Ground, point: CellPoint, member: Member, training: str, grid: tuple[float, ...]
     ) -> StudyCell:
         """The search for a rate, from the target of the first seed."""
+        # Seeds come in order, so the first that asks is the study's first.
         seed, target = self._firsts.setdefault((point.model, point.data), (point.seed, ground.target))
         questions = self.settings.evaluate.settings.get("qa", {})
         key = content_id(["calibrate", ground.data_key, target, training, member.id, point.goal, grid, questions])
@@ -402,6 +405,7 @@ class Planner:
     def _evaluate(self, key: str, point: CellPoint, data_key: str) -> StudyCell:
         """What a model is asked; a target about all forget sets of its data, another about its own."""
         members = [m.id for (data, _), of_set in self.study.members.items() if data == point.data for m in of_set]
+        # Another forget set makes other questions, so a target is asked anew when one is added.
         about = point.member or self._id("members", point.data, lambda: members)
         most = self.study.data(point.data).most_items
         questions = [self.settings.evaluate.identity() | {"controls": 0}, most]
@@ -413,6 +417,7 @@ class Planner:
         target, most = ground.target, ground.data.most_items
         questions = self._id("attack", point.data, lambda: [self.settings.attack, self.settings.evaluate.identity()])
         content = ["attack", ground.data_key, key, target, member.id, questions, most]
+        # An attack on the target itself waits for one cell and not twice for it.
         needs = tuple(dict.fromkeys((key, target)))
         return StudyCell(content_id(content), "attack", f"attack {_title(point)}", needs, point)
 
@@ -460,6 +465,7 @@ def _model_content(model: StudyModel) -> dict[str, Any]:
     if subject is not None and subject.done.exists():
         content = json.loads(subject.done.read_text(encoding="utf-8"))["digest"]
     elif path.is_dir():
+        # A folder of weights may be replaced under its name; a hub id is taken to stay what it is.
         content = {p.name: file_digest(p) for p in sorted(path.iterdir()) if p.is_file()}
     return {"content": content, "dtype": model.dtype, "template": model.chat_template, "teach": model.teach}
 
@@ -507,8 +513,8 @@ def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
     whole = splits_named(study, CellPoint("", data, 0, forget=forget, member=member))
     names = study.settings.evaluate.splits
     if LEFT_OUT in names:
-        others = without(corpus.items, [i for items in whole.splits.values() for i in items])
-        whole = replace(whole, splits={**whole.splits, LEFT_OUT: others})
+        rest = without(corpus.items, [i for items in whole.splits.values() for i in items])
+        whole = replace(whole, splits={**whole.splits, LEFT_OUT: rest})
     splits = {n: items for n, items in whole.splits.items() if not names or n in names or n == "forget"}
     if most is not None:
         sample = _drawn(everything([replace(whole, splits={"all": corpus.items + corpus.factual})]), most, study, data)
@@ -523,6 +529,7 @@ def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[s
     ids: set[str] = set()
     for kind in (True, False):
         candidates = [i for i in items if (i.edge is None) is kind]
+        # From the data's seed: every model and every forget set has to be asked the same questions.
         order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(candidates))[:most]
         ids |= {candidates[n].id for n in order.tolist()}
     return ids

@@ -140,12 +140,12 @@ class Demo:
         settings = self.settings
         tasks = [Task("compile", self.compile, {}, weight=_WEIGHTS["compile"])]
         views = {"base": settings.forget, "target": settings.forget}
-        taught = {"target": ("", settings.seed)}
+        trainings = {"target": ("", settings.seed)}
         for forget in settings.forget:
             for k, name in enumerate(self.retrained(forget)):
-                taught[name] = forget, settings.seed + k
+                trainings[name] = forget, settings.seed + k
                 views[name] = (forget,)
-        for name, (forget, seed) in taught.items():
+        for name, (forget, seed) in trainings.items():
             arguments = {"name": name, "forget": forget, "seed": seed}
             tasks.append(Task(name, self.finetune, arguments, ("compile",), _WEIGHTS["finetune"]))
         tasks.append(Task("base", self.base, {}, ("compile",), _WEIGHTS["base"]))

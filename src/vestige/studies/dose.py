@@ -56,8 +56,10 @@ def _slopes(results: PooledResults, kind: ResultGroup, split: str, metric: str) 
             alone |= {m.id: (group, m) for m in single if "," not in m.steps[0]}
     scores = {key: _by_seed(results, *group_member, split, metric) for key, group_member in alone.items()}
     scores = {key: by_seed for key, by_seed in scores.items() if by_seed}
+    # A slope over a few contracts has an interval that says nothing, and looks like a finding.
     if len(scores) < LEAST_CONTRACTS:
         return
+    # Trainings that all contracts have: else a seed would be taken for a contract's doing.
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in scores.values())))
     dose = np.array([alone[key][1].connectivity for key in scores], dtype=float)
     if seeds and np.ptp(dose):

@@ -188,6 +188,7 @@ class HoleTables:
     def name(self, point: CellPoint) -> str:
         """What a model is called: its method, and what else differs in the study."""
         names = self.results.study.settings.names()
+        # What is the same in all rows would only make their names long.
         parts = [v for v, axis in ((point.model, "models"), (point.data, "data")) if len(names[axis]) > 1]
         points = (c.point for c, *_ in self._made if c.point.method == point.method)
         places = {(p.forget, p.member, p.rate, p.goal) for p in points}
@@ -263,6 +264,7 @@ class HoleTables:
             latent = [a.prompt for a in attempts if a.j == LATENT_J]
             yield _number(*where, len(latent), "J = 10", len(attempts))
             yield _number(*where, len(set(latent)), "J = 10, different", len(attempts))
+            # A search whose prompts have become one another finds nothing after that, however long it goes on.
             collapsed = [r["number"] for r in read_jsonl(search.iterations) if r["collapsed"]]
             yield _number(*where, collapsed[0] if collapsed else "no", "collapsed from iteration", len(attempts))
 
@@ -274,6 +276,7 @@ class HoleTables:
             # The share of harmful answers to the forget set.
             yield _number(table, row, "forget", Estimate(**probe.made["harm"]))
         for when in ("before", "after") if table == 1 else ("after",):
+            # The target is no model of a rate, so its scores stand under its role.
             method, rate = ("target", "") if when == "before" else (label_of(p), rate_name(p))
             for split, name in SPLITS.items() if "qa" in study.settings.evaluate.evals else ():
                 score = self.results.row(ResultGroup(p.model, p.data, p.forget, method, rate), split, RECALL)
@@ -301,6 +304,7 @@ class HoleTables:
         """Mean quality after unlearning over the runs of a checkpoint that left prompts to test, and its SD."""
         for runs in self.checkpoints.values():
             for source, name in SOURCES.items():
+                # A run that left no prompt has no quality; it is not one of quality 0.
                 values = [row.after.value for probe in runs if (row := probe.row(source)) is not None]
                 if len(values) > 1:
                     where, n = (7, f"{runs[0].name}, mean", name), len(values)
@@ -397,6 +401,7 @@ class HoleTables:
             for source, curve in curves.items():
                 by_size = zip(curve.sizes, curve.shares, strict=True)
                 lines[f"{source}, {curve.kept} kept"] = [((n, n, n), (v, v, v)) for n, v in by_size]
+                # One number, drawn as a line to compare with.
                 level = (curve.adjacent, curve.adjacent, curve.adjacent)
                 lines[f"adjacent, beside {source}"] = [((n, n, n), level) for n in (curve.sizes[0], curve.sizes[-1])]
             paths.append(folder / f"holes-diversity-{slug(probe.name)}.svg")
@@ -405,6 +410,7 @@ class HoleTables:
         numbers = {n[:4]: n for n in self.numbers}
         trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
         for training in trainings:
+            # A file's name is short where it can be.
             alone = sum(t.method == training.method for t in trainings) == 1
             name = training.method if alone else self.name(training)
             probes = chain(*(runs for p, runs in self.checkpoints.items() if p._replace(until=0) == training))

@@ -225,6 +225,7 @@ class HolesSettings(Settings):
                 near = closest(key, list(type(settings).model_fields))
                 raise InputError(f"holes.ablation {one_line(name)}: no such setting; {near}")
             for value in values:
+                # All values are read as floats, and a count may not become 4.0: that is another identity.
                 whole = float(value).is_integer() and isinstance(settings.identity()[key], int)
                 changes = {**settings.identity(), key: int(value) if whole else value}
                 changed = type(settings).build(changes, where=f"holes.ablation {name}={value:g}")
@@ -260,19 +261,23 @@ def hole_settings(study: Study) -> HolesSettings:
 
 
 def hole_cells(
-    study: Study, held: str, asked: Sequence[tuple[str, StudyCell]], ask: Callable[[str, CellPoint], StudyCell]
+    study: Study,
+    data_key: str,
+    evaluations: Sequence[tuple[str, StudyCell]],
+    ask: Callable[[str, CellPoint], StudyCell],
 ) -> Iterator[StudyCell]:
     """The cells of the holes in the unlearned models of one model and data set.
 
-    `asked` are the targets' keys and the evaluations of unlearned models, seed by seed; `ask` evaluates another model.
+    `evaluations` are the targets' keys and the evaluations of unlearned models, seed by seed; `ask` evaluates another
+    model.
     """
-    settings, first = hole_settings(study), asked[0][1].point.seed
-    for target, cell in asked:
+    settings, first = hole_settings(study), evaluations[0][1].point.seed
+    for target, cell in evaluations:
         point: CellPoint = cell.point
         if point.seed == first:
             # The models of all seeds that were made in the same way.
-            trained = tuple(c.after[0] for _, c in asked if c.point._replace(seed=first) == point)
-            yield from _around(study, settings, (held, target, *trained), point, ask)
+            trained = tuple(c.after[0] for _, c in evaluations if c.point._replace(seed=first) == point)
+            yield from _around(study, settings, (data_key, target, *trained), point, ask)
 
 
 def _around(
@@ -283,13 +288,13 @@ def _around(
     ask: Callable[[str, CellPoint], StudyCell],
 ) -> Iterator[StudyCell]:
     """The cells around one unlearned model; `keys` are those of the data, the target, and it at every seed."""
-    held, target, *trained = keys
+    data_key, target, *trained = keys
     unlearned, of = trained[0], point.method
     name = f"{of} {point.member} rate {rate_name(point)} {point.model} {point.data} seed {point.seed}"
     member = study.member(point.data, point.forget, point.member).id
     policies: tuple[str, ...] = ()
     if whole.asks.lists:
-        policies = (content_id(["policy", held, member, point.seed, whole.asks.identity()]),)
+        policies = (content_id(["policy", data_key, member, point.seed, whole.asks.identity()]),)
         at = CellPoint("", point.data, point.seed, "policy", "", point.forget, point.member)
         # It waits for the target, and so for the data, and takes nothing of it.
         yield StudyCell(policies[0], "policy", f"policy {point.member} {point.data} seed {point.seed}", (target,), at)
@@ -297,9 +302,9 @@ def _around(
     def probe(part: str, settings: HolesSettings, model: str, where: CellPoint) -> StudyCell:
         step = f"step {where.until}" if where.until else ""
         identity = settings.of_a_probe(), _run_of(part)
-        key = content_id(["probe", held, target, model, policies, member, *identity])
-        called = " ".join(filter(None, ("probe", part, step, name)))
-        return StudyCell(key, "probe", called, (target, model, *policies), where._replace(part=part))
+        key = content_id(["probe", data_key, target, model, policies, member, *identity])
+        title = " ".join(filter(None, ("probe", part, step, name)))
+        return StudyCell(key, "probe", title, (target, model, *policies), where._replace(part=part))
 
     yield (first := probe("", whole, unlearned, point))
     if whole.ablation and of in whole.ablation.of:
@@ -307,11 +312,11 @@ def _around(
             yield probe(part, settings, unlearned, point)
     if whole.checkpoints and of in whole.checkpoints.of:
         for step in whole.checkpoints.steps:
-            here, key = point._replace(until=step), content_id(["checkpoint", unlearned, step])
-            yield StudyCell(key, "checkpoint", f"{name} step {step}", (target, unlearned), here)
-            yield ask(key, here)
+            checkpoint, key = point._replace(until=step), content_id(["checkpoint", unlearned, step])
+            yield StudyCell(key, "checkpoint", f"{name} step {step}", (target, unlearned), checkpoint)
+            yield ask(key, checkpoint)
             for run in range(1, whole.checkpoints.runs + 1):
-                yield probe(f"run {run}", whole, key, here)
+                yield probe(f"run {run}", whole, key, checkpoint)
     if whole.repeats and of in whole.repeats.of:
         judges = [judge_spec(judge).text() for judge in whole.repeats.judges]
         key = content_id(["repeat", first.key, trained, whole.repeats.generations, judges])
@@ -360,6 +365,7 @@ def _policy(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Teach the policy to write lists of retained and factual questions, as a search begins them."""
     point: CellPoint = cell.point
     asks, corpus = hole_settings(study).asks, corpus_of(study, point.data)
+    # A model that only continues text has to learn first that a list of questions is wanted.
     lists = question_lists(splits_named(study, point), asks.lists, asks.questions, seed=point.seed)
     path = folder_of("models", point, cell.key)
     request = FinetuneRequest(
@@ -477,6 +483,7 @@ def _repeated(study: Study, cell: StudyCell) -> Mapping[str, Any]:
         judge_spec(judge).text(): partial(cast.settings.grader, judge, folder, corpus, study.settings.device, cast.who)
         for judge in asked.judges or (cast.settings.judge,)
     }
+    # By their seeds, since the keys in a table would tell nobody anything.
     seeds = {c.key: c.point.seed for c in study.cells}
     unlearned = {f"seed {seeds[key]}": partial(_model, study, key) for key in models[1:]}
     request = repeats.RepeatRequest(cast.who, unlearned, judges, asked.generations)
@@ -502,6 +509,7 @@ def _mended(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     repair, way = cast.settings.mitigation, point.part
     assert repair is not None, "planned where a mending is asked for"
     assert way in WAYS
+    # One-shot ways tune the model that is there, and need to know nothing of its making.
     recipe = None
     if way == "iterative":
         unlearning, _ = unlearning_of(study, cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))

@@ -49,6 +49,7 @@ def scores_of(scores: list[BenchmarkScore], model: Path | str, finished: float |
     for score in scores:
         if _whole(score.model) != _whole(str(model)):
             continue
+        # The folder may have been made anew since, under the same name.
         if finished is not None and score.date < finished:
             raise InputError(f"{score.file} is older than {model}, so it is of another model; run lm_eval again")
         latest[f"{score.task}, {score.metric}"] = score

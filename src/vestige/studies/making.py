@@ -176,6 +176,7 @@ def _teach(study: Study, cell: StudyCell) -> Mapping[str, Any]:
         splits_named(study, point) if point.role == "retrained" else None,
         study.settings.teaching(model, data),
         name=point.role,
+        # The first control has its target's own seed, so that they differ in what they were taught alone.
         seed=derive_seed(point.seed, "control", point.step) if point.step else point.seed,
         factual=data.train_factual and bool(corpus.factual),
     )
@@ -213,6 +214,7 @@ def _given_settings(study: Study, point: CellPoint) -> ModelSettings:
 
 def _unlearn(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     point: CellPoint = cell.point
+    # Known only when the search for it is done, which the cell waited for.
     rate = read_json(study.folder.state.done / cell.after[-1])["made"]["rate"] if point.goal else point.rate
     request, _ = unlearning_of(study, cell, rate)
     path = folder_of("cells", point, cell.key)
@@ -286,6 +288,7 @@ def _parent(study: Study, cell: StudyCell, model: StudyModel) -> ModelSettings:
     if not model.teach and cell.point.step == 0:
         return _model_settings(study, model)
     folder = SubjectFolder(place_of(study, cell.after[0]))
+    # The mark of a cell may outlive what somebody deleted.
     if read_done(folder) is None:
         raise InputError(f"{folder.path} holds no finished model; delete its mark in state/done and run again")
     return _model_settings(study, model, folder.model)
@@ -295,6 +298,7 @@ def _attack(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """Attack a model in every way, and ask it again; by attack where its last answers lie, and what stands for what."""
     point: CellPoint = cell.point
     seed, splits = study.data(point.data).seed, splits_of(study, point.data, point.forget, point.member)
+    # Of the data's seed: every model is attacked with the same items.
     planned = plan_all(study.settings.attacks().model_dump(), splits.splits, seed=seed)
     subject = _subject(study, point, place_of(study, cell.after[0]))
     target = _subject(study, point._replace(role="target"), place_of(study, cell.after[-1]))
@@ -333,6 +337,7 @@ def _audit(study: Study, cell: StudyCell) -> Mapping[str, Any]:
         chat_template="" if model.teach else model.chat_template,
     )
     check_request(request)
+    # In this process: a worker that started others would take the place of several.
     outcome = conduct(study.folder, within_reach(request), workers=0).outcome
     points = {audited.name: of_model for audited, of_model in models.items()}
     verdicts = [

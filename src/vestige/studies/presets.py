@@ -108,6 +108,7 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
         "@SECOND@": second,
         "@ADJACENT@": near.get(name, ""),
     }
+    # In one pass, so that a model whose name looks like a mark keeps its name.
     text = re.sub("|".join(filled), lambda match: filled[match[0]], text)
     lines, sizes = [], ["paper", "any", "cpu"]
     for line in text.splitlines():

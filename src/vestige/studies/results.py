@@ -255,6 +255,7 @@ class PooledResults:
 
         def order(group: ResultGroup) -> tuple[Any, ...]:
             model, data, forget, method, rate, attack = group
+            # In the order in which the file names them, which is what its author wants to read.
             axes = (names["models"].index(model), names["data"].index(data), names["forget"].index(forget))
             place = methods.index(method) if method in methods else len(methods)
             return (*axes, place, method, _number(rate), rate, attack)
@@ -264,6 +265,7 @@ class PooledResults:
     def _seeds(self, group: ResultGroup) -> list[str]:
         """The seeds at which every member was asked."""
         by_seed: Mapping[str, Mapping[str, AskedModel]] = self.asked.get(group, {})
+        # The mean over some members is about other facts than the mean over all.
         return [seed for seed in sorted(by_seed) if len(by_seed[seed]) == len(self._members(group))]
 
     def _members(self, group: ResultGroup) -> Sequence[Member]:
@@ -305,6 +307,7 @@ class PooledResults:
                     if name in values.get(item.id, {}):
                         by_id.setdefault(item.id, [[] for _ in seeds])[row].append(values[item.id][name])
         every = {i.id: i for items in about.values() for i in items}
+        # What one seed lacks would make a difference between seeds one between items.
         ids = [i for i in every if i in by_id and all(by_id[i])]
         if not ids:
             return None
@@ -319,6 +322,7 @@ class PooledResults:
         if scores is None:
             return None
         values = scores.values
+        # Of what the row is about, so that an interval does not move when a report asks for other rows besides.
         seed = derive_seed(0, "study", *map(str, group), split, metric)
         interval = interval_over_seeds(
             values, clusters=scores.clusters, bounds=(0.0, 1.0), seed=seed, resamples=RESAMPLES
@@ -555,6 +559,7 @@ def _ranked(scores: Mapping[ResultGroup, tuple[ScoreMatrix, ScoreMatrix]], metri
 
     A group that is shown to be worse than more others stands behind, whatever its mean over further seeds is.
     """
+    # By tests first and by means after: a mean over more seeds than the other has is no fair one.
     means = {g: tuple(float(part.values.mean()) for part in parts) for g, parts in scores.items()}
     pairs = [(first, second, _balance_test(scores[first], scores[second])) for first, second in combinations(scores, 2)]
     # The difference is the second's balance less the first's.
@@ -582,8 +587,8 @@ def _balance_test(first: tuple[ScoreMatrix, ScoreMatrix], second: tuple[ScoreMat
         return None
     pairs = []
     for scores, matched in zip(first, second, strict=True):
-        others = set(matched.ids)
-        shared = [i for i in scores.ids if i in others]
+        matched_ids = set(matched.ids)
+        shared = [i for i in scores.ids if i in matched_ids]
         if not shared:
             return None
         pairs.append(tuple(part.at(seeds, [*map(part.ids.index, shared)]) for part in (scores, matched)))
@@ -605,13 +610,13 @@ def contrast_of(first: ScoreMatrix, second: ScoreMatrix, *, common: float = COMM
     if not seeds:
         return None
     most = max(len(first.items), len(second.items))
-    others = set(second.ids)
-    both = [i for i in first.ids if i in others]
+    second_names = set(second.ids)
+    both = [i for i in first.ids if i in second_names]
     if both and len(both) >= common * most:
         first, second = (s.at(seeds, [*map(s.ids.index, both)]) for s in (first, second))
         return contrast_over_seeds(first.values, second.values, paired=True, clusters=(first.labels, None))
-    others = set(second.attributes)
-    shared = [a for a in first.attributes if a in others]
+    second_names = set(second.attributes)
+    shared = [a for a in first.attributes if a in second_names]
     single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
     if single and shared and len(shared) >= COMMON * most:
         first, second = (s.at(seeds, [*map(s.attributes.index, shared)]) for s in (first, second))

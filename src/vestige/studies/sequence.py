@@ -116,6 +116,7 @@ class RequestSequence:
         """The splits when the first `step` requests are forgotten together."""
         last = self.splits[step - 1]
         forget = (*last.splits.get(BEFORE, ()), *last.splits["forget"])
+        # They are forgotten now, and no longer before.
         rest = {name: items for name, items in last.splits.items() if name != BEFORE}
         name = ",".join(splits.forget for splits in self.splits[:step])
         return replace(last, forget=name, splits={**rest, "forget": forget}, scopes={})
@@ -155,6 +156,7 @@ class RequestSequence:
         settings, untested = requests.audit_settings(self.settings.audit)
         name, seed = self.settings.requests[number - 1], self.settings.seed
         request = requests.audit(models, self.corpus, name, settings, self.settings.read, untested=untested, seed=seed)
+        # One request is audited after every later one, and each audit has a folder of its own name.
         return replace(request, splits=replace(request.splits, forget=f"{request.splits.forget} after {step}"))
 
     def check(self) -> None:
@@ -170,6 +172,7 @@ class RequestSequence:
         requests.training_settings(settings.model, settings.finetune)
         UnlearningSettings.build(settings.unlearn, where="unlearn")
         for number in range(1, steps + 1):
+            # The last step has every model, so its audits are refused for whatever any of them would be.
             plan_audit(self.audit(steps, number))
         if not self.run.settings.exists():
             return
@@ -237,6 +240,7 @@ def run_sequence(
         show((len(outcomes) + share) / (steps * (steps + 1) // 2), note)
 
     for step in range(1, steps + 1):
+        # Step by step, since each begins with a model of the step before.
         errors = run_tasks(list(sequence.trainings(step)), workers=workers_for(device, workers, on_cpu=2), show=tell)
         if errors:
             name, error = next(iter(errors.items()))
@@ -249,5 +253,6 @@ def run_sequence(
             outcomes.append(audited.outcome)
             places.append(RequestAudit(request.splits.forget, sequence.splits[number - 1].forget, number, step))
             failed |= {f"{request.splits.forget}, {name}": str(error) for name, error in audited.failed.items()}
+            # After each, so that a report of an unfinished sequence shows what there is.
             write_sequence(run, places)
     return SequenceEnd(tuple(outcomes), failed)

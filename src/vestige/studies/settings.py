@@ -276,6 +276,7 @@ class StudySettings(Settings):
             for method in self.methods:
                 if bool(method.method) == bool(method.model):
                     raise InputError(f"{self.name}: methods {method.label!r} needs either method = a name, or model")
+                # At any rate: a wrong key is to be seen now and not after the target has been taught.
                 self.training(model, method, 1e-5)
 
     def _check_names(self) -> None:
@@ -300,6 +301,7 @@ class StudySettings(Settings):
     def _check_served(self, model: StudyModel) -> None:
         """Refuse cells that would need the weights of a model behind an address."""
         attacks = self.attacks()
+        # A server answers and hands out no weights.
         trained = model.teach or self.evaluate.controls or any(method.method for method in self.methods)
         if is_address(model.model) and (
             trained or any((attacks.relearn, attacks.quantize, attacks.ablate, attacks.gcg, attacks.prefix))
@@ -350,6 +352,7 @@ class StudySettings(Settings):
     def teaching(self, model: StudyModel, data: StudyData) -> TrainingSettings:
         """How a model is taught the data; the built-in tiny model has defaults of its own, as in `finetune`."""
         tiny = TINY_FINETUNE.identity() if model.model.startswith(TINY) else {}
+        # Each wins over those before it, the data set over all.
         values = {**tiny, **self.finetune, **model.finetune, **data.finetune}
         return TrainingSettings.build(values, where=f"finetune of {model.label} on {data.name}")
 
@@ -371,9 +374,11 @@ class StudySettings(Settings):
                 f"{self.name}: no [[rates]] fits method {method.label!r} on {model.label!r}, {data.name!r}, "
                 f"{forget.label!r}; add one with values = [...]"
             )
+        # The last, so that a file goes from the general to the particular.
         values, goal = fits[-1].values, fits[-1].goal
         if not isinstance(values, str):
             return [RateChoice(0.0, goal, values)] if goal else [RateChoice(rate) for rate in values]
+        # A hub id, a folder or an adapter: what the paper names is in all of their names.
         family = next((f for f in ("llama-2", "mistral") if f in model.model.lower()), None)
         paper_rate = PAPER_RATES.get((data.compile, family or "", method.method))
         if paper_rate is None:

@@ -83,6 +83,7 @@ def status(study: Study) -> StudyProgress:
     for kind in dict.fromkeys(cell.kind for cell in cells):
         keys = {cell.key: None for cell in cells if cell.kind == kind}.keys()
         done = [key for key in keys if key in now.done]
+        # Spread over all of them: the first of a kind are those of the first data set and model.
         facts = [board.facts(key) for key in done[:: max(1, len(done) // _MEASURED)]] if board else []
         tokens = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
         peak = max((f["peak_mb"] for f in facts), default=None)

@@ -123,6 +123,7 @@ def _differences(contrasts: Sequence[ContrastRow]) -> TextTable:
     for c in contrasts:
         test = ("no spread", "", "") if c.t is None else (f"{c.t:.2f} ({c.df:.1f})", _p(c.p), _p(c.p_holm))
         size = f"{c.difference:+.3f} [{c.low:+.2f}, {c.high:+.2f}]"
+        # A test over items of one training says nothing of the next training: that stands in its row.
         at = f"{c.at}, one training" if "one seed" in c.method_of_test else c.at
         rows.append((c.model, c.method, c.rates, at, f"{c.second} less {c.first}", size, *test))
     score = f"{metric_name(contrasts[0].metric)}, {_named_split(contrasts[0].split)}"
