@@ -18,9 +18,10 @@ SIZE = (1280, 1320)
 
 def words() -> str:
     """The heads of the table and the words of the legend, as the page has them now."""
-    from vestige.report.first_screen import HEADS, WORDS_EXPLAINED
+    from vestige.report.first_screen import HEADS
+    from vestige.report.words import WORDS_OF
 
-    return json.dumps([*HEADS.items(), *WORDS_EXPLAINED])
+    return json.dumps([*HEADS.items(), *WORDS_OF["meanings"]])
 
 
 def with_text(png: bytes, text: str) -> bytes:

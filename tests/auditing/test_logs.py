@@ -219,12 +219,6 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     assert verdicts["utility preserved"]["verdict"] == "fail"
     (stored,) = (tmp_path / "run" / "audit").glob("*/logs.json")
     assert json.loads(stored.read_text())["tasks"] == {"mmlu": "retain", "tofu": "forget"}
-    entries = (word.partition("=") for word in words[1::2])
-    roles = ((role.partition(":")[0], role.partition(":")[2] or "target", path) for role, _, path in entries)
-    listed = "".join(f'[[logs]]\nrole = "{r}"\nname = "{n}"\nfile = "{path}"\n' for r, n, path in roles)
-    (tmp_path / "list.toml").write_text(f'{listed}[tasks]\nmmlu = "retain"\ntofu = "forget"\n')
-    again = cli("audit", "--logs", tmp_path / "list.toml", "--output-dir", tmp_path / "again", "--json")
-    assert json.loads(again.stdout)["verdicts"] == json.loads(done.stdout)["verdicts"]
 
 
 def test_other_temperatures_are_refused(tmp_path, samples):
@@ -330,10 +324,9 @@ def test_one_command_judges_a_saves_folder(tmp_path, put):
 
 def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
     words = [word for log in logs for word in ("--logs", f"{log.role}:{log.name}={log.path}")]
-    lines = [f'[[logs]]\nrole = "{log.role}"\nname = "{log.name}"\nfile = "{log.path}"\n' for log in logs]
-    (tmp_path / "logs.toml").write_text("".join(lines))
+    (tmp_path / "logs.toml").write_text(f"logs = {json.dumps(words[1::2])}\n")
     found = {}
-    for name, given in {"roles": words, "list": ["--logs", tmp_path / "logs.toml"]}.items():
+    for name, given in {"roles": words, "list": ["--config", tmp_path / "logs.toml"]}.items():
         done = cli("audit", *given, "--forget", "these", "--output-dir", tmp_path / name)
         assert done.exit_code == 3, done.output
         found[name] = json.loads((tmp_path / name / "verdicts.json").read_text())

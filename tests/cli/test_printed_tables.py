@@ -10,7 +10,7 @@ from tests.small import SPEC
 from vestige.artifacts.audits import FactLine, GroupLine
 from vestige.artifacts.records import Result, Summary
 from vestige.cli.setup import in_columns
-from vestige.cli.tables import fact_in_words, groups_in_words, print_comparison, print_results
+from vestige.cli.tables import fact_in_words, groups_in_words, print_results
 from vestige.core.estimates import Estimate
 from vestige.methods.listing import listed
 
@@ -76,19 +76,6 @@ def test_a_list_keeps_within_the_width_with_later_lines_under_the_first():
     # Nothing is lost in wrapping.
     told = " ".join(" ".join(lines).split())
     assert all(row["about"] in told and row["paper"] in told for row in rows)
-
-
-def test_controls_of_several_seeds_are_told_apart_and_other_evaluations_make_no_empty_rows(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-    whole = summary()
-    controls = [
-        dataclasses.replace(whole, subject=dataclasses.replace(whole.subject, subject="retrained", seed=seed))
-        for seed in (0, 1)
-    ]
-    choices = dataclasses.replace(whole, eval="choices", results=whole.results[:1])
-    print_comparison([whole, choices, *controls])
-    rows = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-    assert rows == ["target", "retrained, seed 0", "retrained, seed 1"]
 
 
 def test_what_is_favoured_among_options_is_not_called_likely():

@@ -25,20 +25,16 @@ def edges_file(path, text):
     return run
 
 
-def test_parties_come_from_their_columns_and_else_from_the_id(tmp_path):
-    edges, why = read_edges(edges_file(tmp_path, "edge,type,first,second\nA_B,sales,Alpha,Beta\nA_C,sales,,\n"))
-    assert [(e.first, e.second) for e in edges] == [("Alpha", "Beta"), ("A", "C")]
+HEAD = "edge,type,connectivity,n_entailed,first,second\n"
+
+
+def test_an_edge_is_what_its_row_says_and_an_empty_cell_is_not_known(tmp_path):
+    edges, why = read_edges(edges_file(tmp_path, f"{HEAD}A_B,sales,3,,Alpha,Beta\n"))
+    assert edges == (DrawnEdge("A_B", "sales", "Alpha", "Beta", 3, None),)
     assert why == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("edge\nlonely\n", "The parties of edge lonely are not known"),
-        ("edge,first,second\nx,A,A\n", "joins a party with itself"),
-        ("edge\n", "has no edges"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [(f"{HEAD}x,,,,A,A\n", "joins a party with itself"), (HEAD, "has no edges")])
 def test_a_graph_that_cannot_be_drawn_says_why(tmp_path, text, why):
     assert why in read_edges(edges_file(tmp_path, text))[1]
 
@@ -46,9 +42,11 @@ def test_a_graph_that_cannot_be_drawn_says_why(tmp_path, text, why):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("contract\nA_B\n", "no column 'edge'"),
-        ("edge,connectivity\nA_B,1\nA_C,many\n", r"edges.csv, line 3: connectivity is 'many'"),
-        ("edge,type\n,sales\n", "line 2: an edge without an id"),
+        ("contract\nA_B\n", r"edges.csv, line 2: no row of the compiler's table \('first'\)"),
+        (f"{HEAD}A_B,,1,,A,B\nA_C,,many,,A,C\n", "line 3: .*'many'"),
+        (f"{HEAD},sales,,,A,B\n", "line 2: .*an edge without an id"),
+        (f"{HEAD}A_B,sales,,,A,\n", "line 2: .*or a party"),
+        (f"{HEAD}A_B\n", "line 2: .*or a party"),
     ],
 )
 def test_a_broken_table_of_edges_is_refused_by_line_and_column(tmp_path, text, named):

@@ -32,7 +32,6 @@ from vestige.cli.options import (
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say
 from vestige.cli.tables import (
-    print_comparison,
     print_json,
     print_sequence,
     print_summaries,
@@ -44,10 +43,8 @@ from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
-    from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import Earlier
     from vestige.auditing.request import AuditedModel, AuditRequest
-    from vestige.studies.demo import DemoEnd
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
@@ -191,7 +188,7 @@ def audit_command(
         typer.Option(
             metavar="[ROLE:NAME=]FILE",
             help="Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), "
-            "ROLE:NAME=FILE with target, retrained or unlearned, a TOML list, a table of scores, or `example`; may be "
+            "ROLE:NAME=FILE with target, retrained or unlearned, a table of scores, or `example`; may be "
             "given several times.",
         ),
     ] = None,
@@ -375,6 +372,9 @@ def demo_command(
     """
     refuse_torchrun("demo")
     from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.records import read_summaries, result_rows
+    from vestige.artifacts.verdicts import verdict_rows
+    from vestige.report import build_report
     from vestige.studies.demo import DemoSettings, run_demo
 
     typed.refuse_others()
@@ -383,7 +383,17 @@ def demo_command(
     with output_in(output_dir, fresh=fresh, made_by=("run.toml",)):
         with progress_bar("demo") as show:
             end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
-        _print_demo(run, end, printing)
+        _say_failed(end.failed)
+        if not any(run.subjects()):
+            raise PartialFailure("nothing could be made; see above")
+        report = build_report(output_dir)
+        if printing.as_json:
+            results = result_rows(summary for _, summary in read_summaries(run))
+            print_json({"report": str(report), "results": results, "verdicts": verdict_rows(end.outcomes)})
+        else:
+            print_verdicts(end.outcomes, output_dir, why=printing.why, report=report)
+        if end.failed:
+            raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")
 
 
 @command()
@@ -593,26 +603,3 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _print_demo(run: "RunFolder", end: "DemoEnd", printing: PrintOptions) -> None:
-    """Build the report and print the results; raises PartialFailure where a task failed."""
-    from vestige.artifacts.records import read_summaries, result_rows
-    from vestige.artifacts.verdicts import verdict_rows
-
-    _say_failed(end.failed)
-    if not any(run.subjects()):
-        raise PartialFailure("nothing could be made; see above")
-
-    from vestige.report import build_report
-
-    report = build_report(run.path)
-    summaries = [summary for _, summary in read_summaries(run)]
-    if printing.as_json:
-        verdicts = verdict_rows(end.outcomes)
-        print_json({"report": str(report), "results": result_rows(summaries), "verdicts": verdicts})
-    else:
-        print_comparison(summaries)
-        print_verdicts(end.outcomes, run.path, why=printing.why, report=report)
-    if end.failed:
-        raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")

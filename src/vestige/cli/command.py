@@ -132,7 +132,9 @@ class Brief(TyperCommand):
         common = getattr(self.callback, "common", ())
         options = [p for p in self.params if isinstance(p, TyperOption) and not p.required and not p.hidden]
         brief = common and not ctx.meta.get(_ALL)
-        rare = [option for option in options if brief and _key(option.name) not in (*common, "help_all")]
+        # `_slot` the other way round.
+        names = {o: (o.name or "").removeprefix("setting_").replace("__", ".") for o in options}
+        rare = [option for option in options if brief and names[option] not in (*common, "help_all")]
         for option in rare:
             option.hidden = True
         try:
@@ -176,8 +178,7 @@ def group(
 
         def get_command(self, context: Any, name: str) -> Any:
             if name in table() and name not in self.commands:
-                home = table()[name]
-                command = get_command(_alone(name, _function(home)) if isinstance(home, str) else home)
+                command = get_command(_application(name, table()[name]))
                 command.name = name
                 panel = next((panel for panel, names in panels.items() if name in names), None)
                 command.__dict__["rich_help_panel"] = panel
@@ -202,8 +203,15 @@ def group(
     return app
 
 
-def _alone(name: str, run: Any) -> typer.Typer:
-    """A function as an application of one command; an application as it is."""
+def _application(name: str, home: str | typer.Typer) -> typer.Typer:
+    """The function at `home` as an application of one command; an application as it is."""
+    run: Any = home
+    if isinstance(home, str):
+        module, _, function = home.partition(":")
+        # As in `attack:plain_command/quantize`: what makes the command of that name.
+        function, _, argument = function.partition("/")
+        run = getattr(import_module(f"vestige.cli.{module}"), function)
+        run = run(argument) if argument else run
     if isinstance(run, typer.Typer):
         return run
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -211,12 +219,6 @@ def _alone(name: str, run: Any) -> typer.Typer:
     paragraphs = (inspect.getdoc(run) or "").split("\n\n")
     app.command(name, cls=Brief, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(run)
     return app
-
-
-def _function(home: str) -> Any:
-    module, _, name = home.partition(":")
-    attribute = getattr(import_module(f"vestige.cli.{module}"), name.partition("/")[0])
-    return attribute(name.partition("/")[2]) if "/" in name else attribute
 
 
 def command(*parts: Part, common: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -322,11 +324,6 @@ def _slot(key: str) -> str:
     return f"setting_{key.replace('.', '__')}"
 
 
-def _key(slot: str | None) -> str:
-    """The name of an option, or of the setting that its parameter brings."""
-    return (slot or "").removeprefix("setting_").replace("__", ".")
-
-
 def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     """Read the file of settings before the options, so that it also says those that are no settings, such as `data`."""
     if path is None:
@@ -378,7 +375,14 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
             spelled.setdefault((part.kind, name), key)
             value = typed.pop(_slot(key), None)
             if value is not None and value != []:
-                by_option[key] = _option_value(value, types[key])
+                if isinstance(value, str):
+                    value = value_in(value, types[key])
+                elif isinstance(value, list):
+                    # Given once it is a list by commas; given several times, each is an item or a list of such.
+                    first, *others = [value_in(text, types[key]) for text in value]
+                    several = [item for v in (first, *others) for item in (v if isinstance(v, list) else [v])]
+                    value = several if others else first
+                by_option[key] = value
                 spelled[part.kind, name] = part.option(name)
                 if key in assignments:
                     raise InputError(f"{part.option(name)} and --set {key} say the same setting; give one of them")
@@ -386,18 +390,15 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
     settings = Given({**in_file, **by_name, **by_option}, parts)
     bare = [key for key in settings.others() if "." not in key]
     if bare:
-        raise _unknown(bare[0], [*types, *_of_method(typed.get("method"))])
+        keys = [*types]
+        if method := typed.get("method"):
+            # Only a mistake needs the method's own keys, which are read from its class: that loads torch.
+            from vestige.methods import find_method
+
+            kind: Any = find_method(method)
+            keys += [f"{method}.{key}" for key in kind.model_fields]
+        raise _unknown(bare[0], keys)
     return settings, spelled
-
-
-def _of_method(name: str | None) -> list[str]:
-    """The keys of a method's own settings; only a mistake needs them, since they are read from its class."""
-    if name is None:
-        return []
-    from vestige.methods import find_method
-
-    kind: Any = find_method(name)
-    return [f"{name}.{key}" for key in kind.model_fields]
 
 
 def _unknown(key: str, keys: Sequence[str]) -> InputError:
@@ -405,17 +406,6 @@ def _unknown(key: str, keys: Sequence[str]) -> InputError:
     near = same_ending or difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "`vestige list settings COMMAND` names them"
     return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
-
-
-def _option_value(raw: bool | str | list[str], kind: str) -> Any:
-    if isinstance(raw, bool):
-        return raw
-    if isinstance(raw, str):
-        return value_in(raw, kind)
-    values = [value_in(text, kind) for text in raw]
-    if len(values) == 1:
-        return values[0]
-    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 def assigned(words: Sequence[str] | None) -> dict[str, str]:

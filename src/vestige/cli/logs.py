@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.cli.tables import print_json, print_summaries, print_table, print_verdicts
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.settings import read_toml
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Taken(NamedTuple):
 
 
 def take(words: Sequence[str], forget: str | None) -> Taken:
-    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`.
+    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`.
 
     `task:NAME=SPLIT` beside logs says of which split the questions of a task are.
     """
@@ -59,10 +58,6 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif Path(word).is_dir():
             folders.append(Path(word))
-        elif Path(word).suffix == ".toml":
-            listed, forget, tasks = _listed(Path(word), forget)
-            logs += listed
-            splits |= tasks
         elif Path(word).is_file() and reader_of(Path(word)):
             raise InputError(
                 f"--logs {one_line(word, width=200)}: the log of one model, and nothing says which; give "
@@ -73,7 +68,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         else:
             raise InputError(
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
-                f"role of {', '.join(ROLES)}, a folder of logs, a list in TOML, a table of scores, or `{EXAMPLE}`"
+                f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
     if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and splits):
         raise InputError(
@@ -111,32 +106,6 @@ def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
     (group,) = taken.groups
     controls_of_bank = tuple(log for address in addresses for log in controls(address, group.name))
     return taken._replace(groups=(group._replace(logs=(*group.logs, *controls_of_bank)),))
-
-
-def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None, dict[str, str]]:
-    """The logs of a list in TOML, tables `[[logs]]` with role, file, name and attack, and the splits in `[tasks]`.
-
-    Paths are relative to it.
-    """
-    from vestige.auditing.logs import files_of
-    from vestige.logs.log import GivenLog
-
-    stored, logs = read_toml(path), []
-    for entry in stored.get("logs", ()):
-        unknown = set(entry) - {"role", "file", "name", "attack"}
-        if unknown or not {"role", "file"} <= entry.keys() or not all(isinstance(v, str) for v in entry.values()):
-            raise InputError(
-                f"{path}: each [[logs]] has role and file, and may have name and attack, all of them texts"
-            )
-        for file in files_of(path.parent / entry["file"]):
-            name = entry.get("name") or Path(entry["file"]).stem
-            logs.append(GivenLog(entry["role"], name, file, entry.get("attack", "")))
-    if not logs:
-        raise InputError(f"{path}: lists no logs; write one [[logs]] with role and file for each")
-    tasks = stored.get("tasks", {})
-    if not isinstance(tasks, dict) or not all(isinstance(split, str) for split in tasks.values()):
-        raise InputError(f'{path}: [tasks] names for each task its split, as in mmlu = "retain"')
-    return logs, forget or stored.get("forget"), tasks
 
 
 def judge_taken(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 HEADLINE = "rouge1_recall"
 _MOST_FACTS = 10
-ORDER = ("target", "retrained", "unlearned", "suppressed", "base")
-COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independent", "all"), ("factual", "all"))
 
 
 def print_results(summary: "Summary") -> None:
@@ -117,28 +115,6 @@ def print_cost(cost: float | None) -> None:
 def counted(counts: Mapping[str, int]) -> str:
     """As in `3 empty, 1 cut short`."""
     return ", ".join(f"{n:,} {noun}" for noun, n in counts.items())
-
-
-def print_comparison(summaries: "Sequence[Summary]") -> None:
-    """All subjects of a run, a table a forget set: ROUGE-1 recall by split."""
-    for forget in dict.fromkeys(s.forget for s in summaries):
-        summaries_shown = (
-            s for s in summaries if s.forget == forget and any(r.estimate.metric == HEADLINE for r in s.results)
-        )
-        rows = sorted(summaries_shown, key=lambda s: ORDER.index(s.subject.subject))
-        names = [s.subject.method or s.subject.subject for s in rows]
-        estimates = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
-        columns = [c for c in COLUMNS if any(c in at for at in estimates)]
-        heads = ["subject"]
-        for split, scope in columns:
-            n = next(at[split, scope].estimate.n for at in estimates if (split, scope) in at)
-            heads.append(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})")
-        table = []
-        for s, name, at in zip(rows, names, estimates, strict=True):
-            label = f"{name}, seed {s.subject.seed}" if names.count(name) > 1 else name
-            table.append([one_line(label), *(at[c].estimate.said() if c in at else "" for c in columns)])
-        title = f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals"
-        print_table(title, heads, table, no_wrap=["subject"])
 
 
 def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:

@@ -4,10 +4,12 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -40,7 +42,6 @@ from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
-    from vestige.artifacts.layout import SubjectFolder
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.steps.unlearn import UnlearnRequest
@@ -63,10 +64,8 @@ class OutputOptions:
     as_json: AsJson = False
 
     @property
-    def subject(self) -> "SubjectFolder":
+    def subject(self) -> SubjectFolder:
         """The folder of the model that is made."""
-        from vestige.artifacts.layout import SubjectFolder
-
         return SubjectFolder(self.output_dir)
 
     def opened(self, *inputs: str | None, made_by: str = "spec.json") -> AbstractContextManager[None]:
@@ -83,45 +82,49 @@ class TrainingOptions:
     dry_run: DryRun = False
 
 
-@dataclass(frozen=True)
-class TrainingCommand:
-    """A training of a model: in words what it does, from which inputs, and the step that trains."""
+def run_training(
+    title: str,
+    inputs: Sequence[str | None],
+    train: "Train",
+    output: OutputOptions,
+    kind: "Kind | None",
+    then: "Callable[[Made], None]",
+) -> None:
+    """Train and print the result, then call `then`; of several processes the leading one writes and prints.
 
-    title: str
-    inputs: tuple[str | None, ...]
-    train: "Train"
+    `title` says in words what is trained, and how; none of the `inputs` may lie in the output folder.
+    """
+    from vestige.training.parallel import joined
 
-    def run(self, output: OutputOptions, kind: "Kind | None", then: "Callable[[Made], None]") -> None:
-        """Train and print the result, then call `then`; of several processes the leading one writes and prints."""
-        from vestige.training.parallel import joined
-
-        with joined(kind) as world, contextlib.ExitStack() as stack:
-            if world.leads:
-                stack.enter_context(output.opened(*self.inputs))
-                say(self.title)
-            world.wait()
-            show = stack.enter_context(progress_bar(self.title.partition(": ")[0], visible=world.leads))
-            trained = self.train(
-                output.subject,
-                # People count from one.
-                lambda p: show(p.step / p.n_steps, f"epoch {p.epoch + 1}, loss {p.loss:.3f}"),
-                world,
-            )
+    with joined(kind) as world, contextlib.ExitStack() as stack:
         if world.leads:
-            _print_model(output, trained)
-            if not output.as_json:
-                then(trained)
-        if trained.chosen and not trained.chosen.met:
-            raise GoalNotReached(
-                f"{output.output_dir}: {trained.chosen.why}, and was kept (step {trained.chosen.step}); train longer, "
-                "or at another learning rate"
-            )
+            stack.enter_context(output.opened(*inputs))
+            say(title)
+        # The others may not train before the folder is known to be free.
+        world.wait()
+        show = stack.enter_context(progress_bar(title.partition(": ")[0], visible=world.leads))
+        trained = train(
+            output.subject,
+            # People count from one.
+            lambda p: show(p.step / p.n_steps, f"epoch {p.epoch + 1}, loss {p.loss:.3f}"),
+            world,
+        )
+    if world.leads:
+        _print_model(output, trained)
+        if not output.as_json:
+            then(trained)
+    if trained.chosen and not trained.chosen.met:
+        raise GoalNotReached(
+            f"{output.output_dir}: {trained.chosen.why}, and was kept (step {trained.chosen.step}); train longer, "
+            "or at another learning rate"
+        )
 
 
-def print_forecast(forecast: "Forecast", world: "World", *, as_json: bool) -> None:
+def print_forecast(foresee: "Callable[[World], Forecast]", world: "World", *, as_json: bool) -> None:
     """Print what a training would take, for people, or as JSON with sizes in bytes; one process does."""
     if world.rank != 0:
         return
+    forecast = foresee(world)
     if as_json:
         return print_json({**asdict(forecast), "peak": forecast.peak})
     typer.echo(
@@ -188,22 +191,23 @@ def finetune_command(
     if options.dry_run:
         from vestige.steps.dry_run import forecast_finetuning
 
-        world = planned_world(kind)
-        return print_forecast(forecast_finetuning(request, world), world, as_json=output.as_json)
-    training = TrainingCommand(
+        return print_forecast(partial(forecast_finetuning, request), planned_world(kind), as_json=output.as_json)
+    following = ("evaluate", output.output_dir, *data_words(typed, data, forget))
+    run_training(
         f"fine-tuning: learning rate {request.training.learning_rate:g}",
         (model, data, forget),
         lambda folder, *hooks: finetune(folder, request, *hooks),
+        output,
+        kind,
+        lambda _: _say_learnt(output.subject, following),
     )
-    following = ("evaluate", output.output_dir, *data_words(typed, data, forget))
-    training.run(output, kind, lambda _: _say_learnt(output.subject, following))
 
 
 _LEARNT = 1.0
 """Nats a token. Trainings whose answers were exact ended at 0.3 and below, one that had learnt nothing at 7."""
 
 
-def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
+def _say_learnt(folder: SubjectFolder, then: Sequence[object]) -> None:
     """Say the mean loss of the last epoch, what to do where answers cannot be exact yet, and what comes next."""
     from vestige.artifacts.records import read_training_log
 
@@ -270,8 +274,7 @@ def unlearn_command(
     if dry_run:
         from vestige.steps.dry_run import forecast_unlearning
 
-        world = planned_world(kind)
-        return print_forecast(forecast_unlearning(request, world), world, as_json=output.as_json)
+        return print_forecast(partial(forecast_unlearning, request), planned_world(kind), as_json=output.as_json)
     harm = None
     if harm_judge:
         from vestige.judges.spec import judge_spec
@@ -284,13 +287,15 @@ def unlearn_command(
     watch, validation = typed.of(TrajectorySettings), typed.part("trajectory")
     trajectory = requests.trajectory(model, splits, watch, validation, retrained=retrained, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
-    training = TrainingCommand(
+    following = ("evaluate", output.output_dir, *data_words(typed, data, unlearning.forget))
+    run_training(
         _rate_in_words(request),
         (target, data, unlearning.forget, unlearning.retain, unlearning.reference, base, retrained),
         lambda folder, *hooks: unlearn(folder, request, *hooks),
+        output,
+        kind,
+        lambda trained: _say_state(output.subject, trained, following),
     )
-    following = ("evaluate", output.output_dir, *data_words(typed, data, unlearning.forget))
-    training.run(output, kind, lambda trained: _say_state(output.subject, trained, following))
 
 
 def _rate_in_words(request: "UnlearnRequest") -> str:
@@ -315,7 +320,7 @@ RUINED = 0.5
 """A model with less than this share of the target's score on the retain set is said to be ruined."""
 
 
-def _say_state(folder: "SubjectFolder", trained: "Made", then: Sequence[object]) -> None:
+def _say_state(folder: SubjectFolder, trained: "Made", then: Sequence[object]) -> None:
     """Whether the model still answers the retain set, as its trajectory has it, and the command that comes next."""
     from vestige.artifacts.records import read_trajectory
 

@@ -98,12 +98,6 @@ def called_by_items(name: str, items: Sequence[Item]) -> str:
     return f"{name}-{content_id(sorted({i.id for i in items}), length=8)}"
 
 
-def file_of(forget: str) -> str:
-    """The file's own name in a name that `called_by_items` gave; "" in any other."""
-    name, dash, digits = forget.rpartition("-")
-    return name if dash and len(digits) == 8 and set(digits) <= set("0123456789abcdef") else ""
-
-
 def items_digest(items: Sequence[Item]) -> str:
     """Content id of the items in their order."""
     return content_id([i.id for i in items], length=32)

@@ -25,7 +25,6 @@ from vestige.artifacts.records import (
 )
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.items import file_of
 from vestige.core.settings import read_toml
 from vestige.core.store import read_versioned
 from vestige.core.text import one_line
@@ -139,31 +138,11 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
         forgets=forgets,
         missing=(
             *_missing(run, subjects, forgets),
-            *_changed_files(subjects, forgets),
             *_strange(subjects, asked_ids),
             *(note for subject in read for note in subject.notes),
         ),
         asked_ids=asked_ids,
     )
-
-
-def _changed_files(subjects: Sequence[RunModel], forgets: Sequence[str]) -> list[str]:
-    """Which forget sets were one file at different times, in a sentence for each file: the newest is what it holds."""
-    newest = {
-        forget: max((_started(f) for s in subjects for (of, _), f in s.made_of.items() if of == forget), default="")
-        for forget in forgets
-    }
-    by_file: dict[str, list[str]] = defaultdict(list)
-    for forget in sorted(forgets, key=lambda f: newest[f], reverse=True):
-        if file_of(forget):
-            by_file[file_of(forget)].append(forget)
-    return [
-        f"Models were asked about {forget_label(file)} while it held different items: {forget_label(last)} was asked "
-        f"last, on {newest[last][:19] or 'an unknown date'}, and {', '.join(map(forget_label, earlier))} before; each "
-        "is shown by itself."
-        for file, (last, *earlier) in by_file.items()
-        if earlier
-    ]
 
 
 def unasked(subject: RunModel) -> str:

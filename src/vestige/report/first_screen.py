@@ -25,6 +25,7 @@ from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label
 from vestige.report.words import (
+    WORDS_OF,
     attack_name,
     audited,
     format_name,
@@ -164,7 +165,7 @@ def first_screen(
         "caption": _caption(steps, methods),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
-        "words": WORDS_EXPLAINED.items(),
+        "words": WORDS_OF["meanings"].items(),
         "given": _given(outcome, colours),
         "able": [(name, amount) for name, amount, able in brought if able],
         "weak": [(name, amount) for name, amount, able in brought if not able],
@@ -391,19 +392,6 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     return " ".join(parts)
 
 
-WORDS_EXPLAINED = {
-    "Control": "a model trained like the target that never saw what was to be forgotten; it shows what is said "
-    "by luck or follows from the rest",
-    "Positive control": "the target, taught to keep silent; an attack that finds nothing in it proves nothing",
-    "Bits": "log2 of an answer’s probability: one bit less is half as likely, ten bits less a thousandth",
-    "Kinds of prompt": "different texts that are sent; of one, the reply and the true answer’s probability can be read",
-    "Started answers": "the reply is begun with the first words of the true answer (prefill)",
-    "Membership": "whether the forgotten texts still look to the model like texts that it was trained on",
-    "Relearning": "the model is trained a little, on harmless or on a part of the forgotten facts, and asked the rest",
-}
-"""What a reader who is no engineer may not know, in the order in which the first screen says it."""
-
-
 def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
     """By model the single facts that it still knows, each once, the clearest first: those stated apart from the others.
 
@@ -459,19 +447,6 @@ def _given_fact(line: FactLine) -> Block:
     }
 
 
-_MARGINS: Mapping[str, str] = {
-    "scope": "the claims are about",
-    "delta": "fail above, leakage and shares",
-    "delta_wide": "pass below, leakage and shares",
-    "delta_bits": "fail above, bits an answer",
-    "delta_wide_bits": "pass below, bits an answer",
-    "admission": "a format is admitted above",
-    "saturation": "an attack is saturated above",
-    "seed_share": "prior spread of seeds, hits",
-    "seed_share_graded": "prior spread of seeds, graded",
-    "seed_weight": "weight of the prior",
-}
-
 _SCOPES = {"these": "these facts alone", "such": "all facts of this kind"}
 
 _SCALE = (
@@ -505,7 +480,7 @@ def audit_block(
         "label": forget_label(outcome.forget, parties),
         "screen": first_screen(index, outcome, palette, parties, verbatim),
         "margins": [
-            (_MARGINS.get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
+            (WORDS_OF["margins"].get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()
         ],
         "claims": [

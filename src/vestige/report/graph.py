@@ -65,21 +65,27 @@ def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
     if not path.exists():
         return (), "The data of this run has no graph (there is no data/edges.csv)."
     names = _party_names(run)
+    edges = []
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         try:
-            if "edge" not in (reader.fieldnames or ()):
-                raise InputError(f"{path}: no column 'edge'; compile the data again")
-            edges = tuple(_edge(f"{path}, line {reader.line_num}", row, names) for row in reader)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path}: no table of UTF-8 text ({error}); compile the data again") from error
-    unplaced = next((e.id for e in edges if not (e.first and e.second)), None)
-    if unplaced is not None:
-        return edges, f"The parties of edge {unplaced} are not known, so the graph cannot be drawn."
-    loop = next((e.id for e in edges if e.first == e.second), None)
-    if loop is not None:
-        return edges, f"Edge {loop} joins a party with itself, so the graph cannot be drawn."
-    return edges, "" if edges else "The graph of this run has no edges."
+            for row in reader:
+                first, second = row["first"], row["second"]
+                if not (row["edge"] and first and second):
+                    raise ValueError("an edge without an id or a party")
+                if first == second:
+                    return (), f"Edge {row['edge']} joins a party with itself, so the graph cannot be drawn."
+                connectivity, n_entailed = (int(row[c]) if row[c] else None for c in ("connectivity", "n_entailed"))
+                parties = names.get(first, ""), names.get(second, "")
+                # A name is told where both are known: half of one would read as another contract.
+                name = " and ".join(parties) if all(parties) else ""
+                edge = DrawnEdge(row["edge"], row["type"] or "", first, second, connectivity, n_entailed, name, parties)
+                edges.append(edge)
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            raise InputError(
+                f"{path}, line {reader.line_num}: no row of the compiler's table ({error}); compile the data again"
+            ) from error
+    return tuple(edges), "" if edges else "The graph of this run has no edges."
 
 
 def _party_names(run: RunFolder) -> dict[str, str]:
@@ -91,34 +97,6 @@ def _party_names(run: RunFolder) -> dict[str, str]:
         return {node["id"]: node["name"] for node in graph["nodes"] if isinstance(node.get("name"), str)}
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{run.graph}: no graph with nodes; compile the data again") from error
-
-
-def _edge(where: str, row: Mapping[str, str | None], names: Mapping[str, str]) -> DrawnEdge:
-    id_ = row["edge"]
-    if not id_:
-        raise InputError(f"{where}: an edge without an id; compile the data again")
-    parts = id_.split("_")
-    from_id = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
-    parties = [names.get(row.get(end) or part, "") for end, part in zip(("first", "second"), from_id, strict=True)]
-    return DrawnEdge(
-        id=id_,
-        type=row.get("type") or "",
-        first=row.get("first") or from_id[0],
-        second=row.get("second") or from_id[1],
-        connectivity=_whole(where, "connectivity", row.get("connectivity")),
-        n_entailed=_whole(where, "n_entailed", row.get("n_entailed")),
-        name=" and ".join(parties) if all(parties) else "",
-        names=(parties[0], parties[1]),
-    )
-
-
-def _whole(where: str, column: str, text: str | None) -> int | None:
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InputError(f"{where}: {column} is {text!r}, not a whole number; compile the data again") from error
 
 
 def draw(edges: Sequence[DrawnEdge], centre: Iterable[str]) -> GraphDrawing:

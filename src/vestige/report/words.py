@@ -7,8 +7,10 @@ a lone surrogate or a private character is shown by its number, as in `‹U+202E
 import json
 import math
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import (
@@ -97,32 +99,11 @@ def provenance_lines(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-METHOD_NAMES: Mapping[str, tuple[str, str]] = {
-    "ga": ("GA", "gradient ascent"),
-    "gd": ("GD", "gradient difference"),
-    "kl": ("KL", "KL minimization"),
-    "idk_gd": ("IDK + GD", "“I don't know” tuning, gradient descent"),
-    "dpo": ("DPO", "direct preference optimization"),
-    "npo": ("NPO", "negative preference optimization"),
-    "npo_gd": ("NPO + GD", "negative preference optimization, gradient descent"),
-    "npo_kl": ("NPO + KL", "negative preference optimization, KL term"),
-    "llmu": ("LLMU", "large language model unlearning"),
-    "rmu": ("RMU", "representation misdirection"),
-    "rr": ("RR", "representation rerouting"),
-    "simnpo": ("SimNPO", "simple negative preference optimization"),
-    "altpo": ("AltPO", "alternate preference optimization"),
-    "wga": ("WGA", "weighted gradient ascent"),
-    "satimp": ("SatImp", "saturation and importance weighting"),
-    "undial": ("UNDIAL", "self-distillation with adjusted logits"),
-    "ce_u": ("CE-U", "cross-entropy unlearning"),
-    "jensun": ("JensUn", "Jensen-Shannon unlearning"),
-    "pdu": ("PDU", "primal-dual unlearning"),
-    "task_arithmetic": ("Task arithmetic", "subtracted task vector"),
-    "retrain": ("Retraining", "trained again without the facts"),
-    "none": ("No unlearning", "the target as it is"),
-    "gakl": ("GA + KL", "gradient ascent, KL term"),
-}
-"""The short and the full name of every method in `vestige.methods`, which the report may not import."""
+WORDS_OF: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    (files("vestige.report") / "words.toml").read_text(encoding="utf-8")
+)
+"""Names and words of words.toml by kind: methods, formats, others, meanings, margins."""
+METHOD_NAMES: Mapping[str, tuple[str, str]] = WORDS_OF["methods"]
 
 
 def method_name(label: str) -> str:
@@ -150,35 +131,8 @@ _ATTACKS = (
 )
 _ONE_WORD = {"prefill": "started answers", "sampling": "sampled answers"}
 _FORM_WORDS = {name: form.words for name, form in QUESTION_FORMS.items() if form.words and name != "plain"}
-_FORMATS = {
-    "generate": "written answer",
-    "forced": "probability of the answer",
-    "forced, bits": "probability of the answer (bits)",
-    "generate_plain": "answer given away",
-    "generate_option": "option written out",
-    "choose": "choice by letter",
-    "option_vocab": "choice by letter (whole vocabulary)",
-    "option_text_mean": "choice of an option (per token)",
-    "option_text_sum": "choice of an option",
-    "reversed_choose": "question for the answer",
-    "reversed_option_vocab": "question for the answer (whole vocabulary)",
-    "exposure": "rank among alternatives",
-    "lens": "read from a block's output",
-    "probe": "told by a probe of a block",
-    "patched": "told by the target from a block's output",
-    **_FORM_WORDS,
-}
-
-
-_OTHERS = {
-    **{f"the form {name}": words for name, words in _FORM_WORDS.items()},
-    "the evaluation reversed": "reversed questions",
-    "the evaluation acr": "compressed answers",
-    "the evaluation exposure": "rank among alternatives",
-    "the evaluation inside": "what the blocks hold",
-    "option_text_mean, picks": "option picked (per token)",
-    "option_text_sum, picks": "option picked",
-}
+_FORMATS = {**WORDS_OF["formats"], **_FORM_WORDS}
+_OTHERS = {**{f"the form {name}": words for name, words in _FORM_WORDS.items()}, **WORDS_OF["others"]}
 
 
 def _one_of(names: Iterable[str]) -> str:
