@@ -52,11 +52,7 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
         ("relearn", ["--material", "retained"], "--material = 'retained': must be 'retain', 'related'"),
         ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'; did you mean 'zephyr-7b'"),
         ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'; did you mean 'rank'"),
-        ("relearn", ["--material", "related"], "no retain item is known to be related"),
-        ("quantize", ["--bits", 2], "--bits = 2: must be 'nf4', 4 or 8"),
-        ("quantize", ["--set", "rank=2"], "unknown key 'rank'"),
         ("quantize", ["--set", "quantize.bits=8"], "unknown key 'quantize.bits'"),
-        ("in-context", ["--items", 9], "9 facts were to stand before"),
     ],
 )
 def test_what_cannot_be_tried_is_refused_in_a_sentence(taught, kind, words, complaint):

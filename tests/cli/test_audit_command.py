@@ -236,32 +236,21 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert "verdicts, target" not in " ".join(second.output.split())
 
 
-@pytest.mark.slow
 def test_numbered_names_are_said_with_their_folders(made, tmp_path):
     cell = RunFolder(made / "run").cell("ga", "0").path
     shutil.copytree(cell, tmp_path / "again")
-    for more in (["--dry-run"], []):
-        given = words(made, output_dir=str(tmp_path / "audited"))
-        ended = vestige(*given, "--unlearned", str(tmp_path / "again"), *more, code=None)
-        assert f"ga is {cell}\nga 2 is {tmp_path / 'again'}\n" in ended.stdout
+    ended = vestige(*words(made), "--unlearned", str(tmp_path / "again"), "--dry-run", code=None)
+    assert f"ga is {cell}\nga 2 is {tmp_path / 'again'}\n" in ended.stdout
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"unlearned": "{made}/nope"}, "no model at"),
-        ({"target": None}, "--target is missing"),
-        ({"unlearned": None}, "no unlearned model was given"),
         ({"forget": None}, "--forget is missing"),
-        ({"output_dir": None}, "--output-dir is missing"),
         ({"output_dir": None, "target": None}, "--target, --output-dir are missing"),
         ({"data": None}, r"--data \(or a file with --retain\) is missing"),
-        ({"forget": "{made}/all.jsonl"}, "all.jsonl, which leaves nothing to keep; name a part of it with --forget"),
-        ({"retain": "{made}/all.jsonl"}, "is in the forget and in the retain set"),
         ({"holdout": "{made}/retain.jsonl"}, "is in the holdout file and in another split"),
-        ({"unlearned": "{made}/run/models/target"}, "was given twice, as target and as unlearned"),
         ({"set": "dellta=0.1"}, "unknown key 'dellta'; did you mean 'delta'"),
-        ({"set": "relearn_rank=-1"}, "relearn_rank"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
         ({"attacks": "quantise"}, "--attacks names 'quantise'; did you mean 'quantize'"),
         (

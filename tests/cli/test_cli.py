@@ -103,34 +103,18 @@ def test_from_data_to_report_on_ones_own_data(here, tmp_path, data, forget):
 
 
 @pytest.mark.slow
-def test_pistols_own_files_load_train_and_evaluate(here, tmp_path):
-    compiled = tmp_path / "compiled"
-    here("compile", "chain:2", "--output-dir", compiled)
-    target = tmp_path / "target"
-    here("finetune", "builtin:tiny", "--data", compiled / "pistol.json", "--output-dir", target, *TINY)
-    words = ["--data", compiled / "pistol.json", "--forget", "edge:0_1", "--max-new-tokens", "4", "--pistol", "--json"]
-    rows = json.loads(here("evaluate", target, *words).stdout)["results"]
-    assert {"mrr", "mrr_pistol", "top_hit_pistol"} <= {r["metric"] for r in rows}
-    # The shared party's address is what the other contract tells of the forgotten one.
-    assert {r["scope"] for r in rows} == {"all", "entailed", "guessable", "free"}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        # A model, data, a setting and a method that are not there, a training that breaks down, and no run.
         ("finetune ./nowhere {made}", "no model at './nowhere'"),
-        ("finetune some/where {made}", "cannot be fetched from the hub"),
-        ("finetune builtin:tinny {made}", "did you mean 'builtin:tiny'"),
         ("finetune builtin:tiny --data none.jsonl --output-dir {out}", "none.jsonl"),
         ("finetune builtin:tiny {made} --set epoch=1", "did you mean 'epochs'"),
-        ("finetune builtin:tiny {made} --question-key q", "question"),
         (
             "finetune builtin:tiny {made} --set learning_rate=1e9 --set max_gradient_norm=1e9 --set epochs=30",
             "lower the learning rate",
         ),
         ("unlearn {out} --method gaa --forget {data} {made}", "did you mean 'ga'"),
-        ("list method", "did you mean 'methods'"),
         ("report {data}", "qa.jsonl"),
     ],
 )
@@ -151,15 +135,6 @@ def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(here, tm
     done = here("check-data", "--data", data, "--forget", forget, "--output-dir", tmp_path / "taken", code=2)
     assert done.stderr.splitlines()[-1] == f"vestige: {tmp_path / 'taken'}: File exists; name another path"
     assert (tmp_path / "taken").read_text() == "mine"
-
-
-def test_fresh_never_deletes_what_vestige_did_not_make(here, tmp_path, data):
-    precious = tmp_path / "thesis/model"
-    precious.mkdir(parents=True)
-    (precious / "chapter1.txt").write_text("years of work")
-    done = here("finetune", "builtin:tiny", "--data", data, "--output-dir", precious.parent, "--fresh", code=2)
-    assert "and nothing of this command's" in done.stderr
-    assert (precious / "chapter1.txt").exists()
 
 
 @pytest.mark.slow

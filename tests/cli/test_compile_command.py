@@ -2,13 +2,10 @@
 
 import json
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 from vestige.cli.data import compile_command
-from vestige.core.errors import InputError
-from vestige.core.files import replacing
 from vestige.report.audit_panels import colours_of
 
 app = typer.Typer()
@@ -42,31 +39,6 @@ def test_the_folder_is_named_after_the_graph_unless_given(tmp_path, monkeypatch)
     (tmp_path / "deals.csv").write_text("A,B\nB,A\n")
     assert run("deals.csv", "--temporal").exit_code == 0
     assert (tmp_path / "data" / "deals" / "manifest.json").is_file()
-
-
-@pytest.mark.parametrize("graph", ["sample1", "star:3"])
-def test_fresh_replaces_what_was_compiled_before(tmp_path, graph):
-    run("chain:3", "--output-dir", tmp_path / "d")
-    assert isinstance(run(graph, "--output-dir", tmp_path / "d").exception, InputError)
-    assert run(graph, "--output-dir", tmp_path / "d", "--fresh").exit_code == 0
-
-
-def test_two_at_once_in_one_folder_never_mix(tmp_path, monkeypatch):
-    monkeypatch.setitem(replacing.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
-    with replacing(tmp_path / "d", patience_seconds=0):
-        result = run("chain:3", "--output-dir", tmp_path / "d")
-    assert isinstance(result.exception, InputError)
-    assert "another command is at work" in str(result.exception)
-    assert not list(tmp_path.iterdir())
-
-
-def test_fresh_leaves_a_users_own_file(tmp_path):
-    run("chain:3", "--output-dir", tmp_path / "d")
-    (tmp_path / "d/notes.txt").write_text("mine")
-    result = run("chain:4", "--output-dir", tmp_path / "d", "--fresh")
-    assert isinstance(result.exception, InputError)
-    assert "notes.txt is not a file that Vestige wrote" in str(result.exception)
-    assert (tmp_path / "d/notes.txt").read_text() == "mine"
 
 
 def test_the_picture_has_a_line_for_each_contract_in_the_colour_of_its_type(tmp_path):

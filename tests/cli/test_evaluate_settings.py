@@ -13,13 +13,13 @@ from vestige.core.text import value_in
 
 def settings(evals, *assignments):
     given = Given({key: value_in(text) for key, text in assigned(assignments).items()})
-    return evals_from(given, eval_names(evals), max_new_tokens=9, pistol=False)
+    return evals_from(given, eval_names(evals), max_new_tokens=9, pistol=True)
 
 
 def test_each_evaluation_gets_its_own_words_and_what_is_shared():
     found = settings("qa, choices,reversed", "choices.orders=cyclic", "reversed.options=3")
     assert list(found) == ["qa", "choices", "reversed"]
-    assert (found["qa"].max_new_tokens, found["choices"].max_new_tokens) == (9, 9)
+    assert (found["qa"].max_new_tokens, found["choices"].max_new_tokens, found["qa"].pistol) == (9, 9, True)
     assert (found["choices"].orders, found["choices"].options, found["reversed"].options) == ("cyclic", 4, 3)
 
 

@@ -78,14 +78,6 @@ def test_unlearning_what_the_data_does_not_ask_is_refused(made):
 
 
 @pytest.mark.slow
-def test_controls_of_several_seeds_leave_out_the_same_contract(made):
-    for seed in ("0", "1", "2"):
-        run("finetune", "builtin:tiny", made, f"control{seed}", "--forget", "random:1", "--seed", seed)
-    assert len({spec(made, f"control{seed}").forgotten for seed in (0, 1, 2)}) == 1
-    assert len({spec(made, f"control{seed}").data for seed in (0, 1, 2)}) == 1
-
-
-@pytest.mark.slow
 def test_what_was_forgotten_before_is_not_taught_again_though_the_parents_folder_is_gone(made):
     first = run("unlearn", made / "target", made, "first", "--method", "ga", "--forget", "edge:b0")
     assert "forgotten before" not in first.stderr

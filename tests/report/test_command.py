@@ -31,13 +31,6 @@ def test_as_json_it_is_one_document_with_every_file(run):
     assert sorted(told["tables"]) == sorted(str(p) for p in (run / "tables").iterdir())
 
 
-def test_a_folder_that_is_no_run_is_an_error_of_the_input(tmp_path):
-    done = CliRunner().invoke(app, [str(tmp_path)])
-    assert isinstance(done.exception, InputError)
-    with pytest.raises(InputError, match="give the folder of a run"):
-        raise done.exception
-
-
 @pytest.mark.slow
 def test_one_report_is_written_at_a_time(run, monkeypatch):
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.0)

@@ -11,7 +11,7 @@ from synthetic_run import items, spec, write_run, write_subject
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import note_bytes, write_spec
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json, write_text
+from vestige.core.files import read_json, write_json
 from vestige.report import build_report
 from vestige.report.contents import read_contents
 from vestige.report.evidence import read_evidence
@@ -137,15 +137,6 @@ def test_an_evaluation_of_a_part_of_the_items_does_not_stand_for_the_whole(tmp_p
     assert target.answers is not None
     assert target.answers.path.name == "qa-aa"
     assert "qa-zz of 2026-11-21T10:00:00 (it asked fewer items)" in remarks(run)[0]
-
-
-def test_records_of_another_length_than_their_scores_are_refused(tmp_path):
-    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
-    scores = next(run.path.glob("models/target/evals/*/scores.jsonl"))
-    write_text(scores, "".join(scores.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]))
-    note_bytes(EvalFolder(scores.parent), scores)
-    with pytest.raises(InputError, match="not of one length"):
-        build_report(run.path)
 
 
 def test_an_unknown_role_is_refused_by_name(tmp_path):
