@@ -366,6 +366,7 @@ def calibrate(
     from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
     from vestige.studies.calibrate import calibrate as search
 
+    # Both kinds come by name: what is no setting of the search is one of the training.
     fields = CalibrateSettings.model_fields
     searching = {key: value for key, value in settings.items() if key in fields}
     training = {key: value for key, value in settings.items() if key not in fields}
@@ -445,6 +446,7 @@ def attack(
     amount = {} if n is None else {attacker.amount or "n": n}
     planned = attacker.build({**amount, **options}, where=f"attack {kind}")
     path, evidence = _path(subject), None if output_dir is None else fspath(output_dir)
+    # Before any model is loaded, so that a mistake in the data or the names costs no time.
     corpus, asked_by = _corpus(data), _evals(evals)
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
 
@@ -556,6 +558,7 @@ def _auditing(
     from vestige.auditing.request import named_models
 
     read, options = _apart(settings)
+    # What is selected is no setting of the audit, which would refuse it as an unknown key.
     selectors = {name: _selector(options.pop(name, None)) for name in ("retain", "holdout", "alternatives")}
     further = {name: options.pop(name) for name in ("published", "seed") if name in options}
     control = None if suppressed is None else _path(suppressed)
@@ -683,6 +686,7 @@ def probe(
     from vestige.studies.holes import OF_A_PROBE, HolesSettings
 
     read, options = _apart(settings)
+    # The class has settings of whole studies too, which one probe would ignore without a word.
     for key in options:
         if key not in (*OF_A_PROBE, "embedder"):
             raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, [*OF_A_PROBE, 'embedder'])}")
@@ -691,6 +695,7 @@ def probe(
             raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
     probing = HolesSettings.build(options, where="settings of the probe")
     probing.check()
+    # What either forgot before is no hole: it was to go, and both may be bad at it.
     before = tuple(dict.fromkeys(gone for model in (target, unlearned) for gone in forgotten_by(_path(model))))
     sources = probe_sources(
         _source(data), _selector(forget), retain=_selector(retain), n_forget=forget_n, before=before
@@ -733,6 +738,7 @@ def study(
         opened = Study(settings, StudyFolder(folder))
     else:
         opened = studies.open_study_file(Path(file), folder)
+    # What failed in an earlier run is still failed where nothing is run now.
     failed = studies.run(opened, jobs=jobs) if run else dict(studies.status(opened).failed)
     now = studies.status(opened)
     rows = tuple(row._asdict() for row in PooledResults(opened).rows)
@@ -771,6 +777,7 @@ def _path(model: AnyModel) -> str:
             f"a model is {type(model).__name__}; give its folder, its id on the hub, or a transformers model in memory "
             "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
         )
+    # By its digest: the same model is written once, and what was stored of it is found again.
     folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
     if not folder.exists():
         with new_folder(folder) as written:

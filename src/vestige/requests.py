@@ -175,8 +175,10 @@ def _recipe(
             raise InputError(f"--base goes with a method that trains from the start, and {name} does not; leave it out")
         return None
     if base is not None:
+        # Read as the target is: device, number format and template are the caller's choice for both.
         start = target.model_copy(update={"model": base})
         return recipe_from(start, training_settings(base, settings), corpus, splits, seed=seed)
+    # A model that was trained otherwise than the target is no control of it.
     if settings:
         raise InputError(
             f"{name} trains as the target was trained, so its settings are the target's; leave {', '.join(settings)} "
@@ -203,6 +205,7 @@ def trajectory(
     if not (settings or validation or retrained or harm):
         return None
 
+    # Added to the defaults, which end a training that has broken down: alone they would replace these.
     stop = (*TrajectorySettings().stop_when, *settings.get("stop_when", ()))
     watch = TrajectorySettings.build({**settings, "stop_when": stop})
     checked = ValidationSettings.build(validation, where="settings of trajectory")
@@ -290,6 +293,7 @@ def _only(built: AuditSettings, settings: Mapping[str, Any], attacks: str) -> Au
     if unknown is not None:
         raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(known_attacks()))}")
     counted = [name for name in ATTACKS if name in type(built).model_fields]
+    # Set and not made, it would look as if it had been tried.
     unused = [name for name in settings if name in counted and name not in names]
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
@@ -355,6 +359,7 @@ def audit(
         models=tuple(models),
         splits=audit_questions(corpus, forget, paths, settings, retain, holdout, alternatives),
         settings=settings,
+        # Of the target alone: the others were made from it, and have no published figures.
         published=published_of(corpus.settings.data, paths[0], published),
         **model_settings(paths[0], read).model_dump(exclude={"model"}),
         **how,
@@ -371,6 +376,7 @@ def data_check(
     seed: int = 0,
 ) -> CheckRequest:
     """A check of a data set seen from one forget set; `settings` are those of `SoundnessSettings`."""
+    # The check sees the alternatives that an audit would be given.
     splits = with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives)
     refuse_nothing_kept(corpus, splits)
     return CheckRequest(splits, SoundnessSettings.build(settings), seed)

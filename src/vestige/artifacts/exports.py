@@ -16,13 +16,13 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.verdicts import WORDS, bound_said, sized
-from vestige.core.estimates import Estimate
 from vestige.core.ids import slug
 from vestige.core.text import one_line, sentence
 
 EEE_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
 
+# From bad to good: the score of a verdict is its place here.
 _LEVELS = ("fail", "inconclusive", "pass")
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
@@ -109,6 +109,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
         "schema_version": EEE_SCHEMA,
         "evaluation_id": f"vestige-audit/{name}/{timestamp}",
         "retrieved_timestamp": timestamp,
+        # The schema demands who ran it, which a run does not know.
         "source_metadata": {
             "source_name": "vestige audit",
             "source_type": "evaluation_run",
@@ -136,7 +137,8 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
 
     `dataset` is the hub's id of the benchmark.
     """
-    entries = []
+    entries, date = [], when.astimezone(UTC).isoformat(timespec="seconds")
+    # The hub takes numbers alone, so that a claim that facts decide is in the card.
     for v in (v for v in outcome.verdicts if v.subject == subject and v.decides in v.evidence):
         estimate = v.evidence[str(v.decides)]
         notes = (
@@ -144,14 +146,8 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
             f"({bound_said(outcome, v)}; fails above {sized(v.margin, v.unit)}, passes below {sized(v.wide, v.unit)})"
         )
         task = slug(f"{outcome.forget} {v.claim}")
-        entries.append(
-            EvalResultEntry(dataset, task, estimate.value, date=_iso(when), notes=one_line(notes, width=500))
-        )
+        entries.append(EvalResultEntry(dataset, task, estimate.value, date=date, notes=one_line(notes, width=500)))
     return str(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
-
-
-def _iso(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
@@ -174,34 +170,21 @@ def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
 
 def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
     """The quantities that the verdict rests on."""
-    return [
-        {
-            **_of(outcome, v, name),
-            "metric_config": {
-                "metric_id": f"vestige.{estimate.metric}",
-                "metric_unit": estimate.unit,
-                "lower_is_better": v.claim != "benchmark valid",
-                "score_type": "continuous",
-                "min_score": None,
-                "max_score": None,
-            },
-            "score_details": {
-                "score": estimate.value,
-                "details": {"decides": str(name == v.decides).lower()},
-                "uncertainty": _uncertainty(estimate),
-            },
+    results = []
+    for name, e in v.evidence.items():
+        config = {
+            **{"metric_id": f"vestige.{e.metric}", "metric_unit": e.unit},
+            **{"lower_is_better": v.claim != "benchmark valid", "score_type": "continuous"},
+            **{"min_score": None, "max_score": None},
         }
-        for name, estimate in v.evidence.items()
-    ]
-
-
-def _uncertainty(estimate: Estimate) -> dict[str, Any]:
-    ends = estimate.low, estimate.high
-    size = {"num_samples": estimate.n}
-    if not all(map(math.isfinite, ends)):
-        return size
-    interval = {"lower": ends[0], "upper": ends[1], "confidence_level": 0.95, "method": estimate.interval}
-    return {**size, "confidence_interval": interval}
+        uncertainty: dict[str, Any] = {"num_samples": e.n}
+        if math.isfinite(e.low) and math.isfinite(e.high):
+            ends = {"lower": e.low, "upper": e.high, "confidence_level": 0.95, "method": e.interval}
+            uncertainty["confidence_interval"] = ends
+        details = {"decides": str(name == v.decides).lower()}
+        score = {"score": e.value, "details": details, "uncertainty": uncertainty}
+        results.append({**_of(outcome, v, name), "metric_config": config, "score_details": score})
+    return results
 
 
 def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:

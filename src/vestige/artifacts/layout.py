@@ -120,6 +120,7 @@ class SubjectFolder:
 def own_folder(model: str) -> SubjectFolder | None:
     """The subject's folder, if `model` is one that Vestige made, or the model/ in it."""
     path = Path(model).expanduser()
+    # `model/` is what other tools are given; the identity lies beside it.
     for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
         if folder.spec.is_file() and path in (folder.path, folder.model):
             return folder
@@ -324,6 +325,7 @@ class RunFolder:
 
     def probes(self) -> list[ProbeFolder]:
         """The finished searches for holes: the folder `holes`, or else those in it, in the order of their names."""
+        # A run of one search has it in `holes` itself.
         whole = ProbeFolder(self.path / "holes")
         inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]
         return [whole] if whole.summary.exists() else [probe for probe in inside if probe.tested.exists()]

@@ -73,11 +73,13 @@ def source_commit() -> str:
     package = Path(__file__).parent
     try:
         top = _git("rev-parse", "--show-toplevel", cwd=package)
+        # A virtual environment within somebody's own repository.
         if not package.is_relative_to(Path(top) / "src"):
             return ""
         return _git("rev-parse", "HEAD", cwd=package) + (
             "+changed" if _git("status", "--porcelain", cwd=package) else ""
         )
+    # No git, or no repository: it was installed.
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -140,6 +142,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 def processor_name() -> str:
     """The processor's name as the system gives it, or its architecture."""
+    # On Linux `platform` knows the architecture alone.
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -78,6 +78,7 @@ class SubjectSpec:
 
         A model that forgot nothing by its spec, as one from elsewhere, has nothing to be held against: 0.
         """
+        # By items: the same selector may stand for others in other data.
         gone = {i for forget_set in self.forgotten for i in forget_set.items}
         return len(set(items) - gone) if self.forgotten else 0
 
@@ -137,6 +138,7 @@ def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
     noted = {**stored, "files": {**stored["files"], path.name: file_digest(path)}}
     if basis:
         noted["basis"] = {**stored.get("basis", {}), path.name: basis}
+    # Left alone where nothing changed, so that scoring again leaves the folder as it was.
     if noted != stored:
         write_json(folder.collected, noted)
 
@@ -266,6 +268,7 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
     stale: list[EvalFolder] = []
     for folder in subject.evaluations():
         model = read_versioned(folder.identity, "model")["model"]
+        # A model that is gone, or from elsewhere, has no digest to hold them against.
         (current if done in (None, model) else stale).append(folder)
     return current, stale
 

@@ -131,11 +131,6 @@ def _but_of_masks(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("We strongly recommend passing in an `attention_mask`")
 
 
-def _another_says_it() -> bool:
-    """Whether torchrun started a first process on this machine, which ends by what the command was refused for too."""
-    return os.environ.get("LOCAL_RANK", "0") != "0"
-
-
 def run() -> None:
     """Run the command line. What Vestige explains itself is one line on stderr and an exit code; see docs/cli.md."""
     # The process that a person starts is the only place where the surroundings are set.
@@ -146,7 +141,8 @@ def run() -> None:
     try:
         app()
     except VestigeError as error:
-        if not (isinstance(error, InputError | Interrupted) and _another_says_it()):
+        # Of processes that torchrun started the first one on a machine says what all are refused for.
+        if not isinstance(error, InputError | Interrupted) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:

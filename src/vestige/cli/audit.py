@@ -306,6 +306,7 @@ def _request(
     from vestige.data.loaders import pack_named
     from vestige.models.address import shown_address
 
+    # Settings first: they are wrong more often than data, and cost nothing to check.
     settings, untested = requests.audit_settings(
         typed.of(AuditSettings), attacks=attacks, quick=quick, suppressed=models.suppressed is not None
     )
@@ -478,6 +479,7 @@ def _audit(
     failed = {name: str(error) for name, error in audited.failed.items()}
     _say_failed(failed)
     build_report(run)
+    # Which folder each numbered name stands for: on stdout, beside the verdicts that use the names.
     if not printing.as_json:
         for line in (*numbered(request.models), *request.untested):
             typer.echo(one_line(line, width=500))
@@ -539,6 +541,7 @@ def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = No
         say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
         gone = {name for forget, name, _ in baseline if forget in {row["forget"] for row in rows}}
         gone -= {row["subject"] for row in rows}
+        # A single model is the same one under another name (`regressions`), and not gone.
         if gone and len(gone) < len({name for _, name, _ in baseline}):
             say(f"audited in the baseline and not here: {', '.join(one_line(n, width=60) for n in sorted(gone))}")
         rows = [row for row, _ in worse]

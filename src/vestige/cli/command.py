@@ -408,12 +408,12 @@ def _unknown(key: str, keys: Sequence[str]) -> InputError:
     return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
 
 
-def assigned(words: Sequence[str] | None) -> dict[str, str]:
+def assigned(words: Sequence[str] | None, option: str = "--set") -> dict[str, str]:
     """What `KEY=VALUE` words set, as text."""
     pairs = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"--set {one_line(word)!r}: expected KEY=VALUE, as in learning_rate=2e-5")
+            raise InputError(f"{option} {one_line(word)!r}: expected KEY=VALUE, as in learning_rate=2e-5")
         pairs[key.strip()] = value.strip()
     return pairs

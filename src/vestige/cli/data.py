@@ -57,6 +57,7 @@ def compile_command(
     from vestige.data.folder import CompileSettings
 
     typed.refuse_others()
+    # A file is called by its name; `star:50` becomes a name that any system takes.
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
     settings = typed.build(CompileSettings)
     manifest = compile_data(graph, output_dir=folder, fresh=fresh, picture=picture, **dict(settings))

@@ -66,6 +66,7 @@ def evaluate_command(
     Keeps per-item records and the summary; the same command resumes a stopped run.
     """
     refuse_torchrun("evaluate")
+    # Before the imports below: torch takes seconds, and a mistyped name should not.
     names = eval_names(evals)
     if alternatives is not None and "exposure" not in names:
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
@@ -75,6 +76,7 @@ def evaluate_command(
     from vestige.data.loaders import published_of
     from vestige.steps.evaluate import check_published, evaluate, requests_of
 
+    # A model that the pack has no figures of is refused before anything is read.
     figures = published_of(data, subject, published)
     settings = evals_from(typed, names, max_new_tokens=max_new_tokens, pistol=pistol)
     corpus = corpus_from(typed, data)
@@ -90,6 +92,7 @@ def evaluate_command(
             f"{len(splits.splits['forget'])} questions of the forget set {one_line(splits.forget)} are not among what "
             "it forgot"
         )
+    # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
     if figures is not None:
         check_published(evaluated, *figures, seed=evidence.seed)
     folders = []

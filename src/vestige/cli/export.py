@@ -53,6 +53,7 @@ def export_command(
     audits = folder.audits()
     if not audits:
         raise InputError(f"{run} holds no finished audit; run `vestige audit --output-dir {run}` first")
+    # What is handed to others must be of the run, and no file that a link leads to.
     refuse_links(run)
     home = output_dir or run / "exports"
     files: dict[Path, str] = {}
@@ -83,8 +84,10 @@ def _of_models(run: "RunFolder", audit: "AuditFolder", form: str, dataset: str |
     outcome = read_outcome(audit)
     folders = {name: SubjectFolder(run.path / path) for name, path in read_plan(audit).folders.items()}
     digests = {name: read_versioned(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
+    # Without the controls' digests nobody could say against what the model was judged.
     compared = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
     version = installed_versions()["vestige"]
+    # When it was judged: an export that is made later is no later judgement.
     when = datetime.fromtimestamp(audit.outcome.stat().st_mtime, tz=UTC)
     files: dict[str, str] = {}
     for subject in dict.fromkeys(v.subject for v in outcome.verdicts if v.subject in folders):

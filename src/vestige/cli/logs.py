@@ -70,6 +70,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
                 f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
+    # Mixed kinds would leave open which log is of which forget set.
     if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and splits):
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
@@ -117,6 +118,7 @@ def judge_taken(
     from vestige.auditing.table import judge_table, settings_of
     from vestige.report import build_report
 
+    # Margins that make no sense are refused before anything is shown.
     settings_of(margins)
     if not as_json:
         show(taken)
@@ -134,6 +136,7 @@ def judge_taken(
         except InputError as error:
             if not taken.forgiving:
                 raise
+            # Groups that names of folders made: one that cannot be judged must not hide the others.
             failed[group.name] = str(error)
     if outcomes:
         build_report(run.path)
@@ -215,6 +218,7 @@ def _print_short(outcome: "AuditOutcome") -> None:
     rows = []
     for subject in outcome.unlearned:
         forgot, utility = (lines[subject, claim] for claim in _LEAD)
+        # A model that says nothing any more has no leak, which is no success.
         bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
         rows.append([subject, WORDS[forgot.outcome], bound, WORDS[utility.outcome]])
     controls = controls_said(outcome)

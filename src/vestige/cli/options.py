@@ -24,6 +24,7 @@ SOURCE = Part(
     "vestige.data.corpus:SourceSettings",
     "Data",
     first=("question_key", "answer_key", "edge_key", "group_key", "limit"),
+    # `--config` is the file of options, so that the hub's configurations go by another name.
     renamed={"data": "", "config": "data_config"},
 )
 MODEL = Part("vestige.models.load:ModelSettings", "Model", first=("device", "dtype"), renamed={"model": ""})
@@ -132,6 +133,7 @@ class EvidenceOptions:
         from vestige import requests
         from vestige.artifacts.layout import own_folder
 
+        # One of Vestige's has its identity in its own folder.
         elsewhere = self.output_dir is not None and own_folder(name) is None
         return requests.subject(name, reading(typed), f"{self.output_dir}/target" if elsewhere else None, role="target")
 
@@ -154,6 +156,7 @@ class UnlearningOptions:
         from vestige.methods import METHODS, PRESETS, find_method
         from vestige.training.settings import UnlearningSettings
 
+        # First: of a mistyped method every setting would be called an unknown key.
         find_method(self.method)
         for key in typed.others(self.method):
             owner = key.rpartition(".")[0]
@@ -230,6 +233,7 @@ def eval_names(names: str) -> list[str]:
     """The evaluations that --evals names, each once; loads none of them, so that a mistake costs no time."""
     from vestige.evals import eval_module
 
+    # Asked once, however often it is named.
     evals = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not evals:
         raise InputError("--evals names no evaluation; see `vestige list evals`")
@@ -246,6 +250,7 @@ def evals_from(typed: Given, names: Sequence[str], *owners: str, **shared: Any) 
     from vestige import requests
     from vestige.evals import EVALS
 
+    # Refused rather than ignored: whoever sets it believes that it was asked so.
     for key in typed.values:
         owner = key.rpartition(".")[0]
         if owner in EVALS and owner not in names:

@@ -87,6 +87,7 @@ def output_in(
 def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     """Put back what a kill left moved in part, or moved and not replaced; with `fresh` move what is there aside."""
     aside, moving = folder / _ASIDE, folder / _MOVING
+    # A kill between the moves leaves a part here, which is not yet the old as a whole.
     _put_back(moving)
     if not own_entries(folder):
         _put_back(aside)
@@ -184,6 +185,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
 
 @contextlib.contextmanager
 def _plain_lines(title: str, started: float) -> Iterator[Callable[[float, str], None]]:
+    # The first line comes at once, then one in half a minute: a log must stay readable.
     last = [-30.0]
 
     def show(share: float, note: str) -> None:
@@ -198,6 +200,7 @@ def _plain_lines(title: str, started: float) -> Iterator[Callable[[float, str], 
 
 def time_left(share: float, elapsed: float) -> str:
     """The time left in words, if the rest goes at the pace so far; nothing before there is a pace."""
+    # The pace of the first hundredths is that of loading.
     if share < 0.02 or share >= 1:
         return ""
     seconds = elapsed * (1 - share) / share

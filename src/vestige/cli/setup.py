@@ -95,6 +95,7 @@ def init_command(
         raise InputError(
             f"{settings} is there already and is not what these options give; edit it, or name another folder"
         )
+    # Before the file is written: what cannot be planned leaves nothing behind.
     models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     if not there:
@@ -126,6 +127,7 @@ class _Models(NamedTuple):
 
 
 def _asked(option: str, question: str) -> str:
+    # A pipeline must not wait for an answer that nobody types.
     if not sys.stdin.isatty():
         raise InputError(f"{option} is missing; `vestige init --help` says what is needed")
     answer: str = typer.prompt(question)
@@ -203,6 +205,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
         lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
     if method := audited.method:
         by, rate = ["--method", method, *split], []
+        # A method that trains nothing has no rate; those of the tiny model were searched once.
         known = not find_method(method).needs.splits or (audited.start == TINY and method in TINY_RATES)
         if not known:
             goal = ["--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
@@ -232,6 +235,7 @@ def list_command(
         str | None,
         typer.Argument(help="Of settings: a command (unlearn, attack gcg), a method, or study.", metavar="NAME"),
     ] = None,
+    # Commands of groups have two words, as in `attack gcg`.
     third: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -356,6 +360,7 @@ def _of_tables(kind: "type[BaseModel]", place: str = "") -> "list[tuple[str, Des
 
     rows = []
     for key, row in described(kind).items():
+        # A table is named by itself and by each of its keys, as TOML writes them.
         inner = tables_in(kind.model_fields[key].annotation)
         rows.append((place + key, row._replace(type="table", default=None) if inner else row))
         for table in inner:

@@ -1,10 +1,11 @@
 """`vestige study`: a grid of trainings and evaluations from one file, made by any number of processes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vestige.cli.command import assigned
 from vestige.cli.options import AsJson
 from vestige.cli.output import refuse_torchrun, say, say_next
 from vestige.core.errors import GoalNotReached, InputError, PartialFailure
@@ -61,14 +62,16 @@ def run_command(
 
     if executor not in EXECUTORS:
         raise InputError(f"no executor {executor!r}; known: {', '.join(EXECUTORS)}")
+    typed = {key: int(value) if value.isdigit() else value for key, value in assigned(option, "--option").items()}
     study = open_study_file(file, output_dir)
+    # Studies may share the folder: cells of others are not counted here.
     keys = {cell.key: cell.name for cell in study.cells}
     with progress_bar(study.settings.name) as bar:
 
         def show(now: Status, cells: int) -> None:
             bar(len(now.done & keys.keys()) / cells, ", ".join(sorted(keys[k] for k in now.at_work & keys.keys())))
 
-        failed = run(study, jobs=jobs, executor=executor, options=_options(option), show=show)
+        failed = run(study, jobs=jobs, executor=executor, options=typed, show=show)
     _show(status(study), as_json=as_json)
     if failed:
         raise PartialFailure(f"{len(failed)} of {len(keys)} cells failed; the same command tries them again")
@@ -94,6 +97,7 @@ def report_command(file: File, output_dir: Folder = None, as_json: AsJson = Fals
         print_json({"files": paths, "warnings": list(warnings)})
     else:
         typer.echo("\n".join(paths))
+    # Last, when all is written: the tables are right, and say so too.
     if warnings:
         raise GoalNotReached("; ".join(warnings))
 
@@ -114,17 +118,6 @@ def preset_command(
         return
     for study, about in STUDIES.items():
         typer.echo(f"{study}: {about}")
-
-
-def _options(typed: list[str] | None) -> dict[str, Any]:
-    """Names with numbers where they are numbers."""
-    options: dict[str, Any] = {}
-    for word in typed or ():
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InputError(f"--option {one_line(word)} is not of the form KEY=VALUE")
-        options[key] = int(value) if value.isdigit() else value
-    return options
 
 
 def _show(progress: "StudyProgress", *, as_json: bool) -> None:

@@ -25,6 +25,7 @@ def print_results(summary: "Summary") -> None:
     """
     results = [r for r in summary.results if not r.split.startswith("edge:")]
     metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in results))
+    # What people look for first stands first, the rest as it was measured.
     metrics.sort(key=lambda metric: metric[1] not in ("exact_match", HEADLINE))
     fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
     columns = [_column(results, split, metrics) for split in dict.fromkeys((r.split, r.scope) for r in results)]
@@ -134,6 +135,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
 
 
 def _state(outcome: "AuditOutcome", subject: str) -> str:
+    # A claim that fails decides, whatever else is open.
     lines = [v for v in outcome.verdicts if v.subject == subject]
     failed = [v.claim for v in lines if v.outcome == "fails"]
     undecided = [v.claim for v in lines if v.outcome != "holds"]

@@ -279,6 +279,7 @@ def unlearn_command(
     if harm_judge:
         from vestige.judges.spec import judge_spec
 
+        # Each process would ask, and pay, the judge for the same replies.
         refuse_torchrun("unlearn --harm-judge")
         # What it says is stored beside the training's log.
         replies, device = output.output_dir / "train" / "judge", typed.values.get("device", "auto")
@@ -325,6 +326,7 @@ def _say_state(folder: SubjectFolder, trained: "Made", then: Sequence[object]) -
     from vestige.artifacts.records import read_trajectory
 
     points = read_trajectory(folder.trajectory)
+    # Where a checkpoint was chosen, its scores and not the last ones are the model's.
     step = trained.chosen.step if trained.chosen else trained.steps
     scores = {p.model: p.scores["retain"] for p in points if p.model != "policy" or p.step == step}
     if {"target", "policy"} <= scores.keys():
@@ -403,6 +405,7 @@ def calibrate_command(
     if retrained is not None:
         from vestige.steps.subjects import asked_model
 
+        # One look before any training: forgetting cannot come below what never knowing scores.
         check_reach(request, asked_model(model_from(typed, retrained, as_made=True)).loaded)
     inputs = (target, data, unlearning.forget, unlearning.retain, unlearning.reference)
     with output.opened(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
@@ -441,6 +444,7 @@ def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any
 def _not_reached(calibration: "Calibration", settings: "CalibrateSettings", retrained: str | None) -> str:
     if (end := calibration.end) is None:
         return f"training broke down at every rate; take lower ones than {min(settings.rates):g}"
+    # A goal below what a model that never knew would score is out of reach for any rate.
     unmeasured = calibration.goal.startswith("forget") and retrained is None
     return (
         f"{calibration.goal} cannot be reached with these rates: the nearest, {calibration.chosen}, ends at forget "

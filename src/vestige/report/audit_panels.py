@@ -231,6 +231,7 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
 
 def _prompt(p: PromptLine, colours: Colours) -> dict[str, Any]:
     """A prompt: its text at once and, where it is long, in full, where it stands, what became of the replies."""
+    # A searched prompt can fill the page.
     long = len(p.text) > PROMPT_SHOWN
     return {
         "label": p.subject,
@@ -272,6 +273,7 @@ def _note(*notes: str) -> GridCell:
 def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
     """What each attack could carry, what its result needs by each way of counting, and why it counts for nothing."""
     needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
+    # A way that is not known here stands first, under its own name.
     needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
 
     def attack(b: BudgetLine) -> GridCell:
@@ -331,10 +333,12 @@ def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
 
     An attack's is what it leaves beyond what it teaches itself; its `mark` says why it is no evidence.
     """
+    # In others the target does no better than a control, so that a share of nothing would be shown.
     forms = {f.format: f for f in outcome.formats if f.admitted}
     if not forms:
         return None
     cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
+    # Bits are no shares, and would have no colour.
     cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
     stages: list[dict[str, Any]] = []
     columns: list[tuple[str, str, str]] = []

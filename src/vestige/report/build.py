@@ -17,7 +17,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from vestige.report.holes import (
     is_probe,
     read_probe,
 )
-from vestige.report.page import page_headline, page_title, render, render_bundle, render_holes
+from vestige.report.page import page_file, page_headline, page_title, render, render_bundle, render_holes
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
     attack_name,
@@ -69,29 +68,19 @@ def build_report(run: Path, *, verify: bool = False) -> Path:
     refused. So are evaluations whose model is there with other files than they were made of; with `verify` all files
     are read, without only those whose size, time or inode is another. One report is written at a time.
     """
-    alone = replacing(RunFolder(run).report) if run.is_dir() else nullcontext()
+    folder, search = RunFolder(run), ProbeFolder(run)
+    alone = replacing(folder.report) if run.is_dir() else nullcontext()
     refuse_links(run)
     with alone:
-        if is_probe(ProbeFolder(run)):
-            return _build_holes(ProbeFolder(run))
-        return _build_run(RunFolder(run), verify=verify)
-
-
-def _build_run(folder: RunFolder, *, verify: bool) -> Path:
-    contents = read_contents(folder, verify=verify)
-    with _renewed(folder.tables) as tables:
-        write_tables(tables, folder, contents)
-        if contents.probes:
-            write_hole_tables(tables, contents.probes)
-    write_text(folder.report, render(contents))
-    return folder.report
-
-
-def _build_holes(folder: ProbeFolder) -> Path:
-    probe = read_probe(folder)
-    with _renewed(folder.tables) as tables:
-        write_hole_tables(tables, [probe])
-    write_text(folder.report, render_holes(probe))
+        contents = None if is_probe(search) else read_contents(folder, verify=verify)
+        probes = [read_probe(search)] if contents is None else contents.probes
+        # Tables first: a page that is there has its tables beside it.
+        with _renewed(folder.tables) as tables:
+            if contents is not None:
+                write_tables(tables, folder, contents)
+            if probes:
+                write_hole_tables(tables, probes)
+        write_text(folder.report, render_holes(probes[0]) if contents is None else render(contents))
     return folder.report
 
 
@@ -137,6 +126,7 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
     contents = read_contents(folder, verify=True)
     if not contents.audits:
         raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
+    # All files were read just now.
     build_report(run, verify=False)
     sources = (folder.report, folder.verdicts, folder.settings, folder.provenance)
     # What is handed on must be of the run, and no file of the reader's that a link leads to.
@@ -154,19 +144,17 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
         variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
         write_text(partial / PAGE, render_bundle(variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
+        # After all else, since it names whatever lies in the bundle.
         sums = {p.relative_to(partial).as_posix(): file_digest(p) for p in sorted(partial.rglob("*")) if p.is_file()}
         write_text(partial / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         if sign_with is not None:
-            _sign(partial / SUMS, sign_with)
+            # It writes SHA256SUMS.sig, and asks for a passphrase at the terminal.
+            command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(sign_with), str(partial / SUMS)]
+            done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=False)
+            if done.returncode:
+                why = one_line(done.stderr.strip().rpartition("\n")[2])
+                raise InputError(f"{sign_with} is no SSH key that can sign: {why}")
     return out / PAGE
-
-
-def _sign(file: Path, key: Path) -> None:
-    """Write the signature beside `file` as `<name>.sig`; a passphrase is asked for at the terminal."""
-    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(key), str(file)]
-    done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"{key} is no SSH key that can sign: {one_line(done.stderr.strip().rpartition(chr(10))[2])}")
 
 
 def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> dict[str, Any]:
@@ -202,11 +190,12 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
     plan = folder.audit(outcome.forget).plan
     attacks = read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else ()
     able = {line.attack: line.able for line in outcome.able}
+    could = {True: "yes", False: "no: finding nothing with it proves nothing", None: "not known"}
     return {
         "screen": screen,
         "untested": outcome.untested,
         "attacks": [
-            (attack_name(a.name), a.material, len(a.tested), _could(able.get(a.name)), named_values(a.settings))
+            (attack_name(a.name), a.material, len(a.tested), could[able.get(a.name)], named_values(a.settings))
             for a in attacks
         ],
         "findings": [
@@ -241,14 +230,9 @@ def _group_bound(g: GroupLine) -> str:
     return typeset(f"{value} {words} ({low} to {high}), {format_name(g.by)}")
 
 
-def _could(able: bool | None) -> str:
-    return {True: "yes", False: "no: finding nothing with it proves nothing", None: "not known"}[able]
-
-
 def frameworks() -> Sequence[Mapping[str, Any]]:
     """What laws and frameworks ask, and which claims bear on it, as this version reads them."""
-    text = (files("vestige.report") / "page" / "frameworks.json").read_text(encoding="utf-8")
-    entries: Sequence[Mapping[str, Any]] = json.loads(text)
+    entries: Sequence[Mapping[str, Any]] = json.loads(page_file("frameworks.json"))
     return entries
 
 

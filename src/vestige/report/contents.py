@@ -84,6 +84,7 @@ class Contents:
         for forgotten in (True, False):
             places = [i for i, question in enumerate(questions) if (question.id in forget) == forgotten]
             room = min(most - len(chosen), len(places))
+            # Evenly spaced: the first ones would be of the first contracts alone.
             chosen |= {places[k * len(places) // room] for k in range(room)}
         return tuple(question for i, question in enumerate(questions) if i in chosen)
 
@@ -115,6 +116,7 @@ class Contents:
                 measure = (form, "", metrics[form])
                 needed = {EstimatePlace(split, "all", *measure) for split in ("forget", "retain")}
                 models = self.evidence.of("unlearned", outcome.forget)
+                # All or none: a picture without some models would read as if these were the only ones.
                 if models and all(needed <= model.results[outcome.forget].keys() for model in models):
                     return measure
         return written
@@ -134,6 +136,7 @@ def plain_outcome(
     An attack may leave no record of its own answers, so that of a fact it gave away the outcome has the id alone.
     """
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
+    # A list of a hundred selectors would bury the sentence that it stands in.
     contracts = len(parts) > 1 and parts[0] in parties
     forgotten = f"these {len(parts)} contracts" if contracts else forget_label(outcome.forget, parties)
 
@@ -234,6 +237,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
     forget = {*plan.splits.get("forget", ())}
     stated: dict[str, set[str]] = {}
     for evaluation in plan.evaluations:
+        # After an attack the words may be the attack's own.
         if evaluation.attack or evaluation.eval not in WRITTEN:
             continue
         for record in read_records(EvalFolder(run.path / evaluation.path)):
@@ -302,5 +306,6 @@ def _sources(run: RunFolder, folder: AuditFolder) -> list[list[str]]:
     if not folder.plan.exists():
         return []
     places = read_plan(folder).evaluations
+    # An attack is asked at several points, of which the last one is judged.
     last = {(p.subject, p.attack, p.eval): p for p in places}
     return [[p.subject, p.attack, p.path, digest_told(EvalFolder(run.path / p.path))] for p in last.values()]

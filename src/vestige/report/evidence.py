@@ -236,9 +236,11 @@ def _newest(
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
+    # By name too, where times are unknown: the page must not hang on the order of a folder.
     for folder, summary in sorted(stored, key=lambda pair: (_started(pair[0]), pair[0].path.name)):
         key = summary.eval, summary.forget
         before = chosen.get(key)
+        # A later look at a part of the items (`--limit`) does not replace the whole.
         part = before is not None and _items(summary) < _items(before[1])
         if before is not None:
             unused[key].append((folder, summary) if part else before)
@@ -375,6 +377,7 @@ def read_answers(subjects: Sequence[RunModel]) -> RunAnswers:
     """The records of all subjects, joined by item."""
     questions: dict[str, AskedItem] = {}
     replies: dict[str, dict[str, GreedyReply]] = {}
+    # The target was asked everything, so that questions come in the order of the data.
     ordered = sorted(subjects, key=lambda s: s.spec.subject != "target")
     for subject in ordered:
         if subject.answers is None:
@@ -415,6 +418,7 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
     """One estimate for the models of one role: their mean, within the envelope of their intervals."""
     if not estimates:
         return None
+    # An envelope and no pooled interval: seeds are few, and this page gives no verdict by it.
     first = estimates[0]
     return Estimate(
         metric=first.metric,
@@ -437,6 +441,7 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
         for item, name in names.items():
             splits[item].add(name)
     split = {item: names.pop() for item, names in splits.items() if len(names) == 1}
+    # By items and not by the selector's name, which may be that of a file.
     edges = frozenset(a.edge for a in answers.questions if a.edge and split.get(a.id) == "forget")
     dispute = (
         f"{len(splits) - len(split)} questions stand in one split for one model and in another for another, so these"

@@ -126,7 +126,9 @@ def first_screen(
     methods, judged = methods_of(outcome), {v.claim for v in outcome.verdicts}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     references = [s for s in audited(outcome) if s not in methods]
+    # Contracts by the names of their parties, which readers know.
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
+    # Warnings stand above the table already.
     untested = [_folded(line) for line in outcome.untested if line not in outcome.warnings]
     brought = [
         (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
@@ -195,7 +197,9 @@ def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
 def _facts(outcome: AuditOutcome) -> list[str]:
     """What was audited, in a line."""
     methods, references = len(methods_of(outcome)), len(audited(outcome)) - len(methods_of(outcome))
-    attacks = len(_attacks(outcome))
+    # Those that show the answers themselves could not count.
+    ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
+    attacks = len({*attack_names(outcome)} - ceilings)
     facts = []
     if outcome.n_judged:
         apart = " that nothing else gives away" if outcome.n_apart else ""
@@ -210,12 +214,6 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     facts.append(f"{ways} {_plural('kind', ways)} of prompt, {len(outcome.formats)} readings of the answers")
     facts.append(f"{attacks} {_plural('attack', attacks)}")
     return facts
-
-
-def _attacks(outcome: AuditOutcome) -> list[str]:
-    """The attacks that could count, which those that show the answers themselves cannot."""
-    ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
-    return [name for name in attack_names(outcome) if name not in ceilings]
 
 
 def _plural(word: str, n: int) -> str:
@@ -234,6 +232,7 @@ class _Scale:
         estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
         estimates += [e for step in steps_of(outcome) for e in step.levels.values()]
         ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
+        # The controls (0) and the target (1) are always in the picture, with air beyond.
         least, most = min((*ends, -0.1)), max((*ends, 1.1))
         low, high = math.floor(10 * least) / 10, math.ceil(10 * most) / 10
         return cls(max(low, _WIDEST[0]), min(high, _WIDEST[1]))
@@ -278,6 +277,7 @@ def _silenced(index: int, row: Block) -> Block:
 
     Without the attack that fails it, nothing would follow from attacks that find nothing.
     """
+    # What it holds of the other claims is of no interest: it was not made to forget.
     anchors = {"not recoverable": f"able-{index}", "not stored": ""}
     cells = [cell if cell and cell["claim"] in anchors else None for cell in row["cells"]]
     cells = [cell and {**cell, "anchor": anchors[cell["claim"]]} for cell in cells]
@@ -290,6 +290,8 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
     `expected` says of a control whether the outcome is the one that it should have.
     """
     amount, facts = typeset(measured(v)), facts_said(outcome, v)
+    first = outcome.first.verdicts if outcome.first is not None else ()
+    was = next((o for s, c, o in first if (s, c) == (v.subject, v.claim)), v.outcome)
     return {
         "claim": v.claim,
         "outcome": v.outcome,
@@ -298,17 +300,10 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
         "bound": amount or facts or ("" if v.evidence else "not tested"),
         "where": v.decides if amount else "",
         "facts": facts if amount else "",
-        "was": _was(outcome, v),
+        "was": WORDS[was] if was != v.outcome else "",
         "tell": tooltip(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
         "expected": None if should is None else v.outcome == should,
     }
-
-
-def _was(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """The word of the first judgement, where that was another; "" elsewhere."""
-    first = outcome.first.verdicts if outcome.first is not None else ()
-    was = next((o for s, c, o in first if (s, c) == (v.subject, v.claim)), v.outcome)
-    return WORDS[was] if was != v.outcome else ""
 
 
 def rejudged(outcome: AuditOutcome) -> list[str]:
@@ -317,6 +312,7 @@ def rejudged(outcome: AuditOutcome) -> list[str]:
     if first is None:
         return []
     now = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
+    # A claim that is not judged now has not changed.
     changed = [(s, c, was) for s, c, was in first.verdicts if now.get((s, c), was) != was]
     t, then = outcome.thresholds, first.thresholds
     names = [n for n in t if n in then and t[n] != then[n]]
@@ -350,6 +346,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
     stated = [] if outcome.first else ["No earlier judgement is recorded."]
+    # Where the target knows much of an answer, the margins in bits are shares of that.
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
@@ -368,6 +365,7 @@ def _caption(steps: Sequence[HarderStep], methods: Sequence[str]) -> str:
     if not steps:
         return ""
     forms = "; ".join(f"{step.words}: {step.form}" for step in steps)
+    # Less than nothing left would read as a mistake.
     usual = [max(steps[0].levels[s].value, 0.0) for s in methods if s in steps[0].levels]
     if steps[0].css != "usual" or not usual:
         return f"What is left of the facts, asked harder from step to step ({forms})."
@@ -400,6 +398,7 @@ def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
     blocks = []
     for subject in audited(outcome):
         facts: dict[str, FactLine] = {}
+        # One line a fact, however many forms and attacks give it away: the clearest.
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):
             facts.setdefault(line.item, line)
         stated = [_given_fact(line) for line in facts.values() if "stated" in line.by]

@@ -114,6 +114,7 @@ def draw(edges: Sequence[DrawnEdge], centre: Iterable[str]) -> GraphDrawing:
     for w, h, points in boxes:
         if x_of_row and x_of_row + w > limit:
             x_of_row, y_of_row, row_height = 0.0, y_of_row + row_height, 0.0
+        # Three digits: the last ones differ between processors, and the page should not.
         positions |= {node: (round(x_of_row + x, 3), round(y_of_row + y, 3)) for node, (x, y) in points.items()}
         x_of_row, row_height = x_of_row + w, max(row_height, h)
         width = max(width, x_of_row)
@@ -142,6 +143,7 @@ def _component(graph: "nx.Graph[str]", part: set[str]) -> tuple[float, float, di
     """Width, height and positions of one component, its edges about one unit long, half a unit of air around it."""
     # A subgraph keeps the order of its hash table, which is another in each process, and its layout follows that.
     component: nx.Graph[str] = nx.Graph(sorted((min(edge), max(edge)) for edge in graph.subgraph(part).edges))
+    # All distances of a large component would take minutes.
     if len(component) <= _EXACT_NODES:
         raw = nx.kamada_kawai_layout(component)
     else:

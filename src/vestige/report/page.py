@@ -52,7 +52,6 @@ from vestige.report.words import (
     visible,
 )
 
-_PAGE = files("vestige.report") / "page"
 _SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
 _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
@@ -80,11 +79,12 @@ def render_bundle(variables: Mapping[str, Any]) -> str:
 
 
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
-    body = "\n".join(_read(f"{name}.js") for name in scripts)
+    body = "\n".join(page_file(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
-    style = _read("colours.css") + heat_rules() + "\n".join(map(_read, _STYLES))
+    style = page_file("colours.css") + heat_rules() + "\n".join(map(page_file, _STYLES))
+    # Strict: a name that a template misspells must not become an empty place.
     environment = Environment(
-        loader=FunctionLoader(_read),
+        loader=FunctionLoader(page_file),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -129,8 +129,9 @@ def _source(content: str) -> str:
     return f"'sha256-{digest}'"
 
 
-def _read(name: str) -> str:
-    return (_PAGE / name).read_text(encoding="utf-8")
+def page_file(name: str) -> str:
+    """A template, style sheet or script of the page."""
+    return (files("vestige.report") / "page" / name).read_text(encoding="utf-8")
 
 
 TEXT_SHOWN = 1_500_000
@@ -419,6 +420,7 @@ def _facts(contents: Contents) -> list[str]:
 def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
     """What plain questions about one forget set still bring out: a sentence, and a row a model."""
     forget, of = forget_set.forget, contents.evidence.of
+    # Only models of this very set: another's control knows it.
     subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, forget)]
     panels = [(t, c) for _, t, c in PANELS if any(c in s.results[forget] for s in subjects)]
     unread = "No unlearned model has been evaluated on it yet."
@@ -451,6 +453,7 @@ def _picture(contents: Contents, forget_set: ForgetView, subjects: Sequence[RunM
     points = [(s, cells[forget], cells[retain]) for s, cells in results if forget in cells and retain in cells]
     if not points:
         return None
+    # What is kept lies near 1: the axis begins at the quarter below the lowest interval.
     floor = min([0.75, *(math.floor(4 * y.low) / 4 for _, _, y in points)])
 
     def across(value: float) -> float:
@@ -490,6 +493,7 @@ def _column(title: str, cell: EstimatePlace, forget: str, subjects: Sequence[Run
     """
     results = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
     counts = {e.n for _, e in results}
+    # Who never knew is what forgetting is read against, the target what was to be kept.
     role = "retrained" if cell.split == "forget" else "target"
     return {
         "title": title,

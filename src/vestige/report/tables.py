@@ -10,13 +10,13 @@ from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.holes import HoleRow, Placebo
-from vestige.artifacts.layout import EvalFolder, RunFolder
-from vestige.artifacts.records import COLUMNS, Summary, read_summaries, result_rows, write_csv
+from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
 from vestige.artifacts.verdicts import WORDS, bound_said, sequence_rows
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
 from vestige.report.contents import Contents
-from vestige.report.evidence import PANELS, RunModel, split_of
+from vestige.report.evidence import PANELS, split_of
 from vestige.report.holes import MENDING_COLUMNS, STANDING_WORDS, Probe, mending_rows, standing
 from vestige.report.words import visible
 
@@ -39,7 +39,10 @@ ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
-    results = [_evaluation(folder, s) | row for folder, s in read_summaries(run) for row in result_rows([s])]
+    results = []
+    for evaluation, s in read_summaries(run):
+        items = content_id(sorted({i for ids in s.splits.values() for i in ids}))
+        results += [{"evaluation": evaluation.path.name, "items": items} | row for row in result_rows([s])]
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
     write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
@@ -52,40 +55,27 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
         write_csv(folder / "sequence.csv", SEQUENCE_COLUMNS, _readable(curves))
 
 
-def _evaluation(folder: EvalFolder, summary: Summary) -> Row:
-    return {
-        "evaluation": folder.path.name,
-        "items": content_id(sorted({i for s in summary.splits.values() for i in s})),
-    }
-
-
 def subject_rows(contents: Contents) -> list[Row]:
     """A row for each forget set and each subject evaluated on it."""
-    return [
-        _subject_row(forget, subject)
-        for forget in contents.evidence.forgets
-        for subject in contents.evidence.subjects
-        if forget in subject.results
-    ]
-
-
-def _subject_row(forget: str, subject: RunModel) -> Row:
-    done = subject.done or {}
-    row: Row = {
-        "forget": forget,
-        "subject": subject.spec.subject,
-        "label": subject.label,
-        "method": subject.spec.method,
-        "seed": subject.spec.seed,
-        "settings_id": subject.spec.settings_id,
-        "folder": subject.path,
-        "digest": done.get("digest", ""),
-        "steps": done.get("steps", ""),
-        "stopped": done.get("stopped", ""),
-    }
-    for name, _, cell in PANELS:
-        row |= _bounds(name, subject.results[forget].get(cell))
-    return row
+    rows = []
+    for forget in contents.evidence.forgets:
+        for subject in (s for s in contents.evidence.subjects if forget in s.results):
+            done, spec = subject.done or {}, subject.spec
+            row: Row = {
+                "forget": forget,
+                "subject": spec.subject,
+                "label": subject.label,
+                "method": spec.method,
+                "seed": spec.seed,
+                "settings_id": spec.settings_id,
+                "folder": subject.path,
+                **{name: done.get(name, "") for name in ("digest", "steps", "stopped")},
+            }
+            # The measures that the page leads with; results.csv has all.
+            for name, _, place in PANELS:
+                row |= _bounds(name, subject.results[forget].get(place))
+            rows.append(row)
+    return rows
 
 
 def _bounds(name: str, estimate: Estimate | None) -> Row:
@@ -252,6 +242,7 @@ def _leakage(outcome: AuditOutcome) -> Iterator[Row]:
     for c in outcome.matrix:
         row = _flat(c) | {"n": c.level.n, "leakage_metric": c.leakage.metric if c.leakage else ""}
         f = formats.get(c.format)
+        # The format's controls beside the model: whoever reads one row has what it is read against.
         yield row | (_flat(f) | {"why": f.reason} if f else {}) | {"forget": outcome.forget}
     for w in outcome.worst:
         worst = {"forget": outcome.forget, "format": "worst", "n": w.leakage.n, "leakage_metric": w.leakage.metric}

@@ -247,6 +247,7 @@ def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "")
         return "No unlearned model was audited."
     model = method_name(next(iter(verdicts)))
     models = f"the {counted(n)} models"
+    # Before all else: where the questions cannot tell, no other answer is worth anything.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
         return f"This benchmark cannot tell whether {model if n == 1 else f'any of {models}'} has {forgotten}."
     n_passing = len(_passing(verdicts))
@@ -291,6 +292,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
     verdicts = _by_model(outcome)
     if not verdicts:
         return ()
+    # It is of no use to pass on questions that cannot tell.
     unsound = any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values())
     passing = _passing(verdicts)
     failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
@@ -335,6 +337,7 @@ def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
     """In the words of the unit that decides: "answers" are for answers."""
     if v.claim == "not expressed" and v.against in _AGAINST:
         return _AGAINST[v.against]
+    # By single facts alone, while no level is shown to be above the margin.
     if v.decides is None and n_facts(outcome, v):
         return STATEMENTS[v.claim].by_facts or _FAILING[v.claim]
     return (STATEMENTS[v.claim].in_bits if v.unit == "bits" else None) or _FAILING[v.claim]
