@@ -131,7 +131,7 @@ _ATTACKS = (
 )
 _ONE_WORD = {"prefill": "started answers", "sampling": "sampled answers"}
 _FORM_WORDS = {name: form.words for name, form in QUESTION_FORMS.items() if form.words and name != "plain"}
-_FORMATS = {**WORDS_OF["formats"], **_FORM_WORDS}
+_FORMATS: dict[str, str] = {**WORDS_OF["formats"], **_FORM_WORDS}
 _OTHERS = {**{f"the form {name}": words for name, words in _FORM_WORDS.items()}, **WORDS_OF["others"]}
 
 
