@@ -17,6 +17,7 @@ from vestige.artifacts.records import read_spec, write_spec
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit, foresee_audit
 from vestige.auditing.judge import judge as study_judge
+from vestige.auditing.origins import Origins
 from vestige.auditing.request import (
     AuditedModel,
     AuditRequest,
@@ -212,7 +213,7 @@ def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
 def test_a_model_that_was_retrained_is_known_among_the_unlearned_ones_by_its_folder(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     assert plan.references == ()
-    assert study.retrained_among(made, plan.folders, ("ga", "retrained 0")) == ("retrained 0",)
+    assert Origins.read(made, plan.folders, "target").retrained_among(("ga", "retrained 0")) == ("retrained 0",)
 
 
 def test_a_finished_audit_asks_no_model_again_and_comes_out_the_same(run, monkeypatch):

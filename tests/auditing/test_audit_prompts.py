@@ -9,13 +9,12 @@ from vestige.artifacts.layout import AttackFolder, RunFolder
 from vestige.artifacts.records import TOKENS_BOUND, read_prompt
 from vestige.attacks.placement import POINTS
 from vestige.auditing import run as study
-from vestige.auditing import tasks as audit_tasks_module
 from vestige.auditing.forecast import forecast_audit
 from vestige.auditing.gather import read_case
 from vestige.auditing.run import plan_audit, run_audit
 from vestige.auditing.tasks import audit_tasks, prompt_bits_task
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import read_json
+from vestige.core.files import read_json, write_json
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.report import build_report
@@ -98,13 +97,13 @@ def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made)
     assert build_report(made.path).exists()
 
 
-def test_a_prompt_is_measured_only_by_models_that_read_text_alike(made):
-    place = made.audit("edge:p0_q0")
-    ours = {"ga": audit_tasks_module.answers_of(place, "ga", "prefix n=2")}
-    spec = read_json(AttackFolder(made.path / ours["ga"].attacked[0].path).spec)
-    audit_tasks_module._check_reads_alike("retrained 0", spec["reads"], made, ours)
+def test_a_prompt_is_measured_only_by_models_that_read_text_alike(made, tmp_path):
+    run = audited.copied(made, tmp_path / "run")
+    (place,) = [a for a in read_plan(run.audit("edge:p0_q0")).attacked if a.subject == "ga"]
+    spec = AttackFolder(run.path / place.path).spec
+    write_json(spec, {**read_json(spec), "reads": "0" * 32})
     with pytest.raises(InputError, match="retrained 0 and ga have different tokenisers or chat templates"):
-        audit_tasks_module._check_reads_alike("retrained 0", "0" * 32, made, ours)
+        prompt_bits_task(str(run.path), audited.request(run, SETTINGS), "prefix n=2", lambda share: None)
 
 
 def test_a_reader_that_a_prompt_breaks_is_named(made, monkeypatch):

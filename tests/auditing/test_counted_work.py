@@ -16,7 +16,7 @@ from vestige.core.items import Item
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, factual_items, named_splits
 from vestige.data.facts import facts_of
 from vestige.evals import freeform
-from vestige.steps.evaluate import view_of
+from vestige.evals.base import view_of
 
 SETTINGS = AuditSettings()
 

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.layout import RunFolder, SubjectFolder
-from vestige.artifacts.records import SubjectSpec, write_spec
-from vestige.auditing.origins import copied_controls, evidence_level, other_recipes
-from vestige.core.files import write_json
+from vestige.artifacts.records import SubjectSpec
+from vestige.auditing.origins import Origins
 from vestige.core.items import ForgetSet, Item, taught_digest
-from vestige.core.store import SCHEMA
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models.load import ModelSettings
 from vestige.steps.finetune import finetune_request, finetune_spec
@@ -33,14 +30,10 @@ def judged(corpus, tmp_path):
 
     def of(*, start="org/base", target_parent="a" * 64, **changes):
         model, training = ModelSettings(model=start), TrainingSettings()
-        run = RunFolder(tmp_path / "run")
         control = finetune_spec(finetune_request(model, corpus, splits, training, seed=3), "a" * 64)
         target = finetune_spec(finetune_request(model, corpus, None, training), target_parent)
-        for name, spec in {"target": target, "control": replace(control, **changes)}.items():
-            run.control(name).path.mkdir(parents=True, exist_ok=True)
-            write_spec(run.control(name).spec, spec)
-        folders = {name: f"models/{name}" for name in ("target", "control")}
-        return evidence_level(run, folders, "target", ["control"], splits)
+        specs = {"target": target, "control": replace(control, **changes)}
+        return Origins("target", specs, {}).evidence_level(["control"], splits)
 
     return of
 
@@ -72,38 +65,41 @@ def test_a_record_that_does_not_say_so_leaves_the_origin_open(judged, changes, w
     assert why in said
 
 
-def test_one_control_of_unknown_origin_makes_the_level_of_all(tmp_path):
-    run, splits = RunFolder(tmp_path), None
-    spec = SubjectSpec.of("retrained", "r", "org/m", {})
-    for name in ("target", "a", "b"):
-        run.control(name).path.mkdir(parents=True)
-        write_spec(run.control(name).spec, spec)
-    level, (said,) = evidence_level(run, {n: f"models/{n}" for n in ("target", "a", "b")}, "target", ["a", "b"], splits)
+def test_controls_of_unknown_origin_are_named_together_and_none_have_no_level():
+    origins = Origins("target", dict.fromkeys(("target", "a", "b"), SubjectSpec.of("retrained", "r", "org/m", {})), {})
+    level, (said,) = origins.evidence_level(["a", "b"], None)
     assert level == "given"
     assert said == "The origin of these controls is not verified: a, b: Vestige did not train it."
-    assert evidence_level(run, {"target": "models/target"}, "target", [], splits) == ("", ())
+    assert origins.evidence_level([], None) == ("", ())
 
 
-def test_a_control_with_the_weights_of_another_model_is_left_out_and_named(tmp_path):
+def test_a_control_with_the_weights_of_another_model_is_left_out_and_named():
+    # A temperature, a comment in the template: another model by its digest, and no other weights.
     weights = {"target": "t", "ga": "u", "r0": "a", "r1": "b", "r2": "b", "r3": "u"}
-    for number, (name, digest) in enumerate(weights.items()):
-        done = SubjectFolder(tmp_path / name).done
-        done.parent.mkdir(parents=True)
-        # A temperature, a comment in the template: another model by its digest, and no other weights.
-        write_json(done, {"schema": SCHEMA, "digest": f"whole {number}", "model": {"weights": digest}})
-    found = copied_controls(RunFolder(tmp_path), {n: n for n in weights}, ("target", "ga"), ("r0", "r1", "r2", "r3"))
+    origins = Origins("target", {}, {name: {"weights": digest} for name, digest in weights.items()})
+    found = origins.copied_controls(("target", "ga"), ("r0", "r1", "r2", "r3", "not evaluated"))
     assert found.keys() == {"r2", "r3"}
     assert found["r2"].startswith("r2 is left out as a control: its weights are those of r1")
     assert "its weights are those of ga" in found["r3"]
 
 
-def test_controls_of_another_recipe_are_named_by_what_differs(tmp_path):
-    run = RunFolder(tmp_path)
+def test_controls_of_another_recipe_are_named_by_what_differs():
     settings = {"learning_rate": 0.001, "epochs": 5, "threads": 1, "model": "a"}
     own = {"target": settings, "same": {**settings, "threads": 8}, "slow": {**settings, "learning_rate": 1e-5}}
-    for name, one in own.items():
-        run.control(name).path.mkdir(parents=True)
-        write_spec(run.control(name).spec, SubjectSpec.of("retrained", name, "m", one, data="d"))
-    folders = {name: f"models/{name}" for name in own}
-    found = other_recipes(run, folders, "target", ("same", "slow"))
+    specs = {name: SubjectSpec.of("retrained", name, "m", one, data="d") for name, one in own.items()}
+    found = Origins("target", specs, {}).other_recipes(("same", "slow"))
     assert found == {"slow": "learning_rate 1e-05 and not 0.001"}
+
+
+def test_a_subject_that_began_with_another_model_than_the_target_is_named_and_a_retrained_one_is_known():
+    parents = {"target": "", "mine": "t", "theirs": "b" * 64, "elsewhere": "", "control": "b" * 64}
+    specs = {
+        name: SubjectSpec.of("retrained" if name == "control" else "unlearned", name, "m", {}, parent=parent)
+        for name, parent in parents.items()
+    }
+    origins = Origins("target", specs, {}, "t")
+    (said,) = origins.made_from_others(("mine", "theirs", "elsewhere", "control"))
+    assert "than the target (target)" in said
+    assert "compares with: theirs; what differs" in said
+    assert not [*origins.made_from_others(("mine", "elsewhere"))]
+    assert origins.retrained_among(("mine", "control")) == ("control",)

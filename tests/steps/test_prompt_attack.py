@@ -14,13 +14,14 @@ from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.placement import POINTS
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
+from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.evals.reversed import ReversedSettings
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.steps import prompt_attack
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_identity, read_spent, run_attack
-from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject, view_of
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
 
 QUICK = {"qa": QASettings(max_new_tokens=4)}
 SPLITS = audited.SPLITS.splits

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
-from vestige.artifacts.records import read_spec
+from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
@@ -21,13 +21,14 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
-from vestige.evals import EVALS
+from vestige.data.mcq import Unasked
+from vestige.evals import EVALS, find_eval
+from vestige.evals.base import audit_of, view_of
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
-    from vestige.evals.base import InAudit
     from vestige.evals.freeform import FreeformSettings
     from vestige.models.load import LoadedModel, ModelSettings
 
@@ -74,6 +75,17 @@ class AuditRequest:
     def names(self, role: Role) -> tuple[str, ...]:
         """The names of the models in one role, in their order."""
         return tuple(m.name for m in self.models if m.role == role)
+
+    @property
+    def target(self) -> AuditedModel:
+        """The model before unlearning, of which there is one."""
+        (target,) = (m for m in self.models if m.role == "target")
+        return target
+
+    @property
+    def limited(self) -> NamedSplits:
+        """The items that are asked: questions and attacks draw from the same, so that these have the same options."""
+        return limited(self.splits, self.settings.kept_items, seed=self.seed)
 
 
 class Question(NamedTuple):
@@ -132,62 +144,63 @@ def check_request(request: AuditRequest) -> None:
         raise InputError("an audit has one positive control, and several were given as suppressed; name one")
     if not request.names("unlearned"):
         raise InputError("no unlearned model was given, so there is nothing to audit; name one with --unlearned")
-    _check_models(request.models)
+    by_place: dict[str, AuditedModel] = {}
+    for model in request.models:
+        folder = own_folder(model.model)
+        path = Path(model.model).expanduser() if folder is None else folder.path
+        # A folder by two spellings is one model, and so is an address.
+        earlier = by_place.setdefault(str(path.resolve()) if path.exists() else shown_address(model.model), model)
+        if earlier is not model:
+            raise InputError(
+                f"the model {one_line(model.model, width=120)} was given twice, as {earlier.role} and as "
+                f"{model.role}; an audit compares different models"
+            )
+        if [m.name for m in request.models].count(model.name) > 1:
+            raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
     splits = request.splits.splits
+    forget_name = f"the forget set {one_line(request.splits.forget, width=60)!r}"
     if not splits.get("forget"):
-        raise InputError(f"the forget set {one_line(request.splits.forget, width=60)!r} holds no items")
+        raise InputError(f"{forget_name} holds no items")
     both = {i.id for i in splits["forget"]} & {i.id for i in splits.get("retain", ())}
     if both:
         raise InputError(
-            f"{len(both)} items of the forget set {one_line(request.splits.forget, width=60)!r} are in the retain set "
-            "too; give a retain set without them"
+            f"{len(both)} items of {forget_name} are in the retain set too; give a retain set without them"
         )
     if not splits.get("retain"):
         raise InputError("there is no retain set to measure lost knowledge on; give one with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
-    _look_for_models(request)
+    from vestige.models.load import look_for
+
+    # Before an hour is spent on the others: is every model there, whole, and with weights that are read?
     for model in request.models:
-        _same_forget_set(model, request.splits)
+        folder = own_folder(model.model)
+        if folder is not None and not folder.done.is_file():
+            raise InputError(
+                f"{one_line(str(folder.path), width=200)} holds no finished model; run the command that was making it "
+                "again"
+            )
+        look_for(model_settings(request, model))
+    forget_ids = [i.id for i in splits["forget"]]
+    for model in request.models:
+        if folder := own_folder(model.model):
+            _same_forget_set(model, read_spec(folder.spec), forget_ids, forget_name)
 
 
-def _same_forget_set(model: AuditedModel, splits: NamedSplits) -> None:
+def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequence[str], forget_name: str) -> None:
     """Refuse a model of Vestige that left out or forgot other items than those that are audited."""
-    folder = own_folder(model.model)
-    if folder is None or not (spec := read_spec(folder.spec)).forgotten:
-        return
-    forget_ids = [i.id for i in splits.splits["forget"]]
-    strange = spec.not_forgotten(forget_ids)
-    is_target = model.role == "target"
-    if strange == (len(forget_ids) if is_target else 0):
+    n, strange, is_target = len(forget_ids), spec.not_forgotten(forget_ids), model.role == "target"
+    if not spec.forgotten or strange == (n if is_target else 0):
         return
     names = one_line(" and ".join(forget_set.name for forget_set in spec.forgotten), width=120)
-    forget_name = f"the forget set {one_line(splits.forget, width=60)!r}"
     raise InputError(
         f"{one_line(model.model, width=120)} is given as the target and was made without {names}, of which "
-        f"{len(forget_ids) - strange} questions are in {forget_name}; give the model that knows them"
+        f"{n - strange} questions are in {forget_name}; give the model that knows them"
         if is_target
-        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {len(forget_ids)} "
+        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {n} "
         f"questions of {forget_name} are not among them; audit what it forgot, or give a model that forgot this"
-        + ("; or name the same columns as when it was made (--edge-key)" if strange == len(forget_ids) else "")
+        + ("; or name the same columns as when it was made (--edge-key)" if strange == n else "")
     )
-
-
-def _check_models(models: Sequence[AuditedModel]) -> None:
-    by_place: dict[str, AuditedModel] = {}
-    names: dict[str, AuditedModel] = {}
-    for model in models:
-        folder = own_folder(model.model)
-        path = Path(model.model).expanduser() if folder is None else folder.path
-        where = str(path.resolve()) if path.exists() else shown_address(model.model)
-        if where in by_place:
-            raise InputError(
-                f"the model {one_line(model.model, width=120)} was given twice, as {by_place[where].role} and as "
-                f"{model.role}; an audit compares different models"
-            )
-        if model.name in names:
-            raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
-        by_place[where] = names[model.name] = model
 
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
@@ -201,20 +214,6 @@ def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings
         trust_remote_code=request.trust_remote_code,
         chat_template="" if own_folder(model.model) else request.chat_template,
     )
-
-
-def _look_for_models(request: AuditRequest) -> None:
-    """Before an hour is spent on the others: is every model there, whole, and with weights that are read?"""
-    from vestige.models.load import look_for
-
-    for model in request.models:
-        folder = own_folder(model.model)
-        if folder is not None and not folder.done.is_file():
-            raise InputError(
-                f"{one_line(str(folder.path), width=200)} holds no finished model; run the command that was making it "
-                "again"
-            )
-        look_for(model_settings(request, model))
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
@@ -270,7 +269,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
         raise InputError(
             "patch is a part of the evaluation inside, which is not among evals; add it or leave patch out"
         )
-    splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    splits = request.limited
     questions: list[Question] = []
     left_out: list[str] = []
     for name in dict.fromkeys(request.settings.evals):
@@ -287,50 +286,55 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
 
 def _only(name: str, settings: Settings, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
     """The items that an evaluation is asked about, as it says itself; None for all."""
-    from vestige.evals import find_eval
-    from vestige.evals.base import audit_of
-    from vestige.steps.evaluate import view_of
-
-    evaluation = find_eval(name)
-    scope = audit_of(evaluation).items
+    scope = audit_of(find_eval(name)).items
     if scope == "all":
         return None
-    if scope == "some":
-        fewer = limited(splits, request.settings.memory_items, seed=request.seed)
-        return frozenset(i.id for i in everything([fewer]))
     if scope == "asked":
-        return frozenset(evaluation.asked(everything([splits]), (view_of(splits),), settings))
+        return frozenset(_questions_by_item(name, settings, splits))
+    if scope == "some":
+        splits = limited(splits, request.settings.memory_items, seed=request.seed)
+        return frozenset(i.id for i in everything([splits]))
     return frozenset(i.id for i in splits.splits["forget"])
+
+
+def _questions_by_item(name: str, settings: Settings, splits: NamedSplits) -> Mapping[str, object]:
+    """What an evaluation would ask about each item."""
+    questions: Mapping[str, object] = find_eval(name).asked(everything([splits]), (view_of(splits),), settings)
+    return questions
 
 
 def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Settings | None, list[str]]:
     """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
-    from vestige.evals import find_eval
     from vestige.evals.freeform import FreeformSettings
 
-    evaluation = find_eval(name)
-    audit = request.settings
-    offered = {"max_new_tokens": audit.max_new_tokens, "forms": audit.forms, "gradient_norm": audit.gradient_norm}
-    offered |= {name: getattr(audit, name) for name in ("options", "alternatives", *LeakJudgeSettings.model_fields)}
+    kind, audit = find_eval(name).SETTINGS, request.settings
+    offered = {name: getattr(audit, name) for name in (*_PASSED_ON, *LeakJudgeSettings.model_fields)}
     offered |= {"too_few": "leave_out", "items": audit.acr_items, "seed": request.seed}
-    values = {k: v for k, v in offered.items() if k in evaluation.SETTINGS.model_fields}
-    settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
+    values = {k: v for k, v in offered.items() if k in kind.model_fields}
+    settings = kind.build(values, where=f"settings of the evaluation {name}")
     why: list[str] = []
     if isinstance(settings, FreeformSettings):
         settings, why = _forms(settings, splits)
         if not settings.forms:
             return None, why
+    # The default number of options is lowered where answers are few, one that was asked for is not.
     if "options" in values and "options" in audit.model_fields_set:
         _enough_options(name, settings, audit.options, splits)
-    reason = _unaskable(name, settings, splits)
-    return (None, [*why, reason]) if reason else (settings, why)
+    askable, reasons = _askable(name, settings, splits)
+    if not askable:
+        why.append(f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}")
+    return settings if askable else None, why
+
+
+_PASSED_ON = ("max_new_tokens", "forms", "gradient_norm", "options", "alternatives")
+"""Settings of an audit that evaluations have by the same name."""
 
 
 def _enough_options(name: str, settings: Settings, options: int, splits: NamedSplits) -> None:
     """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
 
     def count(n: int) -> int:
-        return len(_asked_of(name, settings.model_copy(update={"options": n}), splits)[0])
+        return _askable(name, settings.model_copy(update={"options": n}), splits)[0]
 
     can, most = count(options), count(2)
     if 2 * can >= most:
@@ -344,9 +348,6 @@ def _enough_options(name: str, settings: Settings, options: int, splits: NamedSp
 
 def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["FreeformSettings", list[str]]:
     """`freeform` without the forms that this data has no questions for."""
-    from vestige.evals.freeform import asked
-    from vestige.steps.evaluate import view_of
-
     forms, why = list(settings.forms), []
     for name in settings.forms:
         form = QUESTION_FORMS[name]
@@ -354,7 +355,7 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
             forms.remove(name)
             why.append(f"no forget item has {form.lacking}, so none was asked in the form {name} ({form.words})")
     try:
-        asked(everything([splits]), (view_of(splits),), settings)
+        _questions_by_item("freeform", settings, splits)
     except InputError as error:
         if "few_shot" not in forms:
             raise
@@ -365,24 +366,12 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
     return settings.model_copy(update={"forms": tuple(forms)}), why
 
 
-def _unaskable(name: str, settings: Settings, splits: NamedSplits) -> str:
-    """Why no forget item can be asked in this evaluation; empty where one can."""
-    askable, reasons = _asked_of(name, settings, splits)
-    if askable:
-        return ""
-    return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
-
-
-def _asked_of(name: str, settings: Settings, splits: NamedSplits) -> tuple[list[object], list[str]]:
-    """What is asked about forget items, and why the others cannot be."""
-    from vestige.data.mcq import Unasked
-    from vestige.evals import find_eval
-    from vestige.steps.evaluate import view_of
-
-    questions: Mapping[str, object] = find_eval(name).asked(everything([splits]), (view_of(splits),), settings)
-    forget = [questions.get(i.id) for i in splits.splits["forget"]]
-    askable = [d for d in forget if d is not None and not isinstance(d, Unasked)]
-    return askable, sorted({d.reason for d in forget if isinstance(d, Unasked)})
+def _askable(name: str, settings: Settings, splits: NamedSplits) -> tuple[int, list[str]]:
+    """Of how many forget items an evaluation can ask, and why not of the others."""
+    questions = _questions_by_item(name, settings, splits)
+    forget = [q for i in splits.splits["forget"] if (q := questions.get(i.id)) is not None]
+    reasons = {q.reason for q in forget if isinstance(q, Unasked)}
+    return sum(not isinstance(q, Unasked) for q in forget), sorted(reasons)
 
 
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
@@ -392,7 +381,6 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     """
     if not attack.facts:
         return ""
-    from vestige.evals import find_eval
     from vestige.models.load import ModelSettings, outline
     from vestige.steps.attack import as_asked, asked_by
 
@@ -424,8 +412,6 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     """
     from vestige.attacks import ATTACKS
     from vestige.attacks.planning import find_attack
-    from vestige.evals import find_eval
-    from vestige.evals.base import audit_of
     from vestige.models.load import load
 
     served = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
@@ -437,21 +423,28 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
     gone += [weights for weights in further.values() if weights]
-    needed = {name: audit_of(find_eval(name)) for name in settings.evals}
-    gone += [needed[name].label or name for name in _evaluations_needing(needed, "distributions")]
-    untested = [_left_out(list(served), "without weights and whole next-token distributions", gone)]
-    evals = [name for name in settings.evals if needed[name].needs != "distributions"]
+    parts = {name: audit_of(find_eval(name)) for name in settings.evals}
+    # In the order of the table, those of other packages behind.
+    in_order = sorted(parts, key=lambda name: [*EVALS, name].index(name))
+
+    def labels(need: str) -> list[str]:
+        return [parts[name].label or name for name in in_order if parts[name].needs == need]
+
+    untested = [
+        _left_out(list(served), "without weights and whole next-token distributions", [*gone, *labels("distributions")])
+    ]
+    needs = {"distributions"}
     if mute := [name for name, model in served.items() if not model.engine.scores]:
-        scored = [needed[name].label or name for name in _evaluations_needing(needed, "scores")]
-        untested.append(_left_out(mute, "whose server scores no answers", scored))
+        untested.append(_left_out(mute, "whose server scores no answers", labels("scores")))
         untested.append(f"{_names(mute)}: how likely answers are is not read, since the server scores none")
-        evals = [name for name in evals if needed[name].needs != "scores"]
+        needs.add("scores")
+    evals = tuple(name for name, part in parts.items() if part.needs not in needs)
     forms = settings.forms
     if chats := [name for name, model in served.items() if not model.engine.prefills]:
+        prefilled = ["prefilled answers"] if "prefilled" in forms and "freeform" in evals else []
         forms = tuple(form for form in forms if form != "prefilled")
-        prefilled = ["prefilled answers"] if "prefilled" in settings.forms and "freeform" in evals else []
         untested.append(_left_out(chats, "asked by chat messages alone", prefilled))
-    (target,) = request.names("target")
+    target = request.target.name
     if target in served and settings.suppress and not request.names("suppressed"):
         changes["suppress"] = False
         untested.append(
@@ -459,19 +452,13 @@ def within_reach(request: AuditRequest) -> AuditRequest:
             "has shown that it could find anything; give one with --suppressed"
         )
     untested.append(_may_have_changed(served))
-    values = {**settings.model_dump(), **changes, "evals": tuple(evals), "forms": forms}
+    values = {**settings.model_dump(), **changes, "evals": evals, "forms": forms}
     return replace(
         request,
         settings=settings.build(values, where="settings of the audit"),
-        untested=(*request.untested, *(sentence for sentence in untested if sentence)),
+        untested=(*request.untested, *filter(None, untested)),
         settings_before=settings,
     )
-
-
-def _evaluations_needing(needed: "Mapping[str, InAudit]", need: str) -> list[str]:
-    """The evaluations that need this of a model, in the order of the table."""
-    order = {name: position for position, name in enumerate(EVALS)}
-    return sorted((n for n, part in needed.items() if part.needs == need), key=lambda n: order.get(n, len(order)))
 
 
 def _names(names: Sequence[str]) -> str:

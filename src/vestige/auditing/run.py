@@ -33,9 +33,8 @@ from vestige.artifacts.audits import (
     write_plan,
     write_sealed_plan,
 )
-from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
-from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.formats import FORMATS_OF
@@ -43,14 +42,7 @@ from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
-from vestige.auditing.origins import (
-    asked_otherwise,
-    copied_controls,
-    distances,
-    evidence_level,
-    other_recipes,
-    with_targets_weights,
-)
+from vestige.auditing.origins import Origins
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -58,7 +50,6 @@ from vestige.auditing.request import (
     Question,
     beyond_context,
     check_request,
-    limited,
     not_asked_for,
     questions_of,
     within_reach,
@@ -78,10 +69,9 @@ from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.store import read_sealed, read_versioned, write_sealed
+from vestige.core.store import read_sealed, write_sealed
 from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
-from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.metrics.answers import normalised
 from vestige.metrics.intervals import RESAMPLES
@@ -171,24 +161,6 @@ def _to_seal(request: AuditRequest) -> dict[str, Any]:
     }
 
 
-def _since_sealed(folder: AuditFolder, request: AuditRequest) -> SealedPlan | None:
-    """The sealed plan with what is otherwise now."""
-    sealed, contents = read_sealed_plan(folder), _to_seal(request)
-    if sealed is None:
-        return None
-    return replace(sealed, changed=tuple(name for name in contents if contents[name] != sealed.plan.get(name)))
-
-
-def _since_answered(run: RunFolder, plan: AuditPlan) -> AuditPlan:
-    """The plan, whose seal says how many answers lay there before it."""
-    if plan.sealed is None:
-        return plan
-    records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
-    before = sum(str(record["times"]["started"]) < plan.sealed.time for record in records)
-    early = (f"{before} of {len(records)} evaluations are older than the seal",) if before else ()
-    return replace(plan, sealed=replace(plan.sealed, changed=(*plan.sealed.changed, *early)))
-
-
 def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     """Write what was asked as the run's settings, unless the run is another command's, as a demo's is."""
     if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
@@ -209,11 +181,19 @@ def conduct(
     folder = run.audit(request.splits.forget)
     # What an earlier audit with other settings left must not be taken for an answer to this one.
     shutil.rmtree(folder.asked, ignore_errors=True)
-    sealed, planned = _since_sealed(folder, request), plan_audit(request)
+    sealed, contents = read_sealed_plan(folder), _to_seal(request)
+    planned = plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
-    plan = _since_answered(run, replace(_plan(run, request, planned, failed), sealed=sealed))
+    plan = _plan(run, request, planned, failed)
+    if sealed is not None:
+        changed = [name for name in contents if contents[name] != sealed.plan.get(name)]
+        records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
+        # A plan that was sealed once answers were there proves nothing of these.
+        if early := sum(str(record["times"]["started"]) < sealed.time for record in records):
+            changed.append(f"{early} of {len(records)} evaluations are older than the seal")
+        plan = replace(plan, sealed=replace(sealed, changed=tuple(changed)))
     write_plan(folder, plan)
     return Audited(judge_plan(run, folder, plan), failed, len(tasks))
 
@@ -222,28 +202,23 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
     """What is asked and which attacks are made; no model is loaded."""
     from vestige.attacks.planning import plan_all
 
-    questions = questions_of(request)
-    # The same items as the questions are drawn from, so that a question has the same wrong options before and after.
-    splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
+    questions, splits = questions_of(request), request.limited.splits
     attacks = plan_all(request.settings.model_dump(), splits, seed=request.seed)
     controls = bool(request.names("retrained"))
     reasons = {
         a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind, controls=controls))
         for a in attacks.attacks
     }
-    beyond = [f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason]
     ranked = "exposure" in request.settings.evals
-    without = (note for note in request.splits.told if ranked and note.startswith(NO_ALTERNATIVES))
-    facts, reworded = _facts(splits, request)
+    facts, of_facts = _facts(splits["forget"], splits.get("retain", ()), request)
     untested = (
         *request.untested,
-        *reworded,
-        *without,
-        *_uncounted(request.settings.wordings, splits["forget"]),
+        *(note for note in request.splits.told if ranked and note.startswith(NO_ALTERNATIVES)),
+        *of_facts,
         *not_asked_for(request.settings_before or request.settings),
         *questions.left_out,
         *attacks.untested,
-        *beyond,
+        *(f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason),
     )
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
     return PlannedAudit(questions.evaluations, tried, tuple(sentence(one_line(s, width=500)) for s in untested), facts)
@@ -255,7 +230,7 @@ def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
     against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
     if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
         return request
-    taken = {m.name for m in request.models}
+    taken = [m.name for m in request.models]
     candidates = ("suppressed", *(f"suppressed {k}" for k in range(2, len(taken) + 3)))
     name = next(n for n in candidates if n not in taken)
     return replace(request, models=(*request.models, AuditedModel(name, "suppressed", "")))
@@ -279,15 +254,16 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     if target not in folders or not unlearned:
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
-    models = (target, *unlearned)
-    copies = copied_controls(run, folders, models, request.names("retrained"))
-    splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
+    models, origins = (target, *unlearned), Origins.read(run, folders, target)
+    copies = origins.copied_controls(models, request.names("retrained"))
+    splits = request.limited.splits
     items = {i.id: i for split in splits.values() for i in split}
     retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
-    level, unverified = evidence_level(run, folders, target, retrained, request.splits)
-    unchanged, nothing_forgotten = with_targets_weights(run, folders, target, unlearned)
+    level, unverified = origins.evidence_level(retrained, request.splits)
+    unchanged, nothing_forgotten = origins.unchanged(unlearned)
     compared = {m.name: m.model for m in request.models if m.name in (*models, *retrained)} if retrained else {}
-    apart, unseen = distances(folder, run, folders, compared)
+    apart, unseen = origins.distances(folder, compared)
+    of_alternatives = {i.id for i in splits["forget"] if i.alternatives}
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -310,22 +286,22 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
             *copies.values(),
             *unverified,
             *unseen,
-            *made_from_others(run, folders, target, unlearned),
-            *asked_otherwise(run, folders, target),
+            *origins.made_from_others(unlearned),
+            *origins.asked_otherwise(),
             *_odd_tokens(run, answered),
         ),
         data=request.splits.digest,
         facts=planned.facts,
-        alternatives=_alternatives_source(request.splits),
+        alternatives=("drawn" if request.splits.drawn >= of_alternatives else GIVEN) if of_alternatives else "",
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         alike=_shared_labels(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
-        references=retrained_among(run, folders, unlearned),
+        references=origins.retrained_among(unlearned),
         evidence_level=level,
         unchanged=unchanged,
         apart=apart,
         unseen=tuple(name for name, model in compared.items() if is_address(model)),
-        recipes=other_recipes(run, folders, target, retrained),
+        recipes=origins.other_recipes(retrained),
         luck=luck_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
     )
 
@@ -341,18 +317,25 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
     return tuple(f"{one_line(name, width=60)}: {note}" for name, note in notes.items() if note)
 
 
-def _facts(splits: Mapping[str, Sequence[Item]], request: AuditRequest) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Which forget questions ask for the fact of another, as the setting has it: by words, by an embedder, or none.
+def _facts(
+    forget: Sequence[Item], kept: Sequence[Item], request: AuditRequest
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Which forget questions ask for the fact of another, by words, by an embedder, or none; and what to say of that.
 
-    An embedder also sees kept questions that ask for what is forgotten, which is said.
+    An embedder also sees kept questions that ask for what is forgotten, which is said. So is it where there are several
+    wordings of a fact, and each was to count by itself.
     """
-    how, forget = request.settings.wordings, splits["forget"]
-    if how in ("words", "off"):
-        return (facts_of(forget) if how == "words" else {}), ()
+    how = request.settings.wordings
+    if how == "words":
+        return facts_of(forget), ()
+    if how == "off":
+        several = said_of_facts(forget)
+        by_itself = f"each of the {len(forget)} forget questions counts by itself (wordings=off), and {several}"
+        return {}, (by_itself,) if several else ()
     from vestige.models.embedder import load_embedder
 
     embed = load_embedder(how, device=request.device).embed
-    reworded = said_of_rewordings(forget, splits.get("retain", ()), embed)
+    reworded = said_of_rewordings(forget, kept, embed)
     return facts_of(forget, embed), (reworded,) if reworded else ()
 
 
@@ -367,46 +350,6 @@ def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
         if len(times) > 1:
             labels[kind] = {item: label for item, label in labels_by_item.items() if times[label] > 1}
     return labels
-
-
-def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:
-    """That questions in several wordings count each by itself, where it was asked for and there are such."""
-    facts = said_of_facts(forget) if wordings == "off" else ""
-    return (
-        (f"each of the {len(forget)} forget questions counts by itself (wordings=off), and {facts}",) if facts else ()
-    )
-
-
-def _alternatives_source(splits: NamedSplits) -> str:
-    """Where the alternatives to the forget questions come from."""
-    some = [i.id for i in splits.splits["forget"] if i.alternatives]
-    return "" if not some else "drawn" if splits.drawn.issuperset(some) else GIVEN
-
-
-def retrained_among(run: RunFolder, folders: Mapping[str, str], unlearned: Sequence[str]) -> tuple[str, ...]:
-    """The subjects that were trained without the forget set, where their folders (relative to the run) say so."""
-    specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in unlearned}
-    return tuple(name for name, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
-
-
-def made_from_others(
-    run: RunFolder, folders: Mapping[str, str], target: str, unlearned: Sequence[str]
-) -> tuple[str, ...]:
-    """That subjects began with another model than the target, where their folders (relative to the run) say so.
-
-    Models from elsewhere do not say what they began with, and one that was trained from the start never had a target.
-    """
-    digest = read_versioned(SubjectFolder(run.path / folders[target]).done, "digest")["digest"]
-    specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in unlearned}
-    retrained = retrained_among(run, folders, unlearned)
-    from_others = [name for name, spec in specs.items() if spec.parent not in ("", digest) and name not in retrained]
-    if not from_others:
-        return ()
-    names = ", ".join(one_line(name, width=60) for name in from_others)
-    return (
-        f"Made from another model than the target ({one_line(target, width=60)}) that this audit compares with: "
-        f"{names}; what differs between the two targets counts as lost, left or brought back.",
-    )
 
 
 def _why(failed: Mapping[str, Exception], subject: str, attack: str) -> str:

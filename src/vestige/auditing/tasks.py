@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace
-from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
+from vestige.artifacts.layout import AttackFolder, AuditFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
 from vestige.artifacts.records import read_prompt
-from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
+from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question, model_settings
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_versioned, write_sealed
 from vestige.data.corpus import everything
+from vestige.evals import find_eval
+from vestige.evals.base import audit_of, view_of
 from vestige.models.address import shown_address
 from vestige.steps.runner import Report, Task
 
@@ -39,7 +41,7 @@ def audit_tasks(
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
-    after_target = tuple(task_name(target, "") for target in request.names("target"))
+    after_target = (task_name(request.target.name, ""),)
     # In the progress that is shown this training counts as much as a hundred questions.
     making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
     tasks = [
@@ -62,11 +64,9 @@ def audit_tasks(
         weight += kind.passes(attack.plan)
         for model in models:
             arguments = {**base, "model": model, "attack": attack, "questions": attack_questions}
-            name = task_name(model.name, attack.plan.name)
             # The target's folder, which its evaluation makes, is there before another model is led by it.
-            led = request.names("target") if kind.guided else ()
-            after = tuple(dict.fromkeys(task_name(subject, "") for subject in (model.name, *led)))
-            tasks.append(Task(name, attack_task, arguments, after, weight))
+            after = tuple(dict.fromkeys((task_name(model.name, ""), *(after_target if kind.guided else ()))))
+            tasks.append(Task(task_name(model.name, attack.plan.name), attack_task, arguments, after, weight))
         if attack.plan.searches and request.names("retrained"):
             searched = tuple(task_name(model.name, attack.plan.name) for model in models)
             arguments = {**base, "attack": attack.plan.name}
@@ -82,8 +82,6 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
     which attacks are judged.
     """
     from vestige.attacks.planning import find_attack
-    from vestige.evals import find_eval
-    from vestige.evals.base import audit_of
     from vestige.evals.freeform import FreeformSettings
 
     beside_facts, questions_after = find_attack(kind).beside, []
@@ -116,9 +114,8 @@ def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequ
     from vestige.steps.controls import SuppressRequest
     from vestige.steps.subjects import own_dtype
 
-    (target,) = (m for m in request.models if m.role == "target")
-    settings, audit = model_settings(request, target), request.settings
-    splits = limited(request.splits, audit.kept_items, seed=request.seed).splits
+    target, audit, splits = request.target, request.settings, request.limited.splits
+    settings = model_settings(request, target)
     return SuppressRequest(
         target=settings.model_copy(update={"dtype": own_dtype(target.model) or settings.dtype}),
         target_digest=digest,
@@ -137,8 +134,7 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
     """Where the positive control that the audit makes lies, and what it is; the target has been evaluated."""
     from vestige.steps.controls import suppress_spec
 
-    (target,) = (m for m in request.models if m.role == "target")
-    subject = subject_of(run, request, target)
+    subject = subject_of(run, request, request.target)
     suppression_request = suppression(request, subject.made.digest.id, subject.spec.model)
     return run.control(f"suppressed {suppress_spec(suppression_request).id}"), suppression_request
 
@@ -157,23 +153,20 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
     if not model.model:
         model = replace(model, model=str(suppressed(run, request)[0].path))
-    own_path = own_folder(model.model)
-    settings = model_settings(request, model)
-    if own_path is not None and own_path.path.resolve().is_relative_to(run.path.resolve()):
+    own, settings = own_folder(model.model), model_settings(request, model)
+    if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
-    if model.role == "unlearned":
-        home = run.cell(model.name, content_id({"model": _known_by(model.model, own_path)}, length=12))
-    else:
+    if model.role != "unlearned":
         home = run.control(model.name)
+    else:
+        # Vestige's own is known by its digest, wherever it lies, and any other by its path.
+        path = Path(model.model).expanduser()
+        if own is not None and own.done.is_file():
+            origin = str(read_versioned(own.done, "digest")["digest"])
+        else:
+            origin = str(path.resolve()) if path.exists() else shown_address(model.model)
+        home = run.cell(model.name, content_id({"model": origin}, length=12))
     return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
-
-
-def _known_by(model: str, folder: SubjectFolder | None) -> str:
-    """What a model outside the run is known by: Vestige's own by its digest, wherever it lies, others by their path."""
-    if folder is not None and folder.done.is_file():
-        return str(read_versioned(folder.done, "digest")["digest"])
-    path = Path(model).expanduser()
-    return str(path.resolve()) if path.exists() else shown_address(model)
 
 
 def published_task(run: str, request: AuditRequest, report: Report) -> None:
@@ -181,8 +174,7 @@ def published_task(run: str, request: AuditRequest, report: Report) -> None:
     from vestige.steps.evaluate import check_published
 
     assert request.published is not None
-    (target,) = (m for m in request.models if m.role == "target")
-    subject = subject_of(RunFolder(Path(run)), request, target)
+    subject = subject_of(RunFolder(Path(run)), request, request.target)
     check_published(subject, *request.published, seed=request.seed, on_items=lambda done, of: report(done / of))
 
 
@@ -190,22 +182,18 @@ def evaluate_task(
     run: str, request: AuditRequest, model: AuditedModel, questions: Sequence[Question], report: Report
 ) -> None:
     """Ask one model everything."""
-    from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
+    from vestige.steps.evaluate import EvaluateRequest, evaluate_together
 
     folder = RunFolder(Path(run))
-    subject = subject_of(folder, request, model)
-    splits = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    subject, splits = subject_of(folder, request, model), request.limited
     items, views = everything([splits]), (view_of(splits),)
     requests = [
         EvaluateRequest(items, views, _patching(q.settings, folder, request), request.seed, q.eval, q.only)
         for q in questions
     ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
-    answers = [
-        AskedPlace(model.name, "", "", q.eval, _within(folder, evaluation.path))
-        for q, evaluation in zip(questions, places, strict=True)
-    ]
-    _say_where(folder, request, task_name(model.name, ""), _within(folder, subject.folder.path), answers, [])
+    asked = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
+    _say_where(folder, request, subject, (model.name, ""), asked, None)
 
 
 def _patching(settings: Settings, run: RunFolder, request: AuditRequest) -> Settings:
@@ -214,9 +202,8 @@ def _patching(settings: Settings, run: RunFolder, request: AuditRequest) -> Sett
 
     if not (request.settings.patch and isinstance(settings, InsideSettings)):
         return settings
-    (target,) = (m for m in request.models if m.role == "target")
-    weights = subject_of(run, request, target).made.digest.weights
-    return settings.model_copy(update={"patch": target.model, "patch_weights": weights})
+    weights = subject_of(run, request, request.target).made.digest.weights
+    return settings.model_copy(update={"patch": request.target.model, "patch_weights": weights})
 
 
 def attack_task(
@@ -233,19 +220,11 @@ def attack_task(
 
     folder = RunFolder(Path(run))
     subject = subject_of(folder, request, model)
-    (target,) = (m for m in request.models if m.role == "target")
-    guide = subject_of(folder, request, target) if attack_of(attack.plan).guided else None
+    guide = subject_of(folder, request, request.target) if attack_of(attack.plan).guided else None
     evals: dict[str, Settings] = {q.eval: q.settings for q in questions}
     attack_request = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
     done = run_attack(subject, attack_request, report)
-    name = attack.plan.name
-    answers = [
-        AskedPlace(model.name, name, point, eval_name, _within(folder, evaluation.path))
-        for (point, eval_name), evaluation in attack_evaluations(done, attack_request).items()
-    ]
-    subject_folder = _within(folder, subject.folder.path)
-    attacked = [AttackPlace(model.name, name, _within(folder, done.path))]
-    _say_where(folder, request, task_name(model.name, name), subject_folder, answers, attacked)
+    _say_where(folder, request, subject, (model.name, attack.plan.name), attack_evaluations(done, attack_request), done)
 
 
 def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Report) -> None:
@@ -259,17 +238,23 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
 
     folder = RunFolder(Path(run))
     audit_folder = folder.audit(request.splits.forget)
-    where = {
-        m.name: answers for m in request.models if (answers := answers_of(audit_folder, m.name, attack)) is not None
+    places = {
+        m.name: AttackFolder(folder.path / answers.attacked[0].path)
+        for m in request.models
+        if (answers := answers_of(audit_folder, m.name, attack)) is not None
     }
-    prompts = {
-        name: read_prompt(AttackFolder(folder.path / answers.attacked[0].path)) for name, answers in where.items()
-    }
+    prompts = {name: read_prompt(place) for name, place in places.items()}
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
     for number, reader in enumerate(readers):
         subject = subject_of(folder, request, reader)
-        _check_reads_alike(reader.name, subject.made.digest.reads, folder, where)
+        for name, place in places.items():
+            # A prompt is measured as text: to another tokeniser or template it would be other tokens.
+            if read_versioned(place.spec, "reads")["reads"] != subject.made.digest.reads:
+                raise InputError(
+                    f"{reader.name} and {name} have different tokenisers or chat templates, so a prompt found on one "
+                    "cannot be measured on the other; audit models of one family together"
+                )
         loaded = loaded_subject(subject)
         with finite_logits(loaded):
             for name, prompt in prompts.items():
@@ -280,32 +265,28 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     write_sealed(audit_folder.prompt_bits(attack), {"read_by": read_by, "bits": lengths})
 
 
-def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, TaskAnswers]") -> None:
-    """Refuse models whose prompts are other tokens to the reader."""
-    for name, answers in where.items():
-        spec = AttackFolder(run.path / answers.attacked[0].path).spec
-        if read_versioned(spec, "reads")["reads"] != reads:
-            raise InputError(
-                f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one cannot "
-                "be measured on the other; audit models of one family together"
-            )
-
-
-def _within(run: RunFolder, path: Path) -> str:
-    return str(path.resolve().relative_to(run.path.resolve()))
-
-
 def _say_where(
     run: RunFolder,
     request: AuditRequest,
-    task: str,
-    folder: str,
-    evaluations: Sequence[AskedPlace],
-    attacked: Sequence[AttackPlace],
+    subject: "Subject",
+    task: tuple[str, str],
+    answers: Mapping[tuple[str, str], EvalFolder],
+    attacked: AttackFolder | None,
 ) -> None:
-    """Written last by a task: its existence means that all its answers are there."""
-    places = {"evaluations": [asdict(e) for e in evaluations], "attacked": [asdict(a) for a in attacked]}
-    write_json(run.audit(request.splits.forget).places(task), {"schema": SCHEMA, "folder": folder, **places})
+    """Written last by a task, of a subject and an attack: its existence means that all its answers are there.
+
+    `answers` are by point and evaluation.
+    """
+
+    def within(path: Path) -> str:
+        return str(path.resolve().relative_to(run.path.resolve()))
+
+    contents = {
+        "folder": within(subject.folder.path),
+        "evaluations": [asdict(AskedPlace(*task, *key, within(place.path))) for key, place in answers.items()],
+        "attacked": [] if attacked is None else [asdict(AttackPlace(*task, within(attacked.path)))],
+    }
+    write_json(run.audit(request.splits.forget).places(task_name(*task)), {"schema": SCHEMA, **contents})
 
 
 class TaskAnswers(NamedTuple):

@@ -29,6 +29,7 @@ from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
+from vestige.data.corpus import NamedSplits
 from vestige.data.facts import BLANK
 from vestige.metrics.intervals import interval_of_mean
 
@@ -50,6 +51,11 @@ class View:
     forget: str
     splits: Mapping[str, Sequence[str]]
     scopes: Mapping[str, Scope]
+
+
+def view_of(splits: NamedSplits) -> View:
+    """The view of one forget set, by the items' ids."""
+    return View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)
 
 
 class Evaluation(Protocol[S, T]):

@@ -42,7 +42,7 @@ from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
-from vestige.evals.base import Evaluation, Reads, Replies, View, collected
+from vestige.evals.base import Evaluation, Reads, Replies, View, collected, view_of
 from vestige.metrics.intervals import RESAMPLES
 from vestige.models.forward import GPU_TOKENS
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
@@ -470,8 +470,3 @@ def published_requests(pack: Pack, row: Published, seed: int) -> list[EvaluateRe
         view = View(f"pack {figure.split}", {"forget": tuple(i.id for i in items)}, {})
         requests.append(EvaluateRequest(items, (view,), settings, seed, figure.eval, summed=False))
     return requests
-
-
-def view_of(splits: NamedSplits) -> View:
-    """The view of one forget set, by the items' ids."""
-    return View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)

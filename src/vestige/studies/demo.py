@@ -24,10 +24,11 @@ from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
+from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.models.load import ModelSettings
 from vestige.steps.check_data import CheckRequest, check_data
-from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
+from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
 from vestige.steps.runner import Report, Task, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec

@@ -30,6 +30,7 @@ from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import NamedSplits, everything, named_splits
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.loaders import published_of
+from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
@@ -45,7 +46,6 @@ from vestige.steps.evaluate import (
     evaluate_together,
     evaluate_versions,
     finished_subject,
-    view_of,
 )
 from vestige.steps.finetune import finetune, finetune_request, finetune_versions
 from vestige.steps.making import pick_form, read_done
