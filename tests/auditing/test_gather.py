@@ -19,7 +19,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import KeptPrompt, SampleReply, write_collected, write_prompt, write_scores
 from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_case, with_replies
-from vestige.auditing.scores import Brought, Carried, Source
+from vestige.auditing.scores import Carried, Source
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import SCHEMA, write_sealed
@@ -211,7 +211,6 @@ def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_fo
     )
     case = read_case(run, plan(attacked=(AttackPlace("ga", "gcg n=4", "x"),)))
     assert case.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
-    assert case.carried["gcg n=4", "ga"].brought == Brought(hits=2, of=4, anyway=2)
 
 
 def test_what_is_known_of_the_data_comes_with_the_case(run):

@@ -15,10 +15,11 @@ from hand_made import (
     verdict,
 )
 
+from vestige.artifacts.audits import PromptLine
 from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Brought, Carried
+from vestige.auditing.scores import Carried
 from vestige.core.errors import InputError
 
 QUICK = 2000
@@ -198,32 +199,28 @@ def test_the_curve_of_a_searched_prompt_has_the_bits_of_each_of_its_shares():
 
 
 PROMPT = attack("gcg n=7", "gcg", "forget_part", points=(SHUFFLED, "0 %", "100 %"))
-BROUGHT = {("gcg n=7", "ga"): Carried({}, {}, brought=Brought(7, 7))}
 
 
 @pytest.mark.parametrize(
-    ("brought", "outcome", "said"),
+    ("verified", "anyway", "said"),
     [
-        (Brought(7, 7), "holds", ""),
-        (Brought(3, 7), "inconclusive", "its prompt brings 3 of the 7 replies that it was searched for"),
-        (
-            Brought(7, 7, anyway=7),
-            "inconclusive",
-            "all 7 replies that its prompt was searched for are given without it",
-        ),
+        (7, 0, ""),
+        (3, 0, "its prompt brings 3 of the 7 replies that it was searched for"),
+        (7, 7, "all 7 replies that its prompt was searched for are given without it"),
     ],
 )
-def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_searched_for(brought, outcome, said):
-    carried = {("gcg n=7", "ga"): Carried({}, {}, brought=brought)}
-    line = verdict(judged(PROMPT, 0.0, 0.0, carried=carried), "not recoverable")
-    assert line.outcome == outcome
+def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_searched_for(verified, anyway, said):
+    prompt = PromptLine("ga", "gcg n=7", "suffix", "a b", 2, True, 7, verified, anyway, verified - anyway)
+    made = case({"ga": subject(0.0)}, everywhere(PROMPT, 0.0, unlearned=0.0), attacks=(PROMPT,))
+    line = verdict(judge(replace(made, prompts=(prompt,)), resamples=QUICK), "not recoverable")
+    assert line.outcome == ("inconclusive" if said else "holds")
     assert f"gcg n=7: {said}" in line.reason or not said
 
 
 @pytest.mark.slow
 def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
     # A fifth of what the subject knew is lost with it; nothing is brought back, and that shows nothing.
-    found = judged(PROMPT, 0.0, 0.0, before=0.2, carried=BROUGHT)
+    found = judged(PROMPT, 0.0, 0.0, before=0.2)
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert any("gcg n=7, generate: it damages answers (gain -0.20 [" in gap for gap in line.left_out)
@@ -236,20 +233,20 @@ def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
 @pytest.mark.slow
 def test_a_prompt_behind_which_the_target_too_forgets_does_not_read_as_holding_up():
     ends = everywhere(PROMPT, 0.0, target=0.1)
-    line = verdict(judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
+    line = verdict(judge(case(None, ends, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
     assert line.outcome == "inconclusive"
     assert any(
         "it damages answers (with it the target exceeds retrained by only 0.09 [" in gap for gap in line.left_out
     )
     del ends["target", PROMPT.name]
-    line = verdict(judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
+    line = verdict(judge(case(None, ends, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
     assert line.outcome == "inconclusive"
     assert any("the target was not asked after it" in gap for gap in line.left_out)
 
 
 def test_what_a_damaging_prompt_brings_back_all_the_same_still_counts():
     ends = everywhere(PROMPT, 0.0, unlearned=0.6, target=0.1)
-    found = judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK)
+    found = judge(case(None, ends, attacks=(PROMPT,)), resamples=QUICK)
     assert verdict(found, "not recoverable").outcome == "fails"
 
 

@@ -9,7 +9,6 @@ from scipy import stats
 from vestige.metrics.contrasts import (
     Quantity,
     Sample,
-    difference_draws,
     holm,
     level_draws,
     mean_draws,
@@ -77,7 +76,7 @@ def test_the_levels_of_several_rows_are_those_of_each(n, bounds, clusters):
 def test_the_differences_of_several_rows_are_those_of_each():
     rng = np.random.default_rng(0)
     rows, ruler = rng.random((3, 40)) - 0.5, Quantity(np.ones(40), rng.random((2, 40)) / 3, SHARE)
-    for row, many in zip(rows, difference_draws(rows, ruler, sample(40)), strict=True):
+    for row, many in zip(rows, level_draws(rows, SHARE, sample(40), ruler), strict=True):
         one = ratio_draws(Quantity(row, np.zeros((1, 40)), SHARE), ruler, sample(40), None, name="x")
         assert (many.value, many.seed_error, many.method) == (one.value, 0.0, one.method)
         np.testing.assert_allclose([many.low, many.high], [one.low, one.high], rtol=1e-9, atol=1e-12)

@@ -260,23 +260,16 @@ def _margins(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
 
 
-_OTHER_SET = "the baseline has no verdict on the forget set that was audited"
-
-
-def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules: int) -> None:
+def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules: object) -> None:
     """Refuse a baseline without verdicts on this forget set, or of other margins or rules."""
     of_set = [row for (name, _, _), row in baseline.items() if name == forget]
     if not of_set:
-        raise InputError(_OTHER_SET)
+        raise InputError("the baseline has no verdict on the forget set that was audited")
     for row in of_set:
-        _refuse_other_judge(row, margins, rules)
-
-
-def _refuse_other_judge(row: Mapping[str, Any], margins: Mapping[str, Any], rules: object) -> None:
-    if _margins(row) != margins:
-        raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
-    if row.get("rules") != rules:
-        raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
+        if _margins(row) != margins:
+            raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
+        if row.get("rules") != rules:
+            raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
 
 
 def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:
@@ -284,18 +277,17 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
 
     A model is known by its name, or, where there is one here and one there, whatever they are called. A claim that the
     baseline does not have is held against a pass, and one that passed there and was not judged here is inconclusive.
-    Raises InputError where the baseline has no verdict on such a forget set, or was judged at other margins or by other
-    rules.
+    Raises InputError where the baseline is not `comparable`.
     """
     subjects = {subject for _, subject, _ in baseline}
     alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
-    if {row["forget"] for row in rows}.isdisjoint(forget for forget, _, _ in baseline):
-        raise InputError(_OTHER_SET)
+    sets, known = {row["forget"]: row for row in rows}, {forget for forget, _, _ in baseline}
+    # Of several forget sets those are held against it that it has; where it has none of them, the first is refused.
+    for forget in [name for name in sets if name in known] or sets:
+        comparable(baseline, forget, _margins(sets[forget]), sets[forget].get("rules"))
     worse = []
     for row in rows:
         earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
-        if "thresholds" in earlier:
-            _refuse_other_judge(earlier, _margins(row), row.get("rules"))
         if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
             worse.append((row, str(earlier["verdict"])))
     judged = {(row["forget"], alone or row["subject"], row["claim"]) for row in rows}

@@ -13,7 +13,7 @@ from vestige.artifacts.audits import AbleLine, PlannedAttack
 from vestige.auditing.formats import EXPOSURE, formats_of
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
-from vestige.auditing.recovery import AttackResult, Recovery, why_alone
+from vestige.auditing.recovery import Recovery, why_alone
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
@@ -43,14 +43,9 @@ class AttackAbility(NamedTuple):
     def said(self, counted: Collection[tuple[str, str]]) -> str:
         """The attacks that were shown able, of those that count, the ablest first: of no other is anything said."""
         names = {attack for attack, form in self.able & set(counted)}
-        measured = [
-            (line.brought.value, line) for line in self.lines if line.attack in names and line.brought is not None
-        ]
-        each = [
-            f"{line.attack} ({line.brought.said()} of what the positive control held back)"
-            for _, line in sorted(measured, key=lambda pair: -pair[0])
-            if line.brought is not None
-        ]
+        brought = {line.attack: line.brought for line in self.lines if line.attack in names}
+        best_first = sorted(((e, name) for name, e in brought.items() if e), key=lambda pair: -pair[0].value)
+        each = [f"{name} ({share.said()} of what the positive control held back)" for share, name in best_first]
         return f"shown able: {', '.join(each)}" if each else ""
 
 
@@ -84,20 +79,13 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     attacks = [attack for attack in ground.plan.attacks if not ground.case.search_of(attack.name)]
     withheld: dict[str, list[_Withheld]] = {attack.name: [] for attack in attacks}
     for result in recovery.tried:
-        if (
-            result.subject == control
-            and result.attack.name in withheld
-            and silent
-            and result.gain.room >= HALF * result.gain.gap
-        ):
-            entry = _Withheld(
-                result.format,
-                result.gain.unit,
-                _suppressed(result),
-                result.gain.brought(),
-                result.why_not,
-                result.format,
-            )
+        gain, form = result.gain, result.format
+        if result.subject == control and result.attack.name in withheld and silent and gain.room >= HALF * gain.gap:
+            # With the ends that what is left before the attack has.
+            low, high = (max(end, 0.0) for end in gain.before.ends)
+            ends = gain.gap - high, gain.gap - low
+            suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
+            entry = _Withheld(form, gain.unit, suppressed, gain.brought(), result.why_not, form)
             withheld[result.attack.name].append(entry)
     if EXPOSURE in leaks:
         withheld = {attack.name: [*withheld[attack.name], *_by_hits(ground, attack)] for attack in attacks}
@@ -156,11 +144,3 @@ def _line(attack: str, withheld: Sequence[_Withheld]) -> AbleLine:
     little = f"of what the positive control held back it brought back {brought.said()} in {best.format}"
     why_not = "" if best.able else best.why_not or little
     return AbleLine(attack, best.format, best.unit, best.suppressed, brought, best.able, why_not)
-
-
-def _suppressed(result: AttackResult) -> Estimate:
-    """What there was to bring back, in leakage or bits, with the ends that what is left before the attack has."""
-    gain = result.gain
-    low, high = (max(end, 0.0) for end in gain.before.ends)
-    n, method = gain.before.n, gain.before.method
-    return Estimate("suppressed", gain.unit, gain.room, gain.gap - high, gain.gap - low, n, method)

@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
     by_level,
 )
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import OF_ALTERNATIVES, STORED, FormatRead, TestedFormats, of_another_start
+from vestige.auditing.formats import OF_ALTERNATIVES, STORED, TestedFormats, of_another_start
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
 from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
@@ -94,23 +94,16 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
 
     Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
     """
-    ground, tested, expressed, grouped, singles = (
-        about.ground,
-        about.tested,
-        about.expressed,
-        about.grouped,
-        about.singles_before,
-    )
+    ground, tested, expressed, singles = about.ground, about.tested, about.expressed, about.singles_before
     shares = leak_evidence(expressed, tested)
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in expressed.picks.items()]
-    bits = bits_evidence(expressed)
-    parts = _judged(ground, [*shares, *bits], stays_below)
+    parts = _judged(ground, [*shares, *bits_evidence(expressed)], stays_below)
     parts, one_group = _unless_one_group(ground, about.subject, tested, expressed, parts)
     gaps = (*one_group, *_not_asked(about))
     return ClaimEvidence(
-        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
-        (*tested.not_admitted, *grouped.left_out),
-        (*gaps, *grouped.gaps, *singles.gaps),
+        (*parts, *_alone(about.grouped.verdict), *_alone(singles.verdict)),
+        (*tested.not_admitted, *about.grouped.left_out),
+        (*gaps, *about.grouped.gaps, *singles.gaps),
     )
 
 
@@ -206,27 +199,20 @@ def _unless_one_group(
 
 def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
     """Membership scores and the excess of every admitted format, on both sides, and bits on both sides."""
-    ground, tested, expressed, membership, subject = (
-        about.ground,
-        about.tested,
-        about.expressed,
-        about.membership,
-        about.subject,
-    )
+    ground, tested, membership, subject = about.ground, about.tested, about.membership, about.subject
     if not ground.plan.retrained or ground.doubts:
         # Where controls know what they should not, a model that forgot can be told from them too.
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     placements = membership.differences.get(subject, ())
-    shares = [*placements, *(Evidence(name, draws, "excess", "share") for name, draws in expressed.excess.items())]
-    bits = bits_evidence(expressed)
+    excess = [Evidence(name, draws, "excess", "share") for name, draws in about.expressed.excess.items()]
     gaps = [*membership.missing.get(subject, ()), *_not_asked(about)]
     if not placements:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
-    if not expressed.excess:
+    if not excess:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
-    parts = _judged(ground, [*shares, *bits], stays_within)
+    parts = _judged(ground, [*placements, *excess, *bits_evidence(about.expressed)], stays_within)
     return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
 
 
@@ -284,7 +270,11 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
     if not tested.scales and not gaps:
         parts.append(_none_admitted(ground, tested))
     if tested.against == "alternatives":
-        parts += [_preferred(read, ground) for read in tested.reads if read.line.admitted]
+        least = ground.thresholds.admission
+        for form in (read.line for read in tested.reads if read.line.admitted):
+            # That the target prefers the true answers, which it could not had it never known them.
+            verdict = ClaimVerdict("holds", form.reason, Margins(least, least), "share", ())
+            parts.append(ClaimFinding(verdict, {f"admission, {form.format}": form.admission}))
         if ground.plan.alternatives == GIVEN and not any(
             line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
         ):
@@ -298,7 +288,10 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     if not ground.case.soundness:
         gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
-    parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
+    margins = ground.thresholds.margins("leakage")
+    for line in (line for line in ground.case.soundness if line.sound is False):
+        estimates = {} if line.effect is None else {f"soundness, {line.check}": line.effect}
+        parts.append(ClaimFinding(ClaimVerdict("fails", _said(line), margins, "leakage", ()), estimates))
     undecided = [line for line in ground.case.soundness if line.sound is None]
     # What a guess could be worth is measured where several models that never knew have answered the same options.
     measured = len(ground.plan.retrained) >= LEAST_CONTROLS and not ground.doubts
@@ -350,27 +343,14 @@ def _part(verdict: ClaimVerdict) -> ClaimFinding:
 def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimFinding:
     """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
     least = ground.thresholds.admission
-    near = bool(tested.reads) and all(read.admission.ends[1] < least for read in tested.reads)
+    near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)
     outcome: Outcome = "fails" if near else "inconclusive"
     reason = "in no format does the target clearly exceed its control" + (
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
-    estimates = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
+    estimates = {f"admission, {line.format}": line.admission for _, line in tested.reads}
     verdict = ClaimVerdict(outcome, reason, Margins(least, least), "share", ())
     return ClaimFinding(verdict, estimates)
-
-
-def _preferred(read: FormatRead, ground: Ground) -> ClaimFinding:
-    """That the target prefers the true answers to alternatives, which it could not had it never known them."""
-    margin = ground.thresholds.admission
-    verdict = ClaimVerdict("holds", read.line.reason, Margins(margin, margin), "share", ())
-    return ClaimFinding(verdict, {f"admission, {read.scale.name}": read.line.admission})
-
-
-def _unsound(line: SoundnessLine, ground: Ground) -> ClaimFinding:
-    estimates = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
-    margins = ground.thresholds.margins("leakage")
-    return ClaimFinding(ClaimVerdict("fails", _said(line), margins, "leakage", ()), estimates)
 
 
 def _said(line: SoundnessLine) -> str:
@@ -424,25 +404,24 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
     unlearned model that could not be evaluated has all its claims inconclusive. What failed on the positive control is
     no evidence of what attacks can do, and the judgement knows that.
     """
-    needed = _evidence(plan)
-    verdicts = tuple(_tempered(line, _concerning(line, needed)) for line in outcome.verdicts)
-    lost = [f for f in plan.failed if f.role == "unlearned" and not f.attack]
-    judged = {*REQUIRED, *(line.claim for line in outcome.verdicts)}
-    unjudged = tuple(_unjudged(f, claim) for f in lost for claim in CLAIMS if claim in judged)
-    failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
-    return replace(outcome, verdicts=(*verdicts, *unjudged), untested=(*failures, *outcome.untested))
-
-
-def _evidence(plan: AuditPlan) -> list[FailedTask]:
-    """What failed of what claims rest on, which no attack does that shows the answers or is made on the target."""
+    # No claim rests on an attack that shows the answers, or on what one does to the target.
     ceilings = {attack.name for attack in plan.attacks if attack.shows_answers}
-    return [f for f in plan.failed if not f.attack or (f.attack not in ceilings and f.role != "target")]
-
-
-def _concerning(line: VerdictLine, failed: Sequence[FailedTask]) -> list[FailedTask]:
-    """Of what failed, that on which the verdict rests."""
-    shared = [f for f in failed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
-    return [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]
+    needed = [f for f in plan.failed if not f.attack or (f.attack not in ceilings and f.role != "target")]
+    verdicts = []
+    for line in outcome.verdicts:
+        shared = [f for f in needed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
+        verdicts.append(_tempered(line, [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]))
+    judged = {*REQUIRED, *(line.claim for line in outcome.verdicts)}
+    for f in plan.failed:
+        if f.role == "unlearned" and not f.attack:
+            reason = f"Not tested: {_what(f)} failed: {_why(f)}."
+            verdicts += [
+                VerdictLine(f.subject, claim, "inconclusive", reason, 0.0, 0.0, "leakage", {}, (), None, None)
+                for claim in CLAIMS
+                if claim in judged
+            ]
+    failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
+    return replace(outcome, verdicts=tuple(verdicts), untested=(*failures, *outcome.untested))
 
 
 def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:
@@ -452,11 +431,6 @@ def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:
     reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{further} failed."
     left_out = (*line.left_out, *(f"{_what(f)}: {_why(f)}" for f in missing))
     return replace(line, outcome="inconclusive", reason=reason, left_out=left_out)
-
-
-def _unjudged(failed: FailedTask, claim: Claim) -> VerdictLine:
-    reason = f"Not tested: {_what(failed)} failed: {_why(failed)}."
-    return VerdictLine(failed.subject, claim, "inconclusive", reason, 0.0, 0.0, "leakage", {}, (), None, None)
 
 
 def _what(failed: FailedTask) -> str:

@@ -8,13 +8,13 @@ the third of all of them, and then no claim holds that rests on controls.
 Axes: M controls, N items.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import GIVEN, AuditPlan, Format
-from vestige.auditing.formats import TestedFormats, formats_of
+from vestige.auditing.formats import Scale, TestedFormats, formats_of
 from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
@@ -152,8 +152,8 @@ def knowing(
     """
     if not ground.plan.retrained:
         return ()
-    reasons = [reason for form in formats_of(ground.case) if (reason := _stated(ground, tested, form))]
-    reasons += [reason for form in formats_of(ground.case) if (reason := _picked(ground, tested, form))]
+    reasons = [reason for form in formats_of(ground.case) if (reason := _stated(ground, form))]
+    reasons += [reason for scale in tested.scales if (reason := _picked(scale))]
     # Alternatives of whoever wrote them can be told from the truth by a model that never knew it.
     least = ground.thresholds.delta_wide if ground.plan.alternatives == GIVEN else ground.thresholds.delta
     if exposure_error is not None and exposure_error.low > least:
@@ -171,7 +171,7 @@ def knowing(
     return tuple(reasons)
 
 
-def _stated(ground: Ground, tested: TestedFormats, form: Format) -> str:
+def _stated(ground: Ground, form: Format) -> str:
     """That the controls state more facts in their own words than guesses from what is kept would."""
     if not form.hits or form.chance:
         return ""
@@ -184,14 +184,20 @@ def _stated(ground: Ground, tested: TestedFormats, form: Format) -> str:
     knows = target >= 0.5
     most: Bool[np.ndarray, " N"] = knows & (np.mean(rows, axis=0) >= 0.5)
     lots: dict[str, list[int]] = {}
+    chance = np.zeros(len(items))
     for number in np.flatnonzero(knows).tolist():
-        lots.setdefault(_luck(plan.luck, items[number]).answer, []).append(number)
+        luck = plan.luck.get(items[number], Luck(items[number], _UNKNOWN_LUCK))
+        chance[number] = luck.chance
+        lots.setdefault(luck.answer, []).append(number)
     # One guess answers all facts of a lot, so that these count as one.
-    chances = [min(1.0, sum(_luck(plan.luck, items[n]).chance for n in lot)) for lot in lots.values()]
-    hits = sum(bool(most[lot].any()) for lot in lots.values())
-    expected = sum(_luck(plan.luck, items[n]).chance for n in np.flatnonzero(knows).tolist())
+    hits, expected = sum(bool(most[lot].any()) for lot in lots.values()), sum(chance.tolist())
+    counts = np.ones(1)
+    for lot in lots.values():
+        hit = min(1.0, sum(chance[lot].tolist()))
+        counts = np.convolve(counts, [1 - hit, hit])
     n, of = int(most.sum()), int(knows.sum())
-    p = _at_least(hits, chances)
+    # The chance of so many hits or more, each with its own chance and by itself.
+    p = float(min(1.0, counts[hits:].sum()))
     if hits < _LEAST_STATED or p > _TAUGHT or n - expected <= ground.thresholds.delta * of:
         return ""
     return (
@@ -200,32 +206,21 @@ def _stated(ground: Ground, tested: TestedFormats, form: Format) -> str:
     )
 
 
-def _luck(luck: Mapping[str, Luck], item: str) -> Luck:
-    return luck.get(item, Luck(item, _UNKNOWN_LUCK))
-
-
-def _at_least(hits: int, chances: Sequence[float]) -> float:
-    """The chance of so many hits or more, each with its own chance and by itself."""
-    counts = np.ones(1)
-    for chance in chances:
-        counts = np.convolve(counts, [1 - chance, chance])
-    return float(min(1.0, counts[hits:].sum()))
-
-
-def _picked(ground: Ground, tested: TestedFormats, form: Format) -> str:
+def _picked(scale: Scale) -> str:
     """That the controls pick the right option more often than guessing does, by half of what the target does."""
-    scale = next((scale for scale in tested.scales if scale.name == form.name), None)
-    if scale is None or scale.unit != "leakage" or not (form.hits and form.chance):
+    scores, form = scale.ground.scores, scale.form
+    if scale.unit != "leakage" or not (form.hits and form.chance):
         return ""
-    sources = (ground.plan.target, *scale.retrained)
-    items = ground.scores.common(sources, form.hits, scale.items)
-    items = ground.scores.common(sources[:1], form.chance, items)
+    sources = (scale.ground.plan.target, *scale.retrained)
+    items = scores.common(sources, form.hits, scale.items)
+    items = scores.common(sources[:1], form.chance, items)
     if len(items) < _LEAST_ITEMS:
         return ""
-    target, *rows = ground.scores.rows(sources, form.hits, items)
-    chance = ground.scores.of(sources[0], form.chance, items)
+    target, *rows = scores.rows(sources, form.hits, items)
+    chance = scores.of(sources[0], form.chance, items)
     picked: Float[np.ndarray, " N"] = np.mean(rows, axis=0)
     beyond = picked - chance - _KNOWN * (target - chance)
+    # Two standard errors: each format is looked at, and a doubt keeps every claim from holding.
     if beyond.mean() <= 2 * beyond.std(ddof=1) / np.sqrt(len(items)):
         return ""
     return (

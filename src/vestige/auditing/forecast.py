@@ -1,6 +1,6 @@
 """What an audit would ask and train, what that takes, and what it could decide, before anything is done."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_versioned
+from vestige.evals import find_eval
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
 from vestige.metrics.planning import (
@@ -88,11 +89,8 @@ class AuditForecast:
         if self.cpu_seconds is None:
             return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
         minutes = round(self.cpu_seconds / 60)
-        time = (
-            f"about {minutes} processor minute{'s' if minutes > 1 else ''}"
-            if minutes
-            else "less than a minute of processor time"
-        )
+        time = f"about {minutes} processor minute{'s' if minutes > 1 else ''}"
+        time = time if minutes else "less than a minute of processor time"
         return f"{all_of_it}; the questions take {time} at the pace of the run so far"
 
     def as_json(self) -> dict[str, Any]:
@@ -115,37 +113,22 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         after = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
         questions = len(after) * len(plan.points) * len(plan.tested)
         rows.append(TaskCost(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
-    pace = _seconds_a_question(RunFolder(run))
-    published = _n_published(request)
-    total = len(request.models) * sum(row.questions for row in rows) + published
-    cost = None if pace is None else pace * total
-    steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
-    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, published)
+    n_published = 0
+    if request.published is not None:
+        from vestige.steps.evaluate import published_requests
 
-
-def _n_published(request: AuditRequest) -> int:
-    """How many questions the target is asked for the published figures."""
-    from vestige.evals import find_eval
-    from vestige.steps.evaluate import published_requests
-
-    evaluations = published_requests(*request.published, request.seed) if request.published else []
-    return sum(len(find_eval(e.eval).asked(e.items, e.views, e.settings)) for e in evaluations)
-
-
-def _seconds_a_question(run: RunFolder) -> float | None:
-    """Mean processor seconds an item of the run's finished evaluations."""
-    paces = list(_paces(run))
-    return sum(s for s, _ in paces) / sum(n for _, n in paces) if paces else None
-
-
-def _paces(run: RunFolder) -> Iterator[tuple[float, int]]:
-    for subject in run.subjects():
+        evaluations = published_requests(*request.published, request.seed)
+        n_published = sum(len(find_eval(e.eval).asked(e.items, e.views, e.settings)) for e in evaluations)
+    seconds, n = 0.0, 0
+    for subject in RunFolder(run).subjects():
         for evaluation in subject.evaluations():
             if evaluation.collected.exists() and evaluation.provenance.exists():
-                yield (
-                    read_json(evaluation.provenance)["times"]["cpu_seconds"],
-                    read_versioned(evaluation.collected, "n")["n"],
-                )
+                seconds += read_json(evaluation.provenance)["times"]["cpu_seconds"]
+                n += read_versioned(evaluation.collected, "n")["n"]
+    total = len(request.models) * sum(row.questions for row in rows) + n_published
+    cost = seconds / n * total if n else None
+    steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, n_published)
 
 
 MOVED = 0.6
@@ -267,21 +250,25 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
 
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
-    never = QUICK_OPEN if QUICK_SAID in request.untested else ()
     without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)
-    if without and "indistinguishable" not in never:
-        never = (*never, "indistinguishable")
+    never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
+
+    def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = never, of: Design = design) -> float:
+        """How often; never where one of the `claims` that it takes cannot hold."""
+        return 0.0 if set(claims) & set(never) else joint_hold_rate(quantities, of)
+
     claims = tuple(
         ClaimPower(
             claim,
             len(quantities),
-            0.0 if claim in never else joint_hold_rate(quantities, design),
-            0.0 if claim in never else joint_hold_rate(unsteady[claim], design),
+            holds(quantities, [claim]),
+            holds(unsteady[claim], [claim]),
             *(effects if claim == "not expressed" else ()),
         )
         for claim, quantities in requirements.items()
     )
     whole = joint(requirements)
+    whole_holds = holds(whole)
     return AuditPower(
         facts=facts,
         wordings=design.wordings,
@@ -291,12 +278,10 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         margins=thresholds.margins("leakage"),
         margins_bits=thresholds.margins("bits"),
         claims=claims,
-        holds=0.0 if never else joint_hold_rate(whole, design),
-        unsteady=0.0 if never else joint_hold_rate(joint(unsteady), design),
-        by_controls={m: 0.0 if never else joint_hold_rate(whole, design._replace(controls=m)) for m in _CONTROLS},
-        needed=""
-        if never or joint_hold_rate(whole, design) >= POWER
-        else describe_needed(needed(whole, design), design),
+        holds=whole_holds,
+        unsteady=holds(joint(unsteady)),
+        by_controls={m: holds(whole, of=design._replace(controls=m)) for m in _CONTROLS},
+        needed="" if never or whole_holds >= POWER else describe_needed(needed(whole, design), design),
         given_away=least_given_away(design.controls),
         untested=(*without, *planned.untested),
         cannot_hold=never,
@@ -332,16 +317,11 @@ def wanted_by_claim(
         requirements["not expressed"].append(Requirement(noises.bits, bits))
         requirements["indistinguishable"].append(Requirement(noises.bits, bits, both=True))
     for attack in attacks:
-        back = [
-            Requirement(_moved(noises.shares[f]), wide, items=attack.items)
-            for f in attack.formats
-            if f in noises.shares
-        ]
-        requirements["not recoverable"] += back
+        moved = [_moved(noises.shares[f]) for f in attack.formats if f in noises.shares]
+        requirements["not recoverable"] += [Requirement(noise, wide, items=attack.items) for noise in moved]
         if attack.retain:
-            requirements["benchmark valid"] += [
-                quantity._replace(noise=quantity.noise._replace(trained=False)) for quantity in back
-            ]
+            fixed = [noise._replace(trained=False) for noise in moved]
+            requirements["benchmark valid"] += [Requirement(noise, wide, items=attack.items) for noise in fixed]
         if attack.bits and noises.bits is not None:
             requirements["not recoverable"].append(Requirement(_moved(noises.bits), bits, items=attack.items))
     return {claim: quantities for claim, quantities in requirements.items() if quantities}
@@ -392,9 +372,10 @@ def _unsteady(noises: Noises) -> Noises:
     def more(noise: Noise) -> Noise:
         return noise._replace(common=max(UNSTEADY * noise.common, noise.fact / 20))
 
-    membership = noises.membership
-    return Noises(
-        {name: more(noise) for name, noise in noises.shares.items()},
-        None if noises.bits is None else more(noises.bits),
-        None if membership is None else (membership[0]._replace(common=UNSTEADY * membership[0].common), membership[1]),
-    )
+    bits = None if noises.bits is None else more(noises.bits)
+    if noises.membership is None:
+        return Noises({name: more(noise) for name, noise in noises.shares.items()}, bits)
+    # An AUC has no least share of sigma^2: it is of all items at once.
+    noise, items = noises.membership
+    membership = noise._replace(common=UNSTEADY * noise.common), items
+    return Noises({name: more(noise) for name, noise in noises.shares.items()}, bits, membership)

@@ -7,6 +7,7 @@ above `Thresholds.admission`. Nothing is said of leakage in any other.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +18,20 @@ from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of, shown
 from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.items import QUESTION_FORMS
-from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
+from vestige.metrics.contrasts import Draws
+from vestige.metrics.gains import (
+    Controls,
+    admission,
+    admission_vs_chance,
+    excess_bits,
+    gap_in_bits,
+    gap_of_a_training,
+    leakage,
+    leakage_vs_chance,
+)
 from vestige.metrics.intervals import LABORATORY, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
-from vestige.metrics.verdicts import admitted, steady
+from vestige.metrics.verdicts import Evidence, admitted, steady
 
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
@@ -85,26 +95,71 @@ def formats_of(case: Case) -> tuple[Format, ...]:
     return (*FORMATS, *case.formats)
 
 
+EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION)
+
+
 @dataclass(frozen=True)
 class Scale:
     """One format (or bits) with its controls over its items; `retrained` names them.
 
     It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
+    `key` is that of the format which is read, `key` or `hits`.
     """
 
-    name: str
+    ground: Ground
+    form: Format
     key: str
     unit: Unit
     items: tuple[str, ...]
     retrained: tuple[str, ...]
     controls: Controls
 
+    @property
+    def name(self) -> str:
+        """That of the format."""
+        return self.form.name
+
+    def scores(self, source: Sourced) -> Float[np.ndarray, " N"]:
+        """The scores of one source by item."""
+        return self.ground.scores.of(source, self.key, self.items)
+
+    @cached_property
+    def gap(self) -> Draws:
+        """By how much the target exceeds its controls."""
+        if self.unit == "leakage_vs_alternatives":
+            return ranks(self.ground, self.items, self.ground.plan.target)
+        if self.unit == "leakage_vs_chance":
+            return admission_vs_chance(self.controls)
+        return gap_in_bits(self.controls) if self.unit == "bits" else admission(self.controls)
+
+    @cached_property
+    def is_clear(self) -> bool:
+        """Whether the target is clearly above its controls, as admits a format; in bits by more than that margin."""
+        thresholds = self.ground.thresholds
+        if self.unit == "bits":
+            return self.gap.ends[0] > thresholds.delta_bits
+        graded = self.unit == "leakage" and self.form.graded and self.key == self.form.key
+        return admitted(self.gap, thresholds) or (graded and steady(gap_of_a_training(self.controls), thresholds))
+
+    def evidence(self, subject: str) -> Evidence:
+        """What the subject knows beyond the controls: leakage, named for what 0 stands for, or the excess in bits."""
+        controls, scores = self.controls, self.scores(subject)
+        if self.unit == "bits":
+            draws = excess_bits(scores, controls.retrained, controls.sample, controls.prior)
+            return Evidence(self.name, draws, "excess", "bits")
+        if self.unit == "leakage_vs_alternatives":
+            draws = ranks(self.ground, self.items, subject, length=float(controls.gap.differences().mean()))
+        elif self.unit == "leakage_vs_chance":
+            draws = leakage_vs_chance(scores, controls.target, controls.retrained[0], controls.sample)
+        else:
+            draws = leakage(scores, controls)
+        return Evidence(self.name, draws, self.unit, self.unit)
+
 
 class FormatRead(NamedTuple):
     """One format that was asked, and whether its scale may be used."""
 
     scale: Scale
-    admission: Draws
     line: FormatLine
 
 
@@ -154,14 +209,20 @@ def read_formats(ground: Ground) -> TestedFormats:
             continue
         scale = _scale(ground, form, untested)
         if scale is not None:
-            reads.append(_read(ground, scale))
+            reads.append(FormatRead(scale, _line(scale)))
     if not ground.plan.retrained and (ranked := _exposure(ground, untested)) is not None:
-        reads = _against_alternatives(reads, _read(ground, ranked))
+        if ranked.is_clear:
+            # What is judged against chance alone may be guessed by who never knew, so that ranks go before it.
+            why = (
+                "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
+            )
+            reads = [FormatRead(scale, replace(line, admitted=False, reason=why)) for scale, line in reads]
+        reads.append(FormatRead(ranked, _line(ranked)))
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
-    forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
     admitted_scales = [read.scale for read in reads if read.line.admitted]
-    picks = [picks_scale for scale in admitted_scales if (picks_scale := _picks(ground, scale)) is not None]
+    forced = any(scale.name == "forced" for scale in admitted_scales)
+    picks = [picks_scale for scale in admitted_scales if (picks_scale := _picks(scale)) is not None]
     return TestedFormats(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
 
 
@@ -181,14 +242,14 @@ def read_stored(ground: Ground) -> TestedFormats:
         scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
         if scale is None:
             continue
-        read = _read(ground, scale)
+        line = _line(scale)
         if form.name == "probe":
             shuffled = ground.scores.of(ground.plan.target, "shuffled/beaten", scale.items)
             level = ground.level(shuffled, scale.controls.sample, "beaten")
             if level.low > _HALF:
                 why = f"a probe fitted on drawn answers tells the true ones too ({level})"
-                read = read._replace(line=replace(read.line, admitted=False, reason=why))
-        reads.append(read)
+                line = replace(line, admitted=False, reason=why)
+        reads.append(FormatRead(scale, line))
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
         untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
     return TestedFormats(tuple(reads), None, tuple(untested))
@@ -199,23 +260,9 @@ def of_another_start(ground: Ground, name: str, form: str) -> bool:
     return form == PATCHED and ground.has(name, COSINE) and not ground.has(name, "patched/probability")
 
 
-def _read(ground: Ground, scale: Scale) -> FormatRead:
-    gap = _admission(ground, scale)
-    return FormatRead(scale, gap, _line(ground, scale, gap))
-
-
-def _against_alternatives(reads: Sequence[FormatRead], ranked: FormatRead) -> list[FormatRead]:
-    """Where alternatives tell what is known, nothing is judged against chance, which who never knew may exceed."""
-    if not ranked.line.admitted:
-        return [*reads, ranked]
-    why = "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
-    rejected = (read._replace(line=replace(read.line, admitted=False, reason=why)) for read in reads)
-    return [*rejected, ranked]
-
-
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
-    plan, ranked, key = ground.plan, ground.case.ranked, f"{EXPOSURE}/score"
+    plan, ranked, key = ground.plan, ground.case.ranked, EXPOSED.key
     if not ground.has(plan.target, key):
         return None
     items = _common(ground, key, (), untested, EXPOSURE)
@@ -234,7 +281,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     scores = ground.scores.of(plan.target, key, items)
     chance = np.array([float(row.mean()) for row in ranked.of(plan.target, items)])
     controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.prior("graded"))
-    return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
+    return Scale(ground, EXPOSED, key, "leakage_vs_alternatives", items, (), controls)
 
 
 def ranks(
@@ -298,12 +345,12 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     if not against_chance:
-        return Scale(form.name, key, "leakage", items, retrained, _controls(ground, form, key, items, retrained))
+        return Scale(ground, form, key, "leakage", items, retrained, _controls(ground, form, key, items, retrained))
     rows = ground.scores.of(plan.target, form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
     controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"))
-    return Scale(form.name, key, "leakage_vs_chance", items, (), controls)
+    return Scale(ground, form, key, "leakage_vs_chance", items, (), controls)
 
 
 def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
@@ -339,13 +386,13 @@ def _clustered(
     return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise))) if noise else prior
 
 
-def _picks(ground: Ground, scale: Scale) -> Scale | None:
+def _picks(scale: Scale) -> Scale | None:
     """The picks behind a format of options; None where the format has none or the target is not clearly ahead in them.
 
     A subject can spread its probability over all options and still put the right one first.
     """
-    form = None if scale.name == EXPOSURE else _form(ground, scale.name)
-    if form is None or not form.chance or scale.key != form.key or form.hits == form.key:
+    ground, form = scale.ground, scale.form
+    if not form.chance or scale.key != form.key or form.hits == form.key:
         return None
     sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
@@ -354,8 +401,8 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     rows = np.stack(retrained)
     prior = _clustered(ground, ground.prior("hits"), target, rows, scale.items)
     controls = Controls(form.name, target, rows, scale.controls.sample, prior)
-    picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
-    return picks if exceeds_controls(ground, picks) else None
+    picks = replace(scale, form=form._replace(name=f"{form.name}, picks"), key=form.hits, controls=controls)
+    return picks if picks.is_clear else None
 
 
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:
@@ -373,7 +420,15 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     target = ground.scores.of(plan.target, BITS_KEY, items)
     rows = ground.scores.rows(retrained, BITS_KEY, items)
     prior = _clustered(ground, ground.prior("bits"), target, rows, items, width=None)
-    return Scale(BITS, BITS_KEY, "bits", items, retrained, Controls("bits", target, rows, ground.sample(items), prior))
+    return Scale(
+        ground,
+        Format(BITS, BITS_KEY),
+        BITS_KEY,
+        "bits",
+        items,
+        retrained,
+        Controls("bits", target, rows, ground.sample(items), prior),
+    )
 
 
 def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
@@ -394,31 +449,8 @@ def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list
     return items
 
 
-def exceeds_controls(ground: Ground, scale: Scale) -> bool:
-    """Whether the target is clearly above its controls, as admits a format; in bits by more than the narrow margin."""
-    if scale.unit != "bits":
-        return _admitted(ground, scale, _admission(ground, scale))
-    controls = scale.controls
-    quantity = Quantity(controls.target, controls.retrained, None)
-    gap = mean_draws(quantity, controls.sample, controls.prior, name="bits", trained=False)
-    return gap.ends[0] > ground.thresholds.delta_bits
-
-
-def _admission(ground: Ground, scale: Scale) -> Draws:
-    if scale.unit == "leakage_vs_alternatives":
-        return ranks(ground, scale.items, ground.plan.target)
-    if scale.unit == "leakage_vs_chance":
-        return admission_vs_chance(scale.controls)
-    return admission(scale.controls)
-
-
-def _admitted(ground: Ground, scale: Scale, gap: Draws) -> bool:
-    every = (*formats_of(ground.case), *STORED)
-    graded = scale.unit == "leakage" and scale.key in {form.key for form in every if form.graded}
-    return admitted(gap, ground.thresholds) or (graded and steady(gap_of_a_training(scale.controls), ground.thresholds))
-
-
-def _line(ground: Ground, scale: Scale, gap: Draws) -> FormatLine:
+def _line(scale: Scale) -> FormatLine:
+    ground, gap = scale.ground, scale.gap
     controls, metric = scale.controls, scale.key.partition("/")[2]
     rows, sample = np.asarray(controls.retrained), controls.sample
     retrained = None
@@ -429,25 +461,17 @@ def _line(ground: Ground, scale: Scale, gap: Draws) -> FormatLine:
         retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
     estimate = gap.estimate("admission", "share")
     control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
-    enough, needed = _admitted(ground, scale, gap), f"{ground.thresholds.admission:g}"
+    needed = f"{ground.thresholds.admission:g}"
     if admitted(gap, ground.thresholds):
         why = f"all of it above {needed}"
-    elif enough:
+    elif scale.is_clear:
         why = f"of which another training would move less than a share of {needed}"
     else:
         why = f"which is not clearly above {needed}"
     reason = f"the target exceeds {control} by {estimate}, {why}"
-    prompt = _QUESTION if scale.name == EXPOSURE else _prompt(ground, _form(ground, scale.name))
-    level = ground.level(controls.target, sample, metric)
-    return FormatLine(scale.name, metric, level, retrained, estimate, enough, reason, prompt)
-
-
-def _prompt(ground: Ground, form: Format) -> str:
-    """What the model reads in a format; where another put the same and got the same reply, that one's or its name."""
-    earlier = ground.case.repeats.get(form.key.partition("/")[0])
+    # Where another format put the same and got the same reply, the two are one text, which is that one's.
+    earlier = ground.case.repeats.get(scale.form.key.partition("/")[0])
     first = next((f for f in formats_of(ground.case) if f.key.partition("/")[0] == earlier), None)
-    return form.prompt if first is None else first.prompt or first.name
-
-
-def _form(ground: Ground, name: str) -> Format:
-    return next(form for form in (*formats_of(ground.case), *STORED) if form.name == name)
+    prompt = scale.form.prompt if first is None else first.prompt or first.name
+    level = ground.level(controls.target, sample, metric)
+    return FormatLine(scale.name, metric, level, retrained, estimate, scale.is_clear, reason, prompt)

@@ -14,12 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import (
-    AskedPlace,
-    AttackPlace,
     AuditPlan,
     FactLine,
     PlannedAttack,
-    PromptLine,
     Soundness,
     SoundnessLine,
     prompt_line,
@@ -29,7 +26,7 @@ from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_prompt, read_records, read_scores
 from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
-from vestige.auditing.scores import Brought, Carried, Case, Column, Ranked, Scores, Source
+from vestige.auditing.scores import Carried, Case, Column, Ranked, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import content_id
@@ -66,43 +63,36 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     scored_by: dict[tuple[Source, str], set[str]] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
-    ranked = Ranked({}, {}, {})
+    ranked = Ranked()
     for evaluation in plan.evaluations:
-        stands = stands_for.get((evaluation.subject, evaluation.attack), {})
-        _add(values, scored_by, evaluation, read_scores(EvalFolder(run.path / evaluation.path)), stands)
+        place = EvalFolder(run.path / evaluation.path)
+        source = Source(evaluation.subject, evaluation.attack, evaluation.point)
+        stands = stands_for.get((source.subject, source.attack), {})
+        _add(values, scored_by, source, evaluation.eval, read_scores(place), stands)
         if evaluation.eval == EXPOSURE:
-            ranked = _with_ranks(ranked, plan, evaluation, read_records(EvalFolder(run.path / evaluation.path)), stands)
-    prompts = {
-        (a.attack, a.subject): prompt_line(a.subject, a.attack, read_prompt(folders[a.subject, a.attack]))
-        for a in plan.attacked
-        if folders[a.subject, a.attack].prompt.exists()
-    }
-    at = {attack.name: _points_bits(run, plan, attack.name) for attack in plan.attacks}
-    carried = {
-        (a.attack, a.subject): _carried(
-            folders[a.subject, a.attack], a, at.get(a.attack, {}).get(a.subject, {}), prompts.get((a.attack, a.subject))
-        )
-        for a in plan.attacked
-    }
+            ranked = _with_ranks(ranked, source, read_records(place), stands, of_target=source == Source(plan.target))
+    prompts, carried = [], dict[tuple[str, str], Carried]()
+    for (subject, name), folder in folders.items():
+        if folder.prompt.exists():
+            prompts.append(prompt_line(subject, name, read_prompt(folder)))
+        read_by_controls = run.audit(plan.forget).prompt_bits(name)
+        lengths = read_sealed(read_by_controls, "bits")["bits"] if read_by_controls.exists() else {}
+        done = read_sealed(folder.done, "bounds_bits", "spent")
+        if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
+            raise InputError(f"{folder.done} does not say what the attack {name!r} carried; run the audit again")
+        carried[name, subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
     # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
     for attack in plan.attacks:
         for subject in (plan.target, *plan.audited, *plan.retrained) if attack.kind in (PREFILL, SAMPLING) else ():
             bits = _carried_by_freeform(attack, subject, values)
             if bits is not None:
                 carried[attack.name, subject] = bits
-    soundness_record = read_soundness(run.soundness) if run.soundness.exists() else None
-    # The checks of other items, or of another forget set, say nothing about this one.
-    of_these = soundness_record is not None and (soundness_record.forget, soundness_record.digest) == (
-        plan.forget,
-        plan.data,
-    )
-    soundness = _of_judged(soundness_record, plan) if soundness_record is not None and of_these else ()
     return Case(
         plan,
         Scores(values),
         carried,
-        soundness,
-        tuple(prompts.values()),
+        _of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else (),
+        tuple(prompts),
         ranked,
         _told_by(run, plan),
         repeats=_repeats(run, plan, scored_by),
@@ -111,6 +101,9 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
 
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
     """The checks as they concern what is judged: answers that are given away and set apart decide nothing."""
+    if (soundness.forget, soundness.digest) != (plan.forget, plan.data):
+        # The checks of other items, or of another forget set, say nothing about this one.
+        return ()
     judged, lines = set(judged_items(plan)[0]), []
     for line in soundness.lines:
         leaking = soundness.leaking.get(line.check, ())
@@ -131,18 +124,15 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
         for stage in ((part.name, point) for part in parts for point in part.points):
             judged.setdefault(stage, []).append(name)
     for evaluation in plan.evaluations:
-        attacked = evaluation.subject, evaluation.attack
-        names = [
-            n
-            for n in judged.get((evaluation.attack, evaluation.point), ())
-            if any(w[:2] == (attacked[0], n) for w in keys)
-        ]
+        subject, attack = evaluation.subject, evaluation.attack
+        stage_of = judged.get((attack, evaluation.point), ())
+        names = [name for name in stage_of if any(key[:2] == (subject, name) for key in keys)]
         if not names:
             continue
-        stands_for = _stands_for(folders[attacked]) if attacked in folders else {}
+        stands_for = _stands_for(folders[subject, attack]) if (subject, attack) in folders else {}
         for row in read_records(EvalFolder(run.path / evaluation.path)):
             item = stands_for.get(str(row["item"]), str(row["item"]))
-            for key in ((evaluation.subject, name, plan.facts.get(item, item)) for name in names):
+            for key in ((subject, name, plan.facts.get(item, item)) for name in names):
                 for form in _replies(row) if key in keys else ():
                     question, answer, reply = form["asked"], form["answer"], form["reply"]
                     sought = {part: form[part] for part in ("fact", "accepted", "wrong") if part in form}
@@ -176,21 +166,19 @@ def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     """Who told leaks in free replies, and with what error; "" where none were asked for, or words alone can tell."""
-    places = [evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"]
-    for evaluation in places[:1]:
-        # One judge told all, whose name each record has: the first line of the first file is enough.
-        records = list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
-        record: Mapping[str, Any] = next(iter(records), {})
-        if "judge" in record:
-            error = Misjudged(**record["judge"]["error"])
-            return (
-                f"Leaks were told by the judge {record['judge']['name']}, which {error} (labelled replies). Leakage "
-                "sets the shares of models against each other, so that such errors fall out of it as far as they are "
-                f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
-            )
-        facts = [str(row.get("fact") or row.get("answer", "")) for row in records]
-        return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
-    return ""
+    evaluation = next((evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"), None)
+    # One judge told all, whose name each record has: the first file is enough.
+    records = [] if evaluation is None else list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
+    if records and "judge" in records[0]:
+        judge = records[0]["judge"]
+        error = Misjudged(**judge["error"])
+        return (
+            f"Leaks were told by the judge {judge['name']}, which {error} (labelled replies). Leakage "
+            "sets the shares of models against each other, so that such errors fall out of it as far as they are "
+            f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
+        )
+    facts = (str(row.get("fact") or row.get("answer", "")) for row in records)
+    return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
 
 
 def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, str], set[str]]) -> dict[str, str]:
@@ -236,36 +224,35 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
 def _add(
     values: Values,
     scored_by: dict[tuple[Source, str], set[str]],
-    answers: AskedPlace,
+    source: Source,
+    name: str,
     rows: Iterator[dict[str, object]],
     stands_for: Mapping[str, str],
 ) -> None:
-    """Put in the values of one place; `scored_by` has the evaluations of each source and key."""
-    source = Source(answers.subject, answers.attack, answers.point)
+    """Put in the values of one source in the evaluation `name`; `scored_by` has the evaluations of each key."""
     tables: dict[str, dict[str, float]] = {}
     for row in rows:
-        asked_id = str(row["item"])
-        item = stands_for.get(asked_id, asked_id)
+        item = stands_for.get(str(row["item"]), str(row["item"]))
         for metric, value in row.items():
             if metric != "item":
                 tables.setdefault(metric, {})[item] = value if isinstance(value, float) else float(str(value))
     for metric, table in tables.items():
         for where, key in _homes(source, metric):
-            evaluations = scored_by.setdefault((where, key), set())
+            others = scored_by.setdefault((where, key), set()) - {name}
             earlier: Mapping[str, float] = values.setdefault(where, {}).get(key, {})
-            if evaluations - {answers.eval} and earlier.keys() & table.keys():
+            if others and earlier.keys() & table.keys():
                 raise InputError(
-                    f"the evaluations {min(evaluations - {answers.eval})} and {answers.eval} both score {key} of the "
+                    f"the evaluations {min(others)} and {name} both score {key} of the "
                     "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
                 )
-            evaluations.add(answers.eval)
+            scored_by[where, key].add(name)
             values[where][key] = Column({**earlier, **table})
 
 
 def _with_ranks(
-    ranked: Ranked, plan: AuditPlan, answers: AskedPlace, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str]
+    ranked: Ranked, source: Source, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str], *, of_target: bool
 ) -> Ranked:
-    """Also what one source's records of `exposure` say of every alternative."""
+    """Also what one source's records of `exposure` say of every alternative; lengths are those `of_target`."""
     scores_by_item: dict[str, Float[np.ndarray, ...]] = {}
     units, lengths, revealed = dict(ranked.units), dict(ranked.lengths), set(ranked.revealed)
     for row in rows:
@@ -277,10 +264,9 @@ def _with_ranks(
             continue
         scores_by_item[item] = scores
         units.setdefault(item, content_id(row["texts"]))
-        if (answers.subject, answers.attack) == (plan.target, ""):
+        if of_target:
             n_tokens = np.asarray(row["n_tokens"])
             lengths[item] = n_tokens[kept(n_tokens)]
-    source = Source(answers.subject, answers.attack, answers.point)
     return Ranked({**ranked.scores, source: scores_by_item}, units, lengths, frozenset(revealed))
 
 
@@ -296,23 +282,6 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
     return [(source, key)]
 
 
-def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, Mapping[str, float]]:
-    """By subject and point, of an attack whose prompts the models that never knew have read."""
-    path = run.audit(plan.forget).prompt_bits(attack)
-    bits: Mapping[str, Mapping[str, float]] = read_sealed(path, "bits")["bits"] if path.exists() else {}
-    return bits
-
-
-def _carried(
-    folder: AttackFolder, attacked: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
-) -> Carried:
-    done = read_sealed(folder.done, "bounds_bits", "spent")
-    if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
-        raise InputError(f"{folder.done} does not say what the attack {attacked.attack!r} carried; run the audit again")
-    brought = None if prompt is None else Brought(prompt.verified, prompt.wanted, prompt.anyway)
-    return Carried(done["bounds_bits"], done["spent"], points_bits, brought)
-
-
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
     """Of a prefilled answer the code length of what was given; of sampling the choice of the best of k replies.
 
@@ -323,13 +292,9 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
         given_bits: Mapping[str, float] = values.get(source, {}).get(_GIVEN_BITS, {})
         bits = [given_bits[i] for i in attack.tested if i in given_bits]
         return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
-    answered = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]
+    n = sum(i in values.get(source, {}).get(_MATCH, {}) for i in attack.tested)
     k = int(attack.points[-1].removeprefix("k="))
-    return (
-        Carried({"choice among the replies": len(answered) * log2(k)}, {"replies": k * len(answered)})
-        if answered
-        else None
-    )
+    return Carried({"choice among the replies": n * log2(k)}, {"replies": k * n}) if n else None
 
 
 def freeform_attacks(
@@ -338,10 +303,10 @@ def freeform_attacks(
     """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
     attacks = []
     if prefilled is not None:
-        settings = {"prefill_tokens": prefilled}
-        attacks.append(PlannedAttack(PREFILL, "prefill", "nothing", 0, (GIVEN,), tuple(tested), False, settings))
+        attacks.append((PREFILL, (GIVEN,), {"prefill_tokens": prefilled}))
     if leaks:
-        points = tuple(f"k={k}" for k in leaks)
-        settings = {"samples": samples}
-        attacks.append(PlannedAttack(SAMPLING, "sampling", "nothing", 0, points, tuple(tested), False, settings))
-    return tuple(attacks)
+        attacks.append((SAMPLING, tuple(f"k={k}" for k in leaks), {"samples": samples}))
+    return tuple(
+        PlannedAttack(kind, kind, "nothing", 0, points, tuple(tested), False, settings)
+        for kind, points, settings in attacks
+    )

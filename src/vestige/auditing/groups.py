@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from vestige.artifacts.audits import GroupLine
-from vestige.auditing.formats import BITS, Scale, TestedFormats, exceeds_controls
+from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground, groups_of, shown
-from vestige.auditing.matrix import Expressed, bits_evidence, bits_of, leak, leak_evidence
+from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
 from vestige.core.estimates import Estimate
-from vestige.metrics.contrasts import simultaneous, step_down
+from vestige.metrics.contrasts import Draws, simultaneous, step_down
 from vestige.metrics.gains import Controls
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
 from vestige.metrics.planning import (
@@ -58,6 +58,7 @@ class _GroupQuantity(NamedTuple):
     evidence: Evidence
     band: Estimate
     p: float
+    margins: Margins
 
 
 class _ScaleByGroup(NamedTuple):
@@ -85,10 +86,10 @@ def by_group(
     if not groups or not whole:
         return NO_GROUPS
     quantities = [
-        (group, _quantity(ground, part, subject), parts_of_scale.null)
+        (group, scale.evidence(subject), parts_of_scale.null)
         for group in groups
         for parts_of_scale in parts.values()
-        if (part := parts_of_scale.scales.get(group)) is not None and ground.has(subject, part.key)
+        if (scale := parts_of_scale.scales.get(group)) is not None and ground.has(subject, scale.key)
     ]
     without = [group for group in groups if group not in {name for name, *_ in quantities}]
     left_out = (
@@ -98,14 +99,17 @@ def by_group(
     )
     if not quantities:
         return Grouped(None, (), left_out)
-    judged = _judge(ground, [evidence for _, evidence, _ in quantities], whole)
-    rows = [
-        _GroupQuantity(group, len(groups[group]), evidence, band, max(p, len(parts) * _rarity(ground, evidence, null)))
-        for (group, evidence, null), (band, p) in zip(quantities, judged, strict=True)
-    ]
-    lines = tuple(
-        _line(ground, subject, [r for r in rows if r.group == group]) for group in groups if group not in without
-    )
+    # The whole set is tested along, since its margin may be exceeded where no group's is.
+    evidence = [*(e for _, e, _ in quantities), *whole]
+    margins = [ground.thresholds.margins(e.unit) for e in evidence]
+    p_values = step_down([e.draws for e in evidence], [m.narrow for m in margins])
+    bands = simultaneous([e.draws for _, e, _ in quantities])
+    rows = []
+    for (group, e, null), m, p, (low, high, method) in zip(quantities, margins, p_values, bands, strict=False):
+        band = Estimate(e.metric, e.unit, e.draws.value, low, high, e.draws.n, method)
+        rarity = _rarity(e.draws, m.narrow, null, len(ground.plan.retrained))
+        rows.append(_GroupQuantity(group, len(groups[group]), e, band, max(p, len(parts) * rarity), m))
+    lines = tuple(_line(subject, [r for r in rows if r.group == group]) for group in groups if group not in without)
     if sum(line.exceeds for line in lines) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
         # What befell one group is one event, which few controls do not rule out.
         (first,) = (line for line in lines if line.exceeds)
@@ -113,7 +117,7 @@ def by_group(
             f"{shown(first.group)} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
         )
         return Grouped(None, lines, left_out, (doubt, *_unbounded(ground, rows)))
-    return Grouped(_verdict(ground, rows, lines), lines, left_out, _unbounded(ground, rows))
+    return Grouped(_verdict(rows, lines), lines, left_out, _unbounded(ground, rows))
 
 
 def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, subject: str) -> str:
@@ -133,7 +137,7 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
         if draws is None or draws.ends[0] <= margin:
             continue
         never = scale.controls.retrained.mean(axis=0)
-        beyond = ground.scores.of(subject, scale.key, scale.items) - never
+        beyond = scale.scores(subject) - never
         gap = np.ones(len(beyond)) if scale.unit == "bits" else scale.controls.target - never
         inside = {name: np.isin(scale.items, members) for name, members in groups.items()}
         most = max(inside, key=lambda name: float(beyond[inside[name]].sum()))
@@ -143,13 +147,6 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
     if not most:
         return ""
     return f"without {shown(most)} no mean is above its margin, and {ALONE_CONTROLS} controls tell one group from luck"
-
-
-def _quantity(ground: Ground, part: Scale, subject: str) -> Evidence:
-    """The leakage of one group in one format, or its bits."""
-    if part.unit == "bits":
-        return Evidence(BITS, bits_of(ground, part, subject), "excess", "bits")
-    return Evidence(part.name, leak(ground, part, subject), part.unit, part.unit)
 
 
 def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> _ScaleByGroup:
@@ -163,7 +160,7 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     positions = {group: members for group, members in positions.items() if len(members) > 1}
     prior = _prior(scale, list(positions.values()))
     scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}
-    parts = {group: part for group, part in scales.items() if part is not None}
+    parts = {group: part for group, part in scales.items() if part.is_clear}
     if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:
         return _ScaleByGroup(parts, None)
     nulls = [_standing_of_controls(part) for part in parts.values()]
@@ -173,16 +170,15 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     return _ScaleByGroup(parts, max([least, *nulls]))
 
 
-def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale | None:
-    """The scale over one group's facts; None where the target is not clear of its controls."""
+def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale:
+    """The scale over one group's facts."""
     items = tuple(scale.items[n] for n in places)
     whole = scale.controls
     # Groups share their draws where the trainings are what is random; of questions each group has others.
     fixed = whole.sample.fixed
     sample = ground.sample(items, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
     controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
-    part = replace(scale, items=items, controls=controls)
-    return part if exceeds_controls(ground, part) else None
+    return replace(scale, items=items, controls=controls)
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
@@ -211,82 +207,59 @@ def _standing_of_controls(part: Scale) -> float:
     return float(apart.max()) / math.sqrt(variance * m / (m - 1)) if variance > 0 else 0.0
 
 
-def _rarity(ground: Ground, evidence: Evidence, null: float | None) -> float:
+def _rarity(draws: Draws, margin: float, null: float | None, n_controls: int) -> float:
     """The chance that a training goes so much further than the furthest control, did tails fall as z^-4.
 
     Luck in a group is skewed: most trainings guess none of its facts, and one that guesses a name guesses many.
     """
     if null is None:
         return 0.0
-    beyond = evidence.draws.value - ground.thresholds.margins(evidence.unit).narrow
-    error = math.hypot(evidence.draws.item_error, evidence.draws.seed_error)
+    beyond, error = draws.value - margin, math.hypot(draws.item_error, draws.seed_error)
     if beyond <= 0 or error == 0:
         return float(beyond <= 0)
-    return float(1 / (1 + len(ground.plan.retrained) * (beyond / error / null) ** TAIL_INDEX))
+    return float(1 / (1 + n_controls * (beyond / error / null) ** TAIL_INDEX))
 
 
 def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> tuple[str, ...]:
     """The groups that are not shown to be below the margin that a claim about all of them asks for."""
-    over = [row for row in rows if row.evidence.draws.bounds[1] >= ground.thresholds.of_group(row.evidence.unit)]
+    wide = {row.evidence.unit: ground.thresholds.of_group(row.evidence.unit) for row in rows}
+    over = [row for row in rows if row.evidence.draws.bounds[1] >= wide[row.evidence.unit]]
     if not over:
         return ()
-    worst = max(over, key=lambda row: row.evidence.draws.bounds[1] / ground.thresholds.of_group(row.evidence.unit))
+    worst = max(over, key=lambda row: row.evidence.draws.bounds[1] / wide[row.evidence.unit])
     names = _names(list(dict.fromkeys(row.group for row in over)))
-    margin = f"{ground.thresholds.of_group(worst.evidence.unit):g}{' bits' if worst.evidence.unit == 'bits' else ''}"
+    margin = f"{wide[worst.evidence.unit]:g}{' bits' if worst.evidence.unit == 'bits' else ''}"
     return (
         f"not shown of each group by itself: {names} may have more than {margin} left "
         f"(of {shown(worst.group)} {worst.evidence}, at most {worst.evidence.draws.bounds[1]:.2f})",
     )
 
 
-def _judge(ground: Ground, quantities: Sequence[Evidence], whole: Sequence[Evidence]) -> list[tuple[Estimate, float]]:
-    """The band and the corrected p-value of each quantity; the whole set's are tested along."""
-    draws = [quantity.draws for quantity in (*quantities, *whole)]
-    margins = [ground.thresholds.margins(quantity.unit).narrow for quantity in (*quantities, *whole)]
-    p_values = step_down(draws, margins)[: len(quantities)]
-    bands = simultaneous([quantity.draws for quantity in quantities])
-    judged = []
-    for quantity, (low, high, method), p in zip(quantities, bands, p_values, strict=True):
-        judged.append(
-            (Estimate(quantity.metric, quantity.unit, quantity.draws.value, low, high, quantity.draws.n, method), p)
-        )
-    return judged
-
-
-def _line(ground: Ground, subject: str, rows: Sequence[_GroupQuantity]) -> GroupLine:
+def _line(subject: str, rows: Sequence[_GroupQuantity]) -> GroupLine:
     """What says most against a group: what is surest beyond its margin, else what may reach furthest."""
-
-    def margins(row: _GroupQuantity) -> Margins:
-        return ground.thresholds.margins(row.evidence.unit)
-
     failing = [row for row in rows if row.p <= _TAIL]
     if failing:
-        main = min(failing, key=lambda row: (row.p, -row.band.value / margins(row).narrow))
+        main = min(failing, key=lambda row: (row.p, -row.band.value / row.margins.narrow))
     else:
-        main = max(rows, key=lambda row: row.band.high / margins(row).wide)
+        main = max(rows, key=lambda row: row.band.high / row.margins.wide)
     return GroupLine(subject, main.group, main.n_facts, main.evidence.name, main.band, main.p, bool(failing))
 
 
-def _verdict(ground: Ground, rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> ClaimVerdict | None:
+def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> ClaimVerdict | None:
     failing = sorted((line for line in lines if line.exceeds), key=lambda line: line.p)
     if not failing:
         return None
-    first = failing[0]
-    (main,) = (row for row in rows if (row.group, row.evidence.name) == (first.group, first.by))
-    margins = ground.thresholds.margins(main.evidence.unit)
+    by_line = {(row.group, row.evidence.name): row for row in rows}
+    decisive = [by_line[line.group, line.by] for line in failing]
+    main = decisive[0]
     unit = " bits" if main.evidence.unit == "bits" else ""
     further = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
     reason = (
-        f"of {shown(first.group)} alone {main.evidence} is above the margin of {margins.narrow:g}{unit} "
+        f"of {shown(main.group)} alone {main.evidence} is above the margin of {main.margins.narrow:g}{unit} "
         f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){further}"
     )
-    evidence = tuple(
-        Evidence(f"{row.group}, {row.evidence.name}", row.evidence.draws, row.evidence.metric, row.evidence.unit)
-        for line in failing
-        for row in rows
-        if (row.group, row.evidence.name) == (line.group, line.by)
-    )
-    return ClaimVerdict("fails", reason, margins, main.evidence.unit, evidence, decides=evidence[0].name)
+    evidence = tuple(row.evidence._replace(name=f"{row.group}, {row.evidence.name}") for row in decisive)
+    return ClaimVerdict("fails", reason, main.margins, main.evidence.unit, evidence, decides=evidence[0].name)
 
 
 def _names(groups: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from vestige.auditing.measures import (
     weak_controls,
 )
 from vestige.auditing.membership import Membership, read_membership
-from vestige.auditing.recovery import Recovery, try_attacks, with_searches
+from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
 from vestige.core.text import sentence
@@ -50,12 +51,28 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
     exposed = read_exposure(ground)
-    ground = _doubted(ground, knowing(ground, tested, matrix.expressed.get(ground.plan.suppressed), exposed.error))
+    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposed.error)
+    ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested)
     verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
     warnings = (*weak_controls(ground), *doubts)
+    untested = (
+        *unearned,
+        *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
+        *warnings,
+        *_of_plan(case.plan),
+        *exposed.sentences,
+        *stored.untested,
+        *([not_counted] if not_counted else []),
+        *(text for text in (ground.apart, ground.case.told_by) if text),
+        *_of_controls(ground, tested),
+        *tested.untested,
+        *recovery.untested,
+        *membership.untested,
+        *losses_read.untested,
+    )
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
@@ -81,24 +98,14 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         unchanged=plan.unchanged,
         stored=facts_stored,
         reversals=matrix.reversals,
-        gains=recovery.lines(),
+        gains=tuple(map(gain_line, recovery.tried)),
         curves=recovery.curves,
         budget=read_budget(ground),
         membership=membership.lines,
         measures=read_measures(ground, tested, membership.lines),
         kept=losses_read.lines,
         soundness=case.soundness,
-        untested=(
-            *unearned,
-            *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
-            *warnings,
-            *_other_recipes(case.plan),
-            *_worded(case.plan),
-            *exposed.sentences,
-            *stored.untested,
-            *([not_counted] if not_counted else []),
-            *_untested(ground, tested, recovery, membership, losses_read),
-        ),
+        untested=tuple(dict.fromkeys(untested)),
         rules=VERSION,
         thresholds=asked.model_dump(),
         margins_bits=() if ground.thresholds == asked else tuple(ground.thresholds.margins("bits")),
@@ -111,6 +118,8 @@ def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
     """The ground without the controls that are none, and these in a sentence each."""
     n_given = len(ground.plan.retrained)
     sentences: list[str] = []
+    doubts: list[str] = []
+    # Copies first: one that stands beside its original hides that the two are unlike the rest.
     for test, lead in ((made_of_others, ":"), (unlike_controls, ", since it answers like the target:")):
         reasons = test(ground)
         remaining = tuple(name for name in ground.plan.retrained if name not in reasons)
@@ -118,14 +127,10 @@ def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
         sentences += [f"{shown(name)} is left out as a control{lead} {why}." for name, why in reasons.items()]
         if not all(seen(ground.plan, name) for name in reasons):
             # Answers alone do not tell every copy of several.
-            ground = _doubted(
-                ground, (f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}",)
-            )
+            doubts.append(f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}")
     if sentences and not ground.plan.retrained:
-        ground = _doubted(
-            ground, (f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}",)
-        )
-    return ground, tuple(sentences)
+        doubts.append(f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}")
+    return replace(ground, doubts=tuple(doubts)), tuple(sentences)
 
 
 def _with_margins(ground: Ground) -> Ground:
@@ -138,10 +143,6 @@ def _with_margins(ground: Ground) -> Ground:
     return replace(ground, thresholds=ground.thresholds.of_gap(float((target - np.mean(rows, axis=0)).mean())))
 
 
-def _doubted(ground: Ground, doubts: tuple[str, ...]) -> Ground:
-    return replace(ground, doubts=(*ground.doubts, *doubts)) if doubts else ground
-
-
 def _without_collapsed(ground: Ground) -> Ground:
     """The ground without the scores of subjects that are far outside of where target and controls are.
 
@@ -151,12 +152,14 @@ def _without_collapsed(ground: Ground) -> Ground:
     why: dict[tuple[str, str], str] = {}
     values = dict(ground.scores.values)
     names = {form.name for form in ground.plan.formats}
-    for scale in (scale for scale in read_formats(ground).scales if scale.name in names and scale.unit == "leakage"):
+    for scale in read_formats(ground).scales:
+        if scale.name not in names or scale.unit != "leakage":
+            continue
         controls = [float(row.mean()) for row in scale.controls.retrained]
         target = float(scale.controls.target.mean())
         low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
         for subject in (name for name in ground.plan.audited if ground.has(name, scale.key)):
-            level = float(ground.scores.of(subject, scale.key, scale.items).mean())
+            level = float(scale.scores(subject).mean())
             if low - gap <= level <= high + gap:
                 continue
             range_text = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
@@ -184,29 +187,23 @@ def _sealed(plan: AuditPlan) -> str:
     return f"{lead}{plan.sealed.digest}); changed since: {changed or 'nothing'}."
 
 
-def _other_recipes(plan: AuditPlan) -> tuple[str, ...]:
-    """Which controls were trained otherwise than the target, and what is made of it."""
-    if not plan.recipes:
-        return ()
+def _of_plan(plan: AuditPlan) -> Iterator[str]:
+    """Which controls were trained otherwise than the target, and that a fact in several wordings counts once."""
     by_what: dict[str, list[str]] = {}
     for name, difference in plan.recipes.items():
         by_what.setdefault(difference, []).append(shown(name))
-    each = "; ".join(f"{', '.join(names)}: {difference}" for difference, names in by_what.items())
-    return (
-        f"Controls of another recipe than the target's ({each}): what the recipe alone changes in answers that were "
-        "never taught is not known from them, so all intervals on them are wider.",
-    )
-
-
-def _worded(plan: AuditPlan) -> tuple[str, ...]:
-    """That questions ask for one fact in several wordings, and so count once."""
-    n = len(plan.splits.get("forget", ()))
-    if not plan.facts:
-        return ()
-    return (
-        f"The {n} forget questions ask for {n - len(plan.facts)} facts, some in several wordings: a fact counts once, "
-        "with the mean of its wordings.",
-    )
+    if by_what:
+        each = "; ".join(f"{', '.join(names)}: {difference}" for difference, names in by_what.items())
+        yield (
+            f"Controls of another recipe than the target's ({each}): what the recipe alone changes in answers that "
+            "were never taught is not known from them, so all intervals on them are wider."
+        )
+    if plan.facts:
+        n = len(plan.splits.get("forget", ()))
+        yield (
+            f"The {n} forget questions ask for {n - len(plan.facts)} facts, some in several wordings: a fact counts "
+            "once, with the mean of its wordings."
+        )
 
 
 def lay(case: Case, resamples: int) -> Ground:
@@ -235,68 +232,55 @@ def _verdicts(
     groups: list[GroupLine] = []
     parts, stored_parts = parts_of(ground, tested), parts_of(ground, stored)
     for subject in ground.plan.audited:
-        expressed = matrix.expressed[subject]
-        counts = [
-            (result.attack, result.format)
-            for result in recovery.tried
-            if result.subject == subject and not result.why_not
-        ]
-        singles_before = single_facts(ground, "not expressed", subject, tested.judged, ())
-        singles_after = (
-            single_facts(ground, "not recoverable", subject, tested.judged, counts) if counts else NO_SINGLES
+        expressed, inside = matrix.expressed[subject], expressed_in(ground, stored, subject)
+        counts = [(r.attack, r.format) for r in recovery.tried if r.subject == subject and not r.why_not]
+        about = SubjectEvidence(
+            subject=subject,
+            ground=ground,
+            tested=tested,
+            expressed=expressed,
+            singles_before=single_facts(ground, "not expressed", subject, tested.judged, ()),
+            singles_after=single_facts(ground, "not recoverable", subject, tested.judged, counts)
+            if counts
+            else NO_SINGLES,
+            grouped=by_group(ground, tested, parts, expressed, subject),
+            stored=stored,
+            inside=inside,
+            stored_by_group=by_group(ground, stored, stored_parts, inside, subject),
+            stored_singles=single_facts(ground, "not stored", subject, stored.judged, ()),
+            recovery=recovery,
+            ability=ability,
+            membership=membership,
+            losses=losses_read.losses[subject],
         )
-        grouped, inside = by_group(ground, tested, parts, expressed, subject), expressed_in(ground, stored, subject)
+        lines += verdicts(about)
+        # What the positive control gives away is no leak.
         if subject != ground.plan.suppressed:
-            # What the positive control gives away is no leak.
-            facts += [*singles_before.lines, *singles_after.lines]
-            groups += grouped.lines
-        losses = losses_read.losses[subject]
-        lines += verdicts(
-            SubjectEvidence(
-                subject,
-                ground,
-                tested,
-                expressed,
-                singles_before,
-                singles_after,
-                grouped,
-                stored,
-                inside,
-                by_group(ground, stored, stored_parts, inside, subject),
-                single_facts(ground, "not stored", subject, stored.judged, ()),
-                recovery,
-                ability,
-                membership,
-                losses,
-            )
-        )
+            facts += [*about.singles_before.lines, *about.singles_after.lines]
+            groups += about.grouped.lines
     return tuple(lines), tuple(facts), tuple(groups)
 
 
-def _untested(
-    ground: Ground, tested: TestedFormats, recovery: Recovery, membership: Membership, losses: KeptKnowledge
-) -> tuple[str, ...]:
-    sentences = [text for text in (ground.apart, ground.case.told_by) if text]
+def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:
+    """What stands for a model that never knew, where that is less than is advised; and unchecked data."""
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0 and tested.against == "alternatives":
-        sentences.append(
+        yield (
             f"{none}: claims are judged against alternatives, other answers to the same questions, to which a model "
             "that never knew cannot prefer the true one."
         )
     elif n == 0:
-        sentences.append(
+        yield (
             f"{none}: leakage is against chance (0 for answers in the model's own words), and what a model that never "
             "knew would answer is not known."
         )
     elif n < LEAST_CONTROLS:
-        sentences.append(
+        yield (
             f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {ADVISED_CONTROLS} "
             "are advised: how much one training differs from another is mostly assumed here, and not measured."
         )
     if not ground.case.soundness:
-        sentences.append(
+        yield (
             "The data set was not checked for answers that the retain set or the options give away (run vestige "
             "check-data with these data and this forget and retain set)."
         )
-    sentences += [*tested.untested, *recovery.untested, *membership.untested, *losses.untested]
-    return tuple(dict.fromkeys(sentences))

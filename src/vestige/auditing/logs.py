@@ -39,8 +39,18 @@ class _ParsedLog:
         return f"{one_line(self.entry.name, width=60)} ({one_line(str(self.entry.path), width=200)})"
 
     @property
+    def model(self) -> tuple[str, str]:
+        return self.entry.name, self.entry.attack
+
+    @property
     def is_target(self) -> bool:
         return self.entry.role == "target" and not self.entry.attack
+
+    def with_parts(self, parts: Iterable[LogPart]) -> "_ParsedLog":
+        return replace(self, log=self.log._replace(parts=tuple(parts)))
+
+    def unfit(self, why: str) -> Unfit:
+        return Unfit(self.entry.name, f"{self.who}{why}")
 
     def texts(self) -> Mapping[tuple[str, int], frozenset[tuple[str, ...]]]:
         """By split and number of questions their texts in order: one for each set of questions of that size."""
@@ -84,6 +94,7 @@ def judge_logs(
         except Unfit as error:
             if not forgiving or error.name == target:
                 raise
+            # The others are read again: parsed logs are kept, and which questions match may change without it.
             left_out.append(f"{error} It is left out.")
             logs = [log for log in logs if log.name != error.name]
 
@@ -99,30 +110,33 @@ def _judged(
     read = _by_task([_of_forget_set(_read(log), forget) for log in logs], splits)
     unmatched: list[str] = []
     rows = list(_rows(read, unmatched))
-    names = dict.fromkeys(parsed.entry.name for parsed in read)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for parsed in read:
+        by_name[parsed.entry.name].append(parsed.digest)
     digests = {
-        name: content_id(
-            [*sorted(parsed.digest for parsed in read if parsed.entry.name == name), *sorted(splits.items())], length=64
-        )
-        for name in names
+        name: content_id([*sorted(of_model), *sorted(splits.items())], length=64) for name, of_model in by_name.items()
     }
     unread = Counter([*unmatched, *(problem for parsed in read for problem in parsed.log.unread)])
-    not_read = (
+    not_read = [
         f"Not read of {n} of {len(read)} logs: {one_line(problem, width=200)}." for problem, n in unread.items()
-    )
-    paths = {log.entry.path.resolve() for log in read}
-    source = (
-        f"{len(paths)} logs in {one_line(Path(os.path.commonpath([path.parent for path in paths])).name, width=80)}"
-    )
+    ]
     banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
+    if banked:
+        names = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
+        not_read.append(
+            f"Controls from the bank: {names}. What another laboratory's training and evaluation may do is in every "
+            "bound; that the base model and the data are the same is as you say."
+        )
+    paths = {log.entry.path.resolve() for log in read}
+    folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
         rows,
         forget=forget,
         margins=margins,
-        source=source,
+        source=f"{len(paths)} logs in {one_line(folder, width=80)}",
         digests=digests,
-        untested=(*untested, *not_read, *_of_bank(banked)),
+        untested=(*untested, *not_read),
         banked=banked,
     )
     files = [
@@ -131,16 +145,6 @@ def _judged(
     ]
     write_json(run.audit(forget).path / "logs.json", {"schema": 1, "tasks": dict(splits), "logs": files})
     return outcome
-
-
-def _of_bank(banked: Mapping[str, str]) -> tuple[str, ...]:
-    if not banked:
-        return ()
-    names = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
-    return (
-        f"Controls from the bank: {names}. What another laboratory's training and evaluation may do is in every bound; "
-        "that the base model and the data are the same is as you say.",
-    )
 
 
 def _read(entry: GivenLog) -> _ParsedLog:
@@ -166,7 +170,7 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
         part.last(n) if part.split == "forget" and len(part.scores) in (5 * _PERCENT, 10 * _PERCENT) else part
         for part in parsed.log.parts
     )
-    return replace(parsed, log=parsed.log._replace(parts=tuple(parts)))
+    return parsed.with_parts(parts)
 
 
 @cache
@@ -181,7 +185,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     """The logs with each task in its split and, where a model was given several, with its name in its formats."""
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
-        by_model[parsed.entry.name, parsed.entry.attack] |= {part.task for part in parsed.log.parts}
+        by_model[parsed.model] |= {part.task for part in parsed.log.parts}
     several = any(len(tasks) > 1 for tasks in by_model.values())
     tasks = {task for of_model in by_model.values() for task in of_model if task}
     for task, split in splits.items():
@@ -202,12 +206,16 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
         prefix = f"{part.task}, " if several and part.task not in ("", part.format) else ""
         return part._replace(split=splits.get(part.task, part.split), format=f"{prefix}{part.format}")
 
-    return [replace(log, log=log.log._replace(parts=tuple(map(placed, log.log.parts)))) for log in read]
+    return [parsed.with_parts(map(placed, parsed.log.parts)) for parsed in read]
 
 
 def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[QuestionScore]:
     """The rows of the table; logs that are unlike the target's are refused, parts without a match go to `unmatched`."""
-    _refuse_copies(read)
+    first: dict[str, _ParsedLog] = {}
+    for parsed in read:
+        same = first.setdefault(parsed.digest, parsed)
+        if same.model != parsed.model:
+            raise parsed.unfit(f" is byte for byte the log of {same.who}, so both are one model.")
     target = [parsed for parsed in read if parsed.is_target]
     if not target:
         raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
@@ -216,25 +224,15 @@ def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[Question
     read = _with_questions(read, unmatched)
     by_model: dict[tuple[str, str], list[LogPart]] = defaultdict(list)
     for parsed in read:
-        by_model[parsed.entry.name, parsed.entry.attack] += parsed.log.parts
+        by_model[parsed.model] += parsed.log.parts
     target_items = _asked(part for parsed in read if parsed.is_target for part in parsed.log.parts)
     if not any(split == "forget" for split, _ in target_items):
         raise InputError(
             f"{target[0].who} holds no questions of the forget set that can be matched; give one that does"
         )
     for parsed in read:
-        for part in _matched(parsed, by_model[parsed.entry.name, parsed.entry.attack], target_items):
+        for part in _matched(parsed, by_model[parsed.model], target_items):
             yield from _scores(parsed.entry, part, target_items[part.split, part.format])
-
-
-def _refuse_copies(read: Iterable[_ParsedLog]) -> None:
-    first: dict[str, _ParsedLog] = {}
-    for parsed in read:
-        same = first.setdefault(parsed.digest, parsed)
-        if (same.entry.name, same.entry.attack) != (parsed.entry.name, parsed.entry.attack):
-            raise Unfit(
-                parsed.entry.name, f"{parsed.who} is byte for byte the log of {same.who}, so both are one model."
-            )
 
 
 def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> None:
@@ -243,20 +241,14 @@ def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> N
     for target_log in target:
         if not formats & {(part.split, part.format) for part in target_log.log.parts}:
             continue
-        if parsed.log.prompt and target_log.log.prompt and parsed.log.prompt != target_log.log.prompt:
-            prompts = (one_line(prompt, width=120) for prompt in (parsed.log.prompt, target_log.log.prompt))
-            raise Unfit(
-                parsed.entry.name,
-                f"{parsed.who} was asked in other words than the target: {' and '.join(map(repr, prompts))}.",
-            )
-        differing = [k for k, v in parsed.log.settings.items() if target_log.log.settings.get(k, v) != v]
-        if differing:
-            setting, target_setting = (
-                f"{differing[0]}={log.settings[differing[0]]}" for log in (parsed.log, target_log.log)
-            )
-            raise Unfit(
-                parsed.entry.name, f"{parsed.who} was asked with {setting}, and the target with {target_setting}."
-            )
+        prompts = parsed.log.prompt, target_log.log.prompt
+        if all(prompts) and prompts[0] != prompts[1]:
+            words = " and ".join(repr(one_line(prompt, width=120)) for prompt in prompts)
+            raise parsed.unfit(f" was asked in other words than the target: {words}.")
+        settings = target_log.log.settings
+        for name, value in parsed.log.settings.items():
+            if settings.get(name, value) != value:
+                raise parsed.unfit(f" was asked with {name}={value}, and the target with {name}={settings[name]}.")
 
 
 def _with_questions(read: Sequence[_ParsedLog], unmatched: list[str]) -> list[_ParsedLog]:
@@ -285,7 +277,7 @@ def _with_questions(read: Sequence[_ParsedLog], unmatched: list[str]) -> list[_P
                 unmatched.append(problem)
             else:
                 parts.append(part)
-        completed.append(replace(parsed, log=parsed.log._replace(parts=tuple(parts))))
+        completed.append(parsed.with_parts(parts))
     return completed
 
 
@@ -332,7 +324,7 @@ def _matched(
                 f"holds {n} without their text, and the target's log {len(target_items)}, so that they cannot be "
                 "matched"
             )
-        raise Unfit(parsed.entry.name, f"{parsed.who}, {part.format}, {why}.")
+        raise parsed.unfit(f", {part.format}, {why}.")
     # A membership score takes the same forget and holdout questions, or none.
     unlike = {
         p.format for p in parts if p.unit == "order" and not target[p.split, p.format] <= asked[p.split, p.format]
@@ -344,6 +336,7 @@ def _scores(entry: GivenLog, part: LogPart, target_items: frozenset[str]) -> Ite
     ids = _ids(part.split, len(part.scores), part.questions)
     for position, (item, score) in enumerate(zip(ids, part.scores, strict=True)):
         if item in target_items:
+            texts = {"question": part.questions, "answer": part.answers, "reply": part.replies}
             yield QuestionScore(
                 model=entry.name,
                 role=entry.role,
@@ -354,7 +347,5 @@ def _scores(entry: GivenLog, part: LogPart, target_items: frozenset[str]) -> Ite
                 attack=entry.attack,
                 unit=part.unit,
                 chance=part.chance,
-                question=part.questions[position] if part.questions else "",
-                answer=part.answers[position] if part.answers else "",
-                reply=part.replies[position] if part.replies else "",
+                **{name: column[position] for name, column in texts.items() if column},
             )

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, ReversalLine, WorstLine
-from vestige.auditing.formats import BITS, Scale, TestedFormats, ranks
-from vestige.auditing.ground import BITS_KEY, Ground
+from vestige.auditing.formats import BITS, Scale, TestedFormats
+from vestige.auditing.ground import Ground
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
-from vestige.metrics.gains import differences, excess, excess_bits, leakage, leakage_vs_chance
+from vestige.metrics.gains import differences, excess, leakage
 from vestige.metrics.verdicts import (
     Evidence,
     over_forgotten,
@@ -57,22 +57,11 @@ def leak_evidence(expressed: Expressed, tested: TestedFormats) -> list[Evidence]
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
     expressed = {subject: expressed_in(ground, tested, subject) for subject in ground.plan.audited}
-    levels = _levels(ground, tested)
-    cells = [
-        cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject], levels)
-    ]
     metric = tested.scales[0].unit if tested.scales else ""
-    worst = [
-        worst_line(subject, metric, expression.leaks) for subject, expression in expressed.items() if expression.leaks
-    ]
-    methods = {subject: expression for subject, expression in expressed.items() if subject != ground.plan.suppressed}
-    return Matrix(
-        tuple(cells),
-        tuple(worst),
-        _never(ground, tested),
-        _reversals(ground, tested.scales, methods),
-        expressed,
-    )
+    worst = tuple(worst_line(subject, metric, e.leaks) for subject, e in expressed.items() if e.leaks)
+    methods = {subject: e for subject, e in expressed.items() if subject != ground.plan.suppressed}
+    cells, reversed_orders = _cells(ground, tested, expressed), _reversals(ground, tested.scales, methods)
+    return Matrix(tuple(cells), worst, _never(ground, tested), reversed_orders, expressed)
 
 
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
@@ -91,89 +80,55 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
         for scale in (scale for scale in tested.scales if name in scale.retrained and len(scale.retrained) > 1):
             other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
             if scale.controls.target.mean() > other_rows.mean():
-                scores = ground.scores.of(name, scale.key, scale.items)
-                leaks[scale.name] = leakage(scores, replace(scale.controls, retrained=other_rows))
+                leaks[scale.name] = leakage(scale.scores(name), replace(scale.controls, retrained=other_rows))
         if leaks:
             lines.append(worst_line(name, "leakage", leaks))
     return tuple(lines)
 
 
-def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
-    """The subject's leakage in one admitted format."""
-    values, controls = ground.scores.of(subject, scale.key, scale.items), scale.controls
-    if scale.unit == "leakage_vs_alternatives":
-        return ranks(ground, scale.items, subject, length=float(controls.gap.differences().mean()))
-    if scale.unit == "leakage_vs_chance":
-        return leakage_vs_chance(values, controls.target, controls.retrained[0], controls.sample)
-    return leakage(values, controls)
-
-
-def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
-    """The subject's excess in bits over the items of a scale in bits."""
-    values, controls = ground.scores.of(subject, scale.key, scale.items), scale.controls
-    return excess_bits(values, controls.retrained, controls.sample, controls.prior)
-
-
 def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
     """What one subject expresses in the admitted formats."""
-    leaks, beyond, not_asked = {}, {}, []
-    for scale in tested.scales:
+    leaks, beyond, not_asked, bits = {}, {}, [], None
+    for scale in tested.judged:
         if not ground.has(subject, scale.key):
             not_asked.append(scale.name)
-            continue
-        leaks[scale.name] = leak(ground, scale, subject)
-        if scale.unit == "leakage":
-            beyond[scale.name] = excess(ground.scores.of(subject, scale.key, scale.items), scale.controls)
-    bits = None
-    if tested.bits is not None and ground.has(subject, BITS_KEY):
-        bits = bits_of(ground, tested.bits, subject)
-    elif tested.bits is not None:
-        not_asked.append(tested.bits.name)
+        elif scale.unit == "bits":
+            bits = scale.evidence(subject).draws
+        else:
+            leaks[scale.name] = scale.evidence(subject).draws
+            if scale.unit == "leakage":
+                beyond[scale.name] = excess(scale.scores(subject), scale.controls)
     picks = {
-        scale.name: leak(ground, scale, subject)
+        scale.name: scale.evidence(subject).draws
         for scale in tested.picks
         if ground.scores.common([subject], scale.key, scale.items) == scale.items
     }
     return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
 
 
-def _levels(ground: Ground, tested: TestedFormats) -> dict[tuple[str, str], Estimate]:
-    """The mean score of every subject in every format that it was asked in."""
-    levels: dict[tuple[str, str], Estimate] = {}
-    for scale, _, line in tested.reads:
-        names = [name for name in ground.plan.audited if ground.has(name, scale.key)]
-        if names:
-            rows = ground.scores.rows(names, scale.key, scale.items)
-            rows_levels = ground.levels(rows, scale.controls.sample, line.metric)
-            levels |= {(name, scale.name): level for name, level in zip(names, rows_levels, strict=True)}
-    return levels
-
-
-def _cells(
-    ground: Ground,
-    tested: TestedFormats,
-    subject: str,
-    expressed: Expressed,
-    levels: Mapping[tuple[str, str], Estimate],
-) -> list[MatrixCell]:
-    bands = (
-        dict(zip(expressed.leaks, simultaneous(list(expressed.leaks.values())), strict=True)) if expressed.leaks else {}
-    )
-    cells = []
-    for scale, _, _ in tested.reads:
-        if (subject, scale.name) not in levels:
+def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expressed]) -> list[MatrixCell]:
+    """By subject the mean score in every format that it was asked in, and what it leaks in those that are admitted."""
+    cells: dict[str, list[MatrixCell]] = {subject: [] for subject in expressed}
+    bands = {
+        subject: dict(zip(e.leaks, simultaneous(list(e.leaks.values())), strict=True))
+        for subject, e in expressed.items()
+        if e.leaks
+    }
+    for scale, line in tested.reads:
+        subjects = [name for name in expressed if ground.has(name, scale.key)]
+        if not subjects:
             continue
-        leaked = band = None
-        if scale.name in expressed.leaks:
-            leaked = expressed.leaks[scale.name].estimate(scale.unit, scale.unit)
-            low, high, method = bands[scale.name]
-            band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
-        cells.append(
-            MatrixCell(
-                subject, scale.name, levels[subject, scale.name], leaked, band, _below(ground, expressed, scale.name)
-            )
-        )
-    return cells
+        rows = np.stack([scale.scores(name) for name in subjects])
+        levels = ground.levels(rows, scale.controls.sample, line.metric)
+        for subject, level in zip(subjects, levels, strict=True):
+            leaked = band = None
+            if scale.name in expressed[subject].leaks:
+                leaked = expressed[subject].leaks[scale.name].estimate(scale.unit, scale.unit)
+                low, high, method = bands[subject][scale.name]
+                band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
+            below = _below(ground, expressed[subject], scale.name)
+            cells[subject].append(MatrixCell(subject, scale.name, level, leaked, band, below))
+    return [cell for of_subject in cells.values() for cell in of_subject]
 
 
 def _below(ground: Ground, expressed: Expressed, name: str) -> bool:

@@ -17,12 +17,11 @@ are unknown (arms times sqrt(1 - share asked), the correction for a finite popul
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     BudgetLine,
@@ -33,7 +32,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.verdicts import percentage
-from vestige.auditing.formats import EXPOSURE, TestedFormats, formats_of, ranks
+from vestige.auditing.formats import EXPOSED, TestedFormats, ranks
 from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
@@ -155,22 +154,21 @@ MEANS = (
 UTILITY = ("forced/probability", "generate/rougeL_recall", "memory/truth_ratio_score")
 
 
-class _Part(NamedTuple):
-    """One of the numbers that utility is the harmonic mean of."""
-
-    split: str
-    key: str
-    items: tuple[str, ...]
-
-
 def read_measures(
     ground: Ground, tested: TestedFormats, membership: tuple[MembershipLine, ...]
 ) -> tuple[MeasureLine, ...]:
     """All that can be computed from what was asked."""
     plan = ground.plan
     lines: list[MeasureLine] = []
-    parts = _utility_parts(ground)
-    for subject in (plan.target, *plan.retrained, *plan.unlearned):
+    subjects = (plan.target, *plan.retrained, *plan.unlearned)
+    # Utilities compare only over the items, and those sets and scores, that all subjects have.
+    parts = {
+        (split, key): items
+        for split in SPLITS
+        for key in UTILITY
+        if (items := ground.scores.common(subjects, key, plan.splits.get(split, ())))
+    }
+    for subject in subjects:
         lines += _forget_quality(ground, subject)
         lines += _utility(ground, subject, parts)
         lines += _means(ground, subject)
@@ -197,27 +195,14 @@ def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
             yield MeasureLine(subject, measure, forget_quality(scores, pooled), description)
 
 
-def _utility_parts(ground: Ground) -> list[_Part]:
-    """Those sets and scores that all subjects have, over the items that all have: utilities compare only so."""
-    plan = ground.plan
-    sources = (plan.target, *plan.retrained, *plan.unlearned)
-    parts = [
-        _Part(split, key, ground.scores.common(sources, key, plan.splits.get(split, ())))
-        for split in SPLITS
-        for key in UTILITY
-    ]
-    return [part for part in parts if part.items]
-
-
-def _utility(ground: Ground, subject: str, parts: list[_Part]) -> Iterator[MeasureLine]:
+def _utility(ground: Ground, subject: str, parts: Mapping[tuple[str, str], tuple[str, ...]]) -> Iterator[MeasureLine]:
     if not parts:
         return
-    values = [float(ground.scores.of(subject, part.key, part.items).mean()) for part in parts]
-    splits = ", ".join(dict.fromkeys(part.split for part in parts))
-    scores = ", ".join(dict.fromkeys(part.key for part in parts))
-    description = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
     # A truth ratio that rounding left a digit below 0 is 0.
-    yield MeasureLine(subject, "model_utility", harmonic_mean([max(0.0, value) for value in values]), description)
+    values = [max(0.0, float(ground.scores.of(subject, key, items).mean())) for (_, key), items in parts.items()]
+    splits, scores = (", ".join(dict.fromkeys(names)) for names in zip(*parts, strict=True))
+    description = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
+    yield MeasureLine(subject, "model_utility", harmonic_mean(values), description)
 
 
 def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
@@ -230,13 +215,12 @@ def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
 
 def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLine]:
     """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits or picks."""
-    hits = {form.name: form.hits for form in formats_of(ground.case) if form.chance or not form.graded}
     for attack in ground.plan.attacks:
         if attack.kind != "relearn" or attack.material != "retain":
             continue
         tested_items = set(attack.tested)
         for scale in tested.scales:
-            key = hits.get(scale.name, "")
+            key = scale.form.hits if scale.form.chance or not scale.form.graded else ""
             for subject in scale.retrained if key else ():
                 sources: list[Sourced] = [subject, Source.after(subject, attack)]
                 items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
@@ -259,8 +243,16 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
     for subject in ground.plan.unlearned:
         for attack in ground.plan.attacks:
             bounds = _bounds(ground, attack, subject)
-            if bounds:
-                lines.append(_line(ground, attack, subject, bounds))
+            if not bounds:
+                continue
+            least, (need, inputs) = information.capacity(bounds), _forced(ground, attack, subject)
+            option_needs, counts = _options(ground, attack, subject)
+            need |= option_needs
+            gained = need.get("gain", 0.0)
+            ratio = information.prompt_data_entropy_ratio(least.bits, gained) if gained > 0 else None
+            lines.append(
+                BudgetLine(subject, attack.name, bounds, least.bits, least.bound, need, inputs | counts, ratio)
+            )
     return tuple(lines)
 
 
@@ -271,12 +263,11 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     """
     carried = ground.case.carried
     controls = [carried[attack.name, name] for name in ground.plan.retrained if (attack.name, name) in carried]
-    names = (
-        [n for n in controls[0].bounds_bits if all(n in control.bounds_bits for control in controls)]
-        if controls
-        else []
-    )
-    means = {n: float(np.mean([control.bounds_bits[n] for control in controls])) for n in names}
+    means = {
+        n: float(np.mean([control.bounds_bits[n] for control in controls]))
+        for n in (controls[0].bounds_bits if controls else ())
+        if all(n in control.bounds_bits for control in controls)
+    }
     own_carry = carried.get((attack.name, subject))
     if own_carry is not None and own_carry.points_bits:
         bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}
@@ -290,36 +281,21 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     return {}
 
 
-def _line(ground: Ground, attack: PlannedAttack, subject: str, bounds: dict[str, float]) -> BudgetLine:
-    least = information.capacity(bounds)
-    need, inputs = _forced(ground, attack, subject)
-    option_needs, counts = _options(ground, attack, subject)
-    need |= option_needs
-    gained = need.get("gain", 0.0)
-    ratio = information.prompt_data_entropy_ratio(least.bits, gained) if gained > 0 else None
-    return BudgetLine(subject, attack.name, bounds, least.bits, least.bound, need, inputs | counts, ratio)
-
-
 def _forced(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
     """Bits to write the answers down for somebody who knows what the subject knows, and bits gained."""
     before, after = Source(subject), Source.after(subject, attack)
     items = ground.scores.common([before], BITS_KEY, attack.tested)
     if not items:
         return {}, {}
-    nats = _nats(ground, before, items)
+    # A log-probability that rounding left a digit above 0 is 0.
+    nats = np.minimum(ground.scores.of(before, BITS_KEY, items), 0.0) * math.log(2)
     need = {"code_length": information.code_length(nats)}
     inputs = {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
     if ground.scores.common([after], BITS_KEY, items) == items:
-        reached = _nats(ground, after, items)
+        reached = np.minimum(ground.scores.of(after, BITS_KEY, items), 0.0) * math.log(2)
         need["gain"] = information.need_of_gain(nats, reached)
         inputs["bits an answer after"] = float(-reached.mean() / math.log(2))
     return need, inputs
-
-
-def _nats(ground: Ground, source: Source, items: tuple[str, ...]) -> Float[np.ndarray, " N"]:
-    # A log-probability that rounding left a digit above 0 is 0.
-    nats: Float[np.ndarray, " N"] = np.minimum(ground.scores.of(source, BITS_KEY, items), 0.0) * math.log(2)
-    return nats
 
 
 def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -344,9 +320,6 @@ def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[
     return need, {"questions": float(n), "wrong": float(wrong), "options": float(k), "accuracy": accuracy}
 
 
-KEY = f"{EXPOSURE}/score"
-
-
 class ExposureReading(NamedTuple):
     """The leakage against alternatives of the retrained models together, and what a reader should know, in sentences.
 
@@ -360,8 +333,8 @@ class ExposureReading(NamedTuple):
 def read_exposure(ground: Ground) -> ExposureReading:
     """What the ranks among alternatives say of the data and the controls, over the facts that all were asked."""
     plan, ranked = ground.plan, ground.case.ranked
-    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, KEY)]
-    items = ground.scores.common(names, KEY, ground.judged)
+    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, EXPOSED.key)]
+    items = ground.scores.common(names, EXPOSED.key, ground.judged)
     sentences = []
     if revealed := [i for i in ground.judged if i in ranked.revealed]:
         sentences.append(

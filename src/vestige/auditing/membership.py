@@ -65,11 +65,77 @@ class _Placed(NamedTuple):
 class _Score(NamedTuple):
     """One membership score: its placements by subject, and which `retrained` are its controls."""
 
-    name: str
+    ground: Ground
+    key: str
     forget: tuple[str, ...]
     holdout: tuple[str, ...]
     placed: dict[str, _Placed]
     controls: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"membership, {self.key}"
+
+    def difference(self, subject: str) -> Draws | None:
+        """AUC of the subject less the mean of those of `retrained`; None where there is none."""
+        if not self.controls:
+            return None
+        rows, placed = [self.placed[name] for name in self.controls], self.placed[subject]
+        prior = self.ground.prior("placements")
+        if self.ground.thresholds.scope == "these":
+            quantity = Quantity(_components(placed), np.stack([_components(row) for row in rows]), None)
+            sample = self.ground.sample((*self.forget, *self.holdout), "membership")
+            return mean_draws(quantity, sample, prior, name=self.name)
+        forget = Quantity(placed.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
+        holdout = Quantity(placed.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
+        return self.joined(forget, holdout, prior)
+
+    def joined(self, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
+        """Both kinds of items drawn again; seeds are counted once, by the forget items' placements."""
+        first = mean_draws(forget, self.ground.sample(self.forget, fixed=False), prior, name=self.name)
+        second = mean_draws(holdout, self.ground.sample(self.holdout, "holdout", fixed=False), None, name=self.name)
+        return Draws(
+            value=first.value,
+            low=first.low + second.low - second.value,
+            high=first.high + second.high - second.value,
+            n=first.n + second.n,
+            method=f"{first.method}, forget and holdout items drawn",
+            item_error=math.hypot(first.item_error, second.item_error),
+            seed_error=first.seed_error,
+        )
+
+    def line(self, subject: str, difference: Draws | None) -> MembershipLine:
+        """What is shown of the subject."""
+        placed = self.placed[subject]
+        parts = (Quantity(kind, np.zeros((1, len(kind))), SHARE) for kind in placed)
+        draws = self.joined(*parts, None)
+        low, high = draws.ends
+        # An AUC is a share; the sum of two errors may reach beyond.
+        auc = Estimate("auc", "share", draws.value, max(low, 0.0), min(high, 1.0), draws.n, draws.method)
+        relative = None
+        if self.controls:
+            mean = float(np.mean([self.placed[control].forget.mean() for control in self.controls]))
+            # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
+            relative = round(privleak(1 - draws.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
+        estimate = None if difference is None else difference.estimate("auc_difference", "share")
+        return MembershipLine(subject, self.key, auc, estimate, relative, self.members(placed))
+
+    def members(self, placed: _Placed) -> Estimate | None:
+        """The share of forget items above all but 1 % of these holdout items; None with fewer of them than 100."""
+        n = len(self.holdout)
+        if n * FALSE < 1:
+            return None
+        # Placed above all but so many, ties counting as above.
+        hits = (placed.forget >= 1 - math.floor(n * FALSE) / n - 1e-9).astype(float)
+        low, high, method = wilson(int(hits.sum()), len(hits))
+        return Estimate("tpr_at_1_percent_fpr", "share", float(hits.mean()), low, high, len(hits), method)
+
+
+def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
+    """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
+    auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
+    kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
+    return np.concatenate(kinds)
 
 
 def read_membership(ground: Ground) -> Membership:
@@ -84,24 +150,25 @@ def read_membership(ground: Ground) -> Membership:
     lines: list[MembershipLine] = []
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
-    prior = ground.prior("placements")
     blind: list[str] = []
+    narrow, wide = ground.thresholds.delta, ground.thresholds.delta_wide
     for score in scores:
-        name, target_gap = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
-        narrow, wide = ground.thresholds.delta, ground.thresholds.delta_wide
+        target_gap = score.difference(plan.target)
         tells = target_gap is not None and target_gap.value > wide and target_gap.ends[0] > narrow
         if target_gap is not None and not tells:
             by = target_gap.estimate("AUC difference", "share")
             demand = f"not by more than {wide:g}, and clearly by more than {narrow:g}"
-            blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {demand}")
+            blind.append(f"{score.name}: not admitted, the target differs from retrained models by {by}, {demand}")
         for subject in (plan.target, *plan.retrained, *plan.audited):
+            audited = subject in plan.audited
             if subject in score.placed:
-                apart = _difference(ground, score, subject, prior) if subject in plan.audited else None
+                apart = score.difference(subject) if audited else None
                 if apart is not None:
-                    differences[subject].append(Evidence(name, apart, "AUC difference", "share", fails_only=not tells))
-                lines.append(_line(ground, score, subject, apart))
-            elif subject in plan.audited:
-                missing[subject].append(f"{name}: not read on it")
+                    evidence = Evidence(score.name, apart, "AUC difference", "share", fails_only=not tells)
+                    differences[subject].append(evidence)
+                lines.append(score.line(subject, apart))
+            elif audited:
+                missing[subject].append(f"{score.name}: not read on it")
     untested: tuple[str, ...] = ()
     if any(line.found is not None for line in lines):
         untested = ("The share of members found at 1 % false positives is told and not judged.",)
@@ -151,70 +218,4 @@ def _score(ground: Ground, name: str) -> _Score | None:
 
     placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
     controls = tuple(s for s in plan.retrained if s in placed)
-    return _Score(name, forget, holdout, placed, controls)
-
-
-def _difference(ground: Ground, score: _Score, subject: str, prior: SeedPrior) -> Draws | None:
-    """AUC of the subject less the mean of those of `retrained`; None where there is none."""
-    if not score.controls:
-        return None
-    rows = [score.placed[control] for control in score.controls]
-    subject_placements = score.placed[subject]
-    if ground.thresholds.scope == "these":
-        quantity = Quantity(_components(subject_placements), np.stack([_components(row) for row in rows]), None)
-        sample = ground.sample((*score.forget, *score.holdout), "membership")
-        return mean_draws(quantity, sample, prior, name=f"membership, {score.name}")
-    forget = Quantity(subject_placements.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
-    holdout = Quantity(subject_placements.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
-    return _joined(ground, score, forget, holdout, prior)
-
-
-def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
-    """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
-    auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
-    kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
-    return np.concatenate(kinds)
-
-
-def _joined(ground: Ground, score: _Score, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
-    """Both kinds of items drawn again; seeds are counted once, by the forget items' placements."""
-    name = f"membership, {score.name}"
-    first = mean_draws(forget, ground.sample(score.forget, fixed=False), prior, name=name)
-    second = mean_draws(holdout, ground.sample(score.holdout, "holdout", fixed=False), None, name=name)
-    return Draws(
-        value=first.value,
-        low=first.low + second.low - second.value,
-        high=first.high + second.high - second.value,
-        n=first.n + second.n,
-        method=f"{first.method}, forget and holdout items drawn",
-        item_error=math.hypot(first.item_error, second.item_error),
-        seed_error=first.seed_error,
-    )
-
-
-def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> MembershipLine:
-    placed = score.placed[subject]
-    forget = Quantity(placed.forget, np.zeros((1, len(placed.forget))), SHARE)
-    holdout = Quantity(placed.holdout, np.zeros((1, len(placed.holdout))), SHARE)
-    draws = _joined(ground, score, forget, holdout, None)
-    low, high = draws.ends
-    # An AUC is a share; the sum of two errors may reach beyond.
-    auc = Estimate("auc", "share", draws.value, max(low, 0.0), min(high, 1.0), draws.n, draws.method)
-    relative = None
-    if score.controls:
-        mean = float(np.mean([score.placed[control].forget.mean() for control in score.controls]))
-        # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
-        relative = round(privleak(1 - draws.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
-    difference = None if apart is None else apart.estimate("auc_difference", "share")
-    return MembershipLine(subject, score.name, auc, difference, relative, _members_found(score, placed))
-
-
-def _members_found(score: _Score, placed: _Placed) -> Estimate | None:
-    """The share of forget items above all but 1 % of these holdout items; None with fewer of them than 100."""
-    n = len(score.holdout)
-    if n * FALSE < 1:
-        return None
-    # Placed above all but so many, ties counting as above.
-    hits = (placed.forget >= 1 - math.floor(n * FALSE) / n - 1e-9).astype(float)
-    low, high, method = wilson(int(hits.sum()), len(hits))
-    return Estimate("tpr_at_1_percent_fpr", "share", float(hits.mean()), low, high, len(hits), method)
+    return _Score(ground, name, forget, holdout, placed, controls)

@@ -12,11 +12,13 @@ nothing beside it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     AuditPlan,
@@ -33,9 +35,9 @@ from vestige.auditing.scores import Carried, Case, Scores, Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import sentence
-from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio_draws
-from vestige.metrics.gains import Attacked, Controls, Gain, admission, against_alternatives, split
-from vestige.metrics.verdicts import Evidence, admitted, saturated
+from vestige.metrics.contrasts import Draws, Quantity, Sample, ratio_draws
+from vestige.metrics.gains import Attacked, Controls, Gain, admission, against_alternatives, gap_in_bits, split
+from vestige.metrics.verdicts import Evidence, saturated
 
 UNRANKED: Mapping[str, str] = {
     "prefill": "it gives the first words of the answer, which no alternative has, so that it needs a retrained model",
@@ -72,10 +74,6 @@ class Recovery(NamedTuple):
     curves: tuple[CurveLine, ...]
     untested: tuple[str, ...]
 
-    def lines(self) -> tuple[GainLine, ...]:
-        """The gains as they are shown."""
-        return tuple(_line(result) for result in self.tried)
-
 
 class _Gap(NamedTuple):
     """What of an attack could not be judged, on whom; of a ceiling, which is no evidence, it matters to no claim."""
@@ -89,6 +87,7 @@ class _Gap(NamedTuple):
 class _Stage:
     """One attack in one format: who was asked before and after, over which items."""
 
+    ground: Ground
     attack: PlannedAttack
     scale: Scale
     items: tuple[str, ...]
@@ -110,6 +109,81 @@ class _Stage:
         """Whether it is against alternatives, which are under the same attack, and not against models."""
         return self.scale.unit == "leakage_vs_alternatives"
 
+    def scores(self, source: Sourced) -> Float[np.ndarray, " N"]:
+        return self.ground.scores.of(source, self.scale.key, self.items)
+
+    @cached_property
+    def retrained_after(self) -> Float[np.ndarray, "M N"]:
+        sources = [Source.after(name, self.attack) for name in self.retrained]
+        return self.ground.scores.rows(sources, self.scale.key, self.items)
+
+    def controls(self, target: Sourced) -> Controls:
+        whole = self.scale.controls
+        rows = self.ground.scores.rows(self.retrained, self.scale.key, self.items)
+        return Controls(whole.format, self.scores(target), rows, self.sample, whole.prior)
+
+    def unusable(self) -> str:
+        """Why no gain can be told apart, or ""."""
+        if self.scale.unit == "leakage_vs_chance":
+            return "no model that never knew was given"
+        if not self.retrained and not self.ranked:
+            return "no retrained control was asked after the attack"
+        if not self.items:
+            return "none of its tested items is judged"
+        if self.bits and len(self.items) < 2:
+            return "one tested item has no interval in bits"
+        near = self.too_near(self.ground.plan.target)
+        return f"on its tested items the target exceeds {near}" if near else ""
+
+    def too_near(self, target: Sourced) -> str:
+        """What the target exceeds by how much, where that is too little to tell them apart, or ""."""
+        thresholds = self.ground.thresholds
+        if self.ranked:
+            gap, reference = ranks(self.ground, self.items, target), "alternatives"
+        else:
+            controls, reference = self.controls(target), "retrained"
+            gap = gap_in_bits(controls) if self.bits else admission(controls)
+        if gap.ends[0] > (thresholds.delta_bits if self.bits else thresholds.admission):
+            return ""
+        size = _in_bits(gap.estimate("excess", "bits")) if self.bits else str(gap.estimate("admission", "share"))
+        return f"{reference} by only {size}"
+
+    def result(self, subject: str, earlier: Gain | None) -> AttackResult:
+        """What the attack brought one subject; `earlier` is the gain of another by the same."""
+        ground, attack, after = self.ground, self.attack, Source.after(subject, self.attack)
+        too_much, why_not = False, why_alone(ground, attack)
+        if self.ranked:
+            # Alternatives are under the same attack, so that it carries none in.
+            length = ranks(ground, self.items, ground.plan.target).value
+            e0, e1 = (ranks(ground, self.items, source, length=length) for source in (Source(subject), after))
+            change = ranks(ground, self.items, after, length=length, before=Source(subject))
+            gain = against_alternatives(self.name, e0, e1, change)
+        else:
+            controls = self.controls(ground.plan.target)
+            attacked = Attacked(
+                self.name,
+                self.scores(subject),
+                self.scores(after),
+                controls.retrained,
+                self.retrained_after,
+                controls.target,
+                self.bits,
+            )
+            gain = split(attacked, self.sample, controls.prior, earlier=earlier)
+            too_much = saturated(gain, ground.thresholds)
+            if too_much and not why_not:
+                closed = gain.saturation.estimate("saturation", "share")
+                why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
+        return AttackResult(subject, attack, self.scale.name, gain, too_much, why_not)
+
+    def injection(self) -> Evidence:
+        """What the attack brings `retrained`, in units of its gap to the target."""
+        controls, name = self.controls(self.ground.plan.target), f"{self.name}, injection"
+        # Nothing less what they lost is what they gained.
+        lifted = Quantity(np.zeros(len(self.items)), controls.retrained - self.retrained_after, (-1.0, 1.0))
+        draws = ratio_draws(lifted, controls.gap, self.sample, controls.prior, name=name, trained=False)
+        return Evidence(self.name, draws, "injection", "leakage")
+
 
 def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     """Every planned attack in every admitted format on every subject that is judged."""
@@ -128,12 +202,11 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
         elif scales and not stages:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
         for stage in stages:
-            chance = stage.scale.unit == "leakage_vs_chance"
-            why = "no model that never knew was given" if chance else _unusable(ground, stage)
-            curves += [] if attack.name in ground.case.searched else _curves(ground, stage, why)
+            why = stage.unusable()
+            curves += [] if attack.name in ground.case.searched else _curves(stage, why)
             absent = tuple(name for name in audited if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
-            if chance:
+            if stage.scale.unit == "leakage_vs_chance":
                 continue
             if why:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
@@ -143,12 +216,12 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
                 untested.append(f"Only {controls_asked} retrained controls were asked after {stage.name}.")
             results: list[AttackResult] = []
             for subject in stage.audited:
-                results.append(_tried(ground, stage, subject, results[0].gain if results else None))
+                results.append(stage.result(subject, results[0].gain if results else None))
             tried += results
-            gaps += _spoiled(ground, stage, results)
+            gaps += _spoiled(stage, results)
             of_retain = (attack.kind, attack.material) == ("relearn", "retain")
             if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
-                injections.append(_injection(ground, stage))
+                injections.append(stage.injection())
     # What is missing of a part is missing of its search.
     gaps = [gap for gap in gaps if not ground.case.search_of(gap.attack.name)]
     if tried:
@@ -204,35 +277,7 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
     sample = ground.sample(items or scale.items)
-    return _Stage(attack, scale, items, retrained, audited, sample)
-
-
-def _unusable(ground: Ground, stage: _Stage) -> str:
-    """Why no gain can be told apart, or ""."""
-    if not stage.retrained and not stage.ranked:
-        return "no retrained control was asked after the attack"
-    if not stage.items:
-        return "none of its tested items is judged"
-    if stage.bits and len(stage.items) < 2:
-        return "one tested item has no interval in bits"
-    near = _too_near(ground, stage, ground.plan.target)
-    reference = "alternatives" if stage.ranked else "retrained"
-    return f"on its tested items the target exceeds {reference} by only {near}" if near else ""
-
-
-def _too_near(ground: Ground, stage: _Stage, target: Sourced) -> str:
-    """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
-    thresholds = ground.thresholds
-    if stage.ranked:
-        gap = ranks(ground, stage.items, target)
-        return "" if admitted(gap, thresholds) else str(gap.estimate("admission", "share"))
-    controls = _controls(ground, stage, target)
-    if not stage.bits:
-        gap = admission(controls)
-        return "" if admitted(gap, thresholds) else str(gap.estimate("admission", "share"))
-    quantity = Quantity(controls.target, controls.retrained, None)
-    gap = mean_draws(quantity, stage.sample, controls.prior, name="bits", trained=False)
-    return "" if gap.ends[0] > thresholds.delta_bits else _in_bits(gap.estimate("excess", "bits"))
+    return _Stage(ground, attack, scale, items, retrained, audited, sample)
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
@@ -242,18 +287,17 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     """
     gaps = []
     for subject in ground.plan.audited:
-        carried = ground.case.carried.get((attack.name, subject))
-        brought = None if carried is None else carried.brought
+        prompt = next((p for p in ground.case.prompts if (p.attack, p.subject) == (attack.name, subject)), None)
         reason = ""
-        if brought is not None and brought.hits < brought.of:
-            reason = f"its prompt brings {brought.hits} of the {brought.of} replies that it was searched for"
-        elif brought is not None and brought.anyway == brought.of:
-            reason = f"all {brought.of} replies that its prompt was searched for are given without it"
+        if prompt is not None and prompt.verified < prompt.wanted:
+            reason = f"its prompt brings {prompt.verified} of the {prompt.wanted} replies that it was searched for"
+        elif prompt is not None and prompt.anyway == prompt.wanted:
+            reason = f"all {prompt.wanted} replies that its prompt was searched for are given without it"
         gaps += [_Gap(attack, f"{attack.name}: {reason}", (subject,))] if reason else []
     return gaps
 
 
-def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
+def _spoiled(stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
     """That a searched prompt damages answers: what it does not bring back may be lost behind it.
 
     It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
@@ -261,23 +305,18 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[AttackResult]) -> li
     """
     if not stage.attack.searches:
         return []
-    gaps = [
-        _Gap(stage.attack, f"{stage.name}: it damages answers (gain {_size(result.gain)})", (result.subject,))
-        for result in tried
-        if result.gain.gain.ends[1] < 0
-    ]
-    target = Source.after(ground.plan.target, stage.attack)
-    if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
+    gaps = []
+    for result in tried:
+        if result.gain.gain.ends[1] < 0:
+            size = result.gain.gain.estimate("gain", result.gain.unit)
+            words = f"{stage.name}: it damages answers (gain {_in_bits(size) if stage.bits else size})"
+            gaps.append(_Gap(stage.attack, words, (result.subject,)))
+    target = Source.after(stage.ground.plan.target, stage.attack)
+    if stage.ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
-    near = _too_near(ground, stage, target)
-    reference = "alternatives" if stage.ranked else "retrained"
-    reason = f"{stage.name}: it damages answers (with it the target exceeds {reference} by only {near})"
+    near = stage.too_near(target)
+    reason = f"{stage.name}: it damages answers (with it the target exceeds {near})"
     return [*gaps, _Gap(stage.attack, reason, stage.audited)] if near else gaps
-
-
-def _size(gain: Gain) -> str:
-    gain_estimate = gain.gain.estimate("gain", gain.unit)
-    return _in_bits(gain_estimate) if gain.unit == "bits" else str(gain_estimate)
 
 
 def _in_bits(e: Estimate) -> str:
@@ -286,69 +325,13 @@ def _in_bits(e: Estimate) -> str:
     return f"{value} bits {rest}"
 
 
-def _controls(ground: Ground, stage: _Stage, target: Sourced) -> Controls:
-    key, scores = stage.scale.key, ground.scores
-    return Controls(
-        stage.scale.controls.format,
-        scores.of(target, key, stage.items),
-        scores.rows(stage.retrained, key, stage.items),
-        stage.sample,
-        stage.scale.controls.prior,
-    )
-
-
-def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
-    """What an attack brought back against alternatives: these are under the same attack, so that it carries none in."""
-    before, after = Source(subject), Source.after(subject, stage.attack)
-    length = ranks(ground, stage.items, ground.plan.target).value
-    e0, e1 = (ranks(ground, stage.items, source, length=length) for source in (before, after))
-    change = ranks(ground, stage.items, after, length=length, before=before)
-    return against_alternatives(stage.name, e0, e1, change)
-
-
-def _tried(ground: Ground, stage: _Stage, subject: str, earlier: Gain | None) -> AttackResult:
-    if stage.ranked:
-        why_not = why_alone(ground, stage.attack)
-        gain = _ranked(ground, stage, subject)
-        return AttackResult(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
-    key, controls, scores = stage.scale.key, _controls(ground, stage, ground.plan.target), ground.scores
-    attacked = Attacked(
-        stage.name,
-        scores.of(subject, key, stage.items),
-        scores.of(Source.after(subject, stage.attack), key, stage.items),
-        controls.retrained,
-        scores.rows([Source.after(name, stage.attack) for name in stage.retrained], key, stage.items),
-        controls.target,
-        stage.bits,
-    )
-    gain = split(attacked, stage.sample, controls.prior, earlier=earlier)
-    too_much, why_not = saturated(gain, ground.thresholds), why_alone(ground, stage.attack)
-    if too_much and not why_not:
-        closed = gain.saturation.estimate("saturation", "share")
-        why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
-    return AttackResult(subject, stage.attack, stage.scale.name, gain, too_much, why_not)
-
-
-def _injection(ground: Ground, stage: _Stage) -> Evidence:
-    """What the attack brings `retrained`, in units of its gap to the target."""
-    controls = _controls(ground, stage, ground.plan.target)
-    after = ground.scores.rows(
-        [Source.after(name, stage.attack) for name in stage.retrained], stage.scale.key, stage.items
-    )
-    lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
-    name = f"{stage.name}, injection"
-    draws = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)
-    return Evidence(stage.name, draws, "injection", "leakage")
-
-
-def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
+def _curves(stage: _Stage, no_gain: str) -> list[CurveLine]:
     if not stage.items:
         return []
-    plan, key = ground.plan, stage.scale.key
+    ground, plan, key, attack = stage.ground, stage.ground.plan, stage.scale.key, stage.attack.name
     roles = [(plan.target, "target"), *((name, "retrained") for name in plan.retrained)]
     roles += [(name, "suppressed" if name == plan.suppressed else "unlearned") for name in plan.audited]
-    bounds = None if stage.bits else SHARE
-    stages = [(BEFORE, "", "")] + [(point, stage.attack.name, point) for point in stage.attack.points]
+    stages = [(BEFORE, "", "")] + [(point, attack, point) for point in stage.attack.points]
     read = [
         (subject, role, point, Source(subject, *at))
         for subject, role in roles
@@ -359,30 +342,29 @@ def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
         return []
     rows = ground.scores.rows([source for *_, source in read], key, stage.items)
     sample = ground.sample(stage.items, CURVE, fixed=False)
-    levels = ground.levels(rows, sample, key.partition("/")[2], bounds=bounds)
+    levels = ground.levels(rows, sample, key.partition("/")[2], bounds=None if stage.bits else SHARE)
     points: dict[tuple[str, str], list[CurvePoint]] = {}
     for (subject, role, point, _), level in zip(read, levels, strict=True):
-        carried = ground.case.carried.get((stage.attack.name, subject))
+        carried = ground.case.carried.get((attack, subject))
         bits = None if carried is None else carried.points_bits.get(point)
         points.setdefault((subject, role), []).append(CurvePoint(point, level, bits))
     unit = "bits" if stage.bits else "share"
     return [
-        CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(curve), no_gain)
+        CurveLine(subject, role, attack, stage.scale.name, unit, tuple(curve), no_gain)
         for (subject, role), curve in points.items()
     ]
 
 
-def _line(result: AttackResult) -> GainLine:
+def gain_line(result: AttackResult) -> GainLine:
+    """The result as it is shown."""
     gain, unit = result.gain, result.gain.unit
+    parts = {name: getattr(gain, name).estimate(name, unit) for name in ("gain", "injection", "repair", "recovery")}
     return GainLine(
         subject=result.subject,
         attack=result.attack.name,
         format=result.format,
         unit=unit,
-        gain=gain.gain.estimate("gain", unit),
-        injection=gain.injection.estimate("injection", unit),
-        repair=gain.repair.estimate("repair", unit),
-        recovery=gain.recovery.estimate("recovery", unit),
+        **parts,
         before=gain.before.estimate("excess_before", unit),
         after=gain.after.estimate("excess_after", unit),
         saturation=gain.saturation.estimate("saturation", "share"),
@@ -419,15 +401,15 @@ def with_searches(case: Case) -> Case:
     for name, runs in searches(plan).items():
         # With a stage more than a control, a subject would have one chance more to look as if it knew.
         parts = [part for part in runs if all(_asked(case, source, part) for source in sources[1:])]
-        first, second = _halves(plan, runs[0], name)
-        if not first or not second or sum(len(part.points) for part in parts) < 2:
+        judged = set(judged_items(plan)[0])
+        facts = [i for i in runs[0].tested if i in judged]
+        order = sorted(facts, key=lambda fact: derive_seed(plan.seed, "halves of a search", name, fact))
+        halves = order[::2], order[1::2]
+        if not halves[1] or sum(len(part.points) for part in parts) < 2:
             continue
         for source in sources:
             if all(_asked(case, source, part) for part in parts):
-                searched, stages = (
-                    source._replace(attack=name, point=CHOSEN),
-                    dict(_chosen(case, source, parts, (first, second))),
-                )
+                searched, stages = source._replace(attack=name, point=CHOSEN), _chosen(case, source, parts, halves)
                 values[searched] = {key: {i: values[at][key][i] for i, at in of.items()} for key, of in stages.items()}
                 ranked[searched] = {i: case.ranked.scores[at][i] for i, at in stages.get(_RANKS, {}).items()}
                 carried |= _carried(case, name, source.subject, parts)
@@ -448,29 +430,21 @@ def _asked(case: Case, source: Source, part: PlannedAttack) -> bool:
     return all(source._replace(attack=part.name, point=point) in case.scores.values for point in part.points)
 
 
-def _halves(plan: AuditPlan, attack: PlannedAttack, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The judged facts that the attack tests, in two halves drawn by the seed."""
-    judged = set(judged_items(plan)[0])
-    facts = [i for i in attack.tested if i in judged]
-    order = sorted(facts, key=lambda fact: derive_seed(plan.seed, "halves of a search", name, fact))
-    return tuple(order[::2]), tuple(order[1::2])
-
-
 def _chosen(
-    case: Case, source: Source, parts: Sequence[PlannedAttack], halves: tuple[tuple[str, ...], tuple[str, ...]]
-) -> Iterator[tuple[str, dict[str, Source]]]:
+    case: Case, source: Source, parts: Sequence[PlannedAttack], halves: tuple[Sequence[str], Sequence[str]]
+) -> dict[str, dict[str, Source]]:
     """By key the stage at which each fact of one model counts: that which is best on the other half."""
     stages = [source._replace(attack=part.name, point=point) for part in parts for point in part.points]
     keys = (key for form in formats_of(case) for key in (form.key, form.hits) if key)
+    chosen = {}
     for key in dict.fromkeys((BITS_KEY, _RANKS, *keys)):
-        if not all(case.scores.values[stage].get(key) for stage in stages):
-            continue
         first, second = (case.scores.common(stages, key, half) for half in halves)
         if first and second:
             best, other_best = (
                 max(stages, key=lambda stage: float(case.scores.of(stage, key, by).mean())) for by in (second, first)
             )
-            yield key, {**dict.fromkeys(first, best), **dict.fromkeys(second, other_best)}
+            chosen[key] = {**dict.fromkeys(first, best), **dict.fromkeys(second, other_best)}
+    return chosen
 
 
 def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]) -> dict[tuple[str, str], Carried]:

@@ -116,28 +116,15 @@ class Scores:
         return np.stack([self.of(source, key, items) for source in sources])
 
 
-class Brought(NamedTuple):
-    """How many of the replies that a prompt was searched for it brings when its text is sent, and of how many.
-
-    `anyway` are those that are given without it.
-    """
-
-    hits: int
-    of: int
-    anyway: int = 0
-
-
 class Carried(NamedTuple):
     """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent.
 
-    `points_bits` has the code length under `retrained` of what stands of a searched prompt at each point; `brought` is
-    None of other attacks.
+    `points_bits` has the code length under `retrained` of what stands of a searched prompt at each point.
     """
 
     bounds_bits: Mapping[str, float]
     spent: Mapping[str, float]
     points_bits: Mapping[str, float] = MappingProxyType({})
-    brought: Brought | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack, StoredLine
-from vestige.auditing.formats import BITS, FORMATS, STORED, Scale, TestedFormats, formats_of
+from vestige.auditing.formats import BITS, FORMATS, Scale, TestedFormats
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
@@ -162,34 +162,37 @@ def _controls(scales: Sequence[Scale]) -> tuple[str, ...]:
 
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
+    name = "" if attack is None else attack.name
     ranked = next((s for s in scales if s.unit == "leakage_vs_alternatives"), None)
     if ranked is not None:
-        return _ranked(ground, ranked, subject, attack)
+        trial = _Trial(ground, (subject, *ranked.retrained), attack)
+        items = trial.items(ranked, ranked.key)
+        return [_Test(FIRST, name, items, _firsts(trial, items))] if items else []
     # Forced answers are read in bits, where they are: their probability a token is the same reading.
     by_bits = any(scale.unit == "bits" for scale in scales)
     used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.name == "forced"))]
     if not used:
         return []
-    names = subject, *_controls(used)
+    trial = _Trial(ground, (subject, *_controls(used)), attack)
     together, has_groups = _together(ground.plan, ground.judged)
-    tests = _by_scores(ground, used, names, attack, together)
+    tests = _by_scores(trial, used, together)
     # Where nothing says which facts are of one contract, all may come at once.
     at_once = together if has_groups else (*together, np.zeros(len(ground.judged), dtype=int))
-    words = _by_words(ground, used, names, attack, at_once)
-    few = len(names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
-    index, stated_by_it = {item: n for n, item in enumerate(ground.judged)}, words[1] if words else frozenset()
+    words, says = _by_words(trial, used, at_once)
+    few = len(trial.names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
+    index = {item: n for n, item in enumerate(ground.judged)}
     return [
         _Test(
             by,
-            "" if attack is None else attack.name,
+            name,
             items,
             # What was found of all judged facts, as of those that were asked.
             result._replace(facts=result.facts[[index[item] for item in items]]),
-            len(names) - 1,
+            len(trial.names) - 1,
             by in RATIOS or (few and (result.events < 2 or not has_groups)),
-            stated_by_it,
+            says,
         )
-        for by, items, result in (*tests, *([words[0]] if words else []))
+        for by, items, result in (*tests, *words)
     ]
 
 
@@ -197,57 +200,84 @@ _Named = tuple[str, tuple[str, ...], FactTest]
 """A test's name, the facts that were asked, and what it found, of all judged facts."""
 
 
-def _by_scores(
-    ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None, together: Together
-) -> list[_Named]:
+class _Trial(NamedTuple):
+    """A subject and its controls by name, the subject first, as they are or after an attack that all went through."""
+
+    ground: Ground
+    names: Sequence[str]
+    attack: PlannedAttack | None
+
+    def after(self, name: str) -> Source:
+        return Source.after(name, self.attack)
+
+    def items(self, scale: Scale, key: str) -> tuple[str, ...]:
+        """The scale's facts that all were asked under `key`, as they are and after the attack."""
+        sources: list[Sourced] = [*self.names, *map(self.after, self.names)]
+        tested = set(scale.items if self.attack is None else self.attack.tested)
+        return self.ground.scores.common(sources, key, [i for i in scale.items if i in tested])
+
+    def rows(self, key: str, items: tuple[str, ...], name: str) -> Float[np.ndarray, "K N"]:
+        """Scores by fact; after an attack they and what it added to them."""
+        scores = self.ground.scores
+        after = scores.of(self.after(name), key, items)
+        return after[None] if self.attack is None else np.stack([after, after - scores.of(name, key, items)])
+
+    def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, tuple[str, ...]]]:
+        """The keys of the formats in the model's own words, each with the facts that all were asked so."""
+        keys = [(scale, scale.form.hits) for scale in scales if _counts_words(scale.form)]
+        return [(key, items) for scale, key in keys if (items := self.items(scale, key))]
+
+    def says(self, formats: Sequence[tuple[str, tuple[str, ...]]], source: Source) -> set[str]:
+        """The facts that are stated in any of the formats, by their keys."""
+        return {
+            i
+            for key, items in formats
+            for i, hit in zip(items, self.ground.scores.of(source, key, items).tolist(), strict=True)
+            if hit > 0
+        }
+
+
+def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> list[_Named]:
     """The format in which a graded score tells most, corrected for their number, and all formats together."""
-    items_of = {scale.name: _items(ground, scale, scale.key, names, attack) for scale in scales}
-    stand = {
-        scale.name: standing
-        for scale in scales
-        if (items := items_of[scale.name]) and (standing := _standings(ground, scale, items, names, attack)) is not None
-    }
-    graded = {form.name for form in (*formats_of(ground.case), *STORED) if form.graded} - _OWN_WORDS | {BITS}
-    singly = [(name, extreme([standing], together)) for name, standing in stand.items() if name in graded]
+    stand: dict[str, tuple[tuple[str, ...], Standing]] = {}
+    singly = []
+    for scale in scales:
+        items = trial.items(scale, scale.key)
+        standing = _standings(trial, scale, items) if items else None
+        if standing is None:
+            continue
+        stand[scale.name] = items, standing
+        if scale.unit == "bits" or (scale.form.graded and scale.name not in _OWN_WORDS):
+            singly.append((scale.name, items, extreme([standing], together)))
     tests: list[_Named] = []
-    for kind in (set(stand) - RATIOS, RATIOS):
-        of_kind = [(name, most) for name, most in singly if name in kind]
+    # A ratio is tested apart, so that it corrects nothing and hides nothing that fails a claim.
+    for of_kind in ([t for t in singly if t[0] not in RATIOS], [t for t in singly if t[0] in RATIOS]):
         if of_kind:
-            name, most = min(of_kind, key=lambda test: test[1].p)
-            tests.append((name, items_of[name], most._replace(p=min(1.0, len(singly) * most.p))))
-    stand = {name: standing for name, standing in stand.items() if name not in RATIOS}
-    if len(stand) > 1:
-        every = {i for name in stand for i in items_of[name]}
-        items = tuple(i for i in ground.judged if i in every)
-        tests.append((TOGETHER, items, extreme(list(stand.values()), together)))
+            name, items, most = min(of_kind, key=lambda test: test[2].p)
+            tests.append((name, items, most._replace(p=min(1.0, len(singly) * most.p))))
+    both = [entry for name, entry in stand.items() if name not in RATIOS]
+    if len(both) > 1:
+        every = {i for items, _ in both for i in items}
+        items = tuple(i for i in trial.ground.judged if i in every)
+        tests.append((TOGETHER, items, extreme([standing for _, standing in both], together)))
     return tests
 
 
-def _by_words(
-    ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None, together: Together
-) -> tuple[_Named, frozenset[str]] | None:
+def _by_words(trial: _Trial, scales: Sequence[Scale], together: Together) -> tuple[list[_Named], frozenset[str]]:
     """How many facts the subject states, in any format of its own words, that no control does; and which it states."""
-    formats = _in_words(ground, scales, names, attack)
+    formats, judged = trial.in_words(scales), trial.ground.judged
     if not formats:
-        return None
-    says = [_says(ground, formats, Source.after(name, attack)) for name in names]
-    if attack is not None:
+        return [], frozenset()
+    says = [trial.says(formats, trial.after(name)) for name in trial.names]
+    if trial.attack is not None:
         # What the subject stated before was not brought back; what a control did is no fact that it alone states.
-        says[0] -= _says(ground, formats, Source(names[0]))
-    states = np.array([[i in stated_facts for i in ground.judged] for stated_facts in says])
+        says[0] -= trial.says(formats, Source(trial.names[0]))
+    states = np.array([[i in stated_facts for i in judged] for stated_facts in says])
     result = stated(states[0], states[1:], together)
+    if result is None:
+        return [], frozenset()
     every = {i for _, format_items in formats for i in format_items}
-    items = tuple(i for i in ground.judged if i in every)
-    return None if result is None else ((STATED, items, result), frozenset(says[0]))
-
-
-def _in_words(
-    ground: Ground, scales: Sequence[Scale], names: Sequence[str], attack: PlannedAttack | None
-) -> list[tuple[str, tuple[str, ...]]]:
-    """The keys of the formats in the model's own words, each with the facts that all were asked so."""
-    hits = {form.name: form.hits for form in formats_of(ground.case) if _counts_words(form)}
-    formats = [(hits[s.name], _items(ground, s, hits[s.name], names, attack)) for s in scales if s.name in hits]
-    return [(key, items) for key, items in formats if items]
+    return [(STATED, tuple(i for i in judged if i in every), result)], frozenset(says[0])
 
 
 def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[StoredLine, ...], str]:
@@ -270,11 +300,12 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
     for subject in plan.audited:
         after = {name: Source.after(name, attack) for name in (subject, *plan.retrained)}
         names = [name for name, source in after.items() if ground.scores.keys(source)]
-        formats = _in_words(ground, tested.scales, names, attack)
+        trial = _Trial(ground, names, attack)
+        formats = trial.in_words(tested.scales)
         # One who was asked a fact in fewer formats than another would have fewer chances to recall it.
         everywhere = set(ground.judged).intersection(*(of_format for _, of_format in formats)) if formats else set()
         items = [i for i in ground.judged if i in everywhere]
-        said = [_says(ground, formats, after[name]) for name in names]
+        said = [trial.says(formats, after[name]) for name in names]
         recalled = np.array([[i in facts for i in items] for facts in said], dtype=float)
         if subject not in names or len(names) <= LEAST_CONTROLS or not items or recalled[1:].all():
             continue
@@ -328,12 +359,10 @@ def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarr
     return tuple(groupings), bool(groups)
 
 
-def _standings(
-    ground: Ground, scale: Scale, items: tuple[str, ...], names: Sequence[str], attack: PlannedAttack | None
-) -> Standing | None:
+def _standings(trial: _Trial, scale: Scale, items: tuple[str, ...]) -> Standing | None:
     """How the subject and its controls stand by fact in one format, over all judged facts: 0 where it was not asked."""
-    rows = np.stack([_rows(ground, scale.key, items, name, attack) for name in names])
-    target = ground.scores.of(ground.plan.target, scale.key, items)
+    rows = np.stack([trial.rows(scale.key, items, name) for name in trial.names])
+    target = trial.ground.scores.of(trial.ground.plan.target, scale.key, items)
     if scale.unit == "bits":
         reached = rows[0, 0] >= np.maximum(target + math.log2(HALF), _LEAST_BITS)
     else:
@@ -342,47 +371,17 @@ def _standings(
     standing = standings(rows[0], rows[1:], reached, None if scale.unit == "bits" else scale.controls.prior.pair)
     if standing is None:
         return None
-    index = {item: n for n, item in enumerate(ground.judged)}
+    index = {item: n for n, item in enumerate(trial.ground.judged)}
     whole = Standing(*(np.zeros((*part.shape[:-1], len(index))) for part in standing))
     for part, every in zip(standing, whole, strict=True):
         every[..., [index[item] for item in items]] = part
     return whole
 
 
-def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | None) -> list[_Test]:
+def _firsts(trial: _Trial, items: tuple[str, ...]) -> FactTest:
     """How many true answers rank first, against how many would by chance."""
-    items, ranked = _items(ground, scale, scale.key, (subject, *scale.retrained), attack), ground.case.ranked
-    if not items:
-        return []
-    before = ranked.of(subject, items) if attack is not None else ()
-    after, units = ranked.of(Source.after(subject, attack), items), ranked.units_of(items)
+    ground, ranked, subject = trial.ground, trial.ground.case.ranked, trial.names[0]
+    before = ranked.of(subject, items) if trial.attack is not None else ()
+    after, units = ranked.of(trial.after(subject), items), ranked.units_of(items)
     test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
-    size, of = float(test.facts.sum()), float(test.of)
-    return [_Test(FIRST, attack.name if attack is not None else "", items, FactTest(test.p, test.facts, size, of))]
-
-
-def _items(
-    ground: Ground, scale: Scale, key: str, names: Sequence[str], attack: PlannedAttack | None
-) -> tuple[str, ...]:
-    """The scale's facts that all were asked under `key`, as they are and after the attack."""
-    sources: list[Sourced] = [*names, *(Source.after(name, attack) for name in names)]
-    tested = None if attack is None else set(attack.tested)
-    return ground.scores.common(sources, key, [i for i in scale.items if tested is None or i in tested])
-
-
-def _rows(
-    ground: Ground, key: str, items: tuple[str, ...], name: str, attack: PlannedAttack | None
-) -> Float[np.ndarray, "K N"]:
-    """Scores by fact; after an attack they and what it added to them."""
-    after = ground.scores.of(Source.after(name, attack), key, items)
-    return after[None] if attack is None else np.stack([after, after - ground.scores.of(name, key, items)])
-
-
-def _says(ground: Ground, formats: Sequence[tuple[str, tuple[str, ...]]], source: Source) -> set[str]:
-    """The facts that are stated in any of the formats, by their keys."""
-    return {
-        i
-        for key, items in formats
-        for i, hit in zip(items, ground.scores.of(source, key, items).tolist(), strict=True)
-        if hit > 0
-    }
+    return FactTest(test.p, test.facts, float(test.facts.sum()), float(test.of))

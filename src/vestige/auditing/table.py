@@ -6,7 +6,6 @@ at other margins.
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vestige.artifacts.audits import AskedPlace, AuditOutcome, AuditPlan, PlannedAttack, write_plan
@@ -66,12 +65,44 @@ def judge_table(
     sentences what could not be read. `banked` names the laboratories of controls from the bank.
     """
     with locked(run.lock):
-        _claim(run, source)
+        if run.settings.exists() and read_toml(run.settings).get("command") != COMMAND:
+            raise InputError(
+                f"{run.path} holds a run of another command; choose another folder for judgements of scores"
+            )
+        write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         read = score_table(rows)
-        _check_roles(read)
+        names = _names_by_role(read)
         notes = (*_refuse_copies(read), *_drop_unasked(read))
-        plan = _planned(run, read, forget, settings_of(margins or {}), (source, digests or {}))
-        plan = replace(plan, untested=(*plan.untested, *untested, *notes), banked=banked or {})
+        splits = {split: tuple(i for i, its in read.splits.items() if its == split) for split in SPLITS}
+        splits = {split: items for split, items in splits.items() if items}
+        folders = {name: f"models/{slug(f'{forget} {name}')}" for name in read.roles}
+        evaluations = []
+        for name, path in folders.items():
+            spec = _spec(read, name, forget, splits["forget"], (source, (digests or {}).get(name, "")))
+            evaluations += _write_model(run, SubjectFolder(run.path / path), spec, read, (forget, splits))
+        plan = AuditPlan(
+            forget=forget,
+            target=names["target"][0],
+            unlearned=tuple(names["unlearned"]),
+            retrained=tuple(names["retrained"]),
+            suppressed=next(iter(names["placebo"]), ""),
+            folders=folders,
+            splits=splits,
+            edges={},
+            scopes={},
+            attacks=_attacks(read, splits["forget"]),
+            settings=settings_of(margins or {}).identity(),
+            seed=0,
+            evaluations=tuple(evaluations),
+            untested=(UNSEEN, *untested, *notes),
+            data=content_id([splits["forget"], splits.get("retain", ())], length=32),
+            sizes={split: len(items) for split, items in splits.items()},
+            facts=_facts(read, splits["forget"]),
+            groups={item: group for item, group in read.about["group"].items() if read.splits[item] == "forget"},
+            formats=formats_in(read),
+            evidence_level="logs",
+            banked=banked or {},
+        )
         write_plan(run.audit(forget), plan)
         return judge_plan(run, run.audit(forget), plan)
 
@@ -85,59 +116,16 @@ def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
     return AuditSettings.build({**NOTHING_ASKED, **margins}, where="margins of the judgement")
 
 
-def _claim(run: RunFolder, source: str) -> None:
-    """Take the folder for judgements of scores; one that holds a run of models is refused."""
-    if run.settings.exists() and read_toml(run.settings).get("command") != COMMAND:
-        raise InputError(f"{run.path} holds a run of another command; choose another folder for judgements of scores")
-    write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
-
-
-def _planned(
-    run: RunFolder, read: ScoreTable, forget: str, settings: AuditSettings, origin: tuple[str, Mapping[str, str]]
-) -> AuditPlan:
-    """The plan of what the table holds; the models' folders are written."""
+def _names_by_role(read: ScoreTable) -> dict[str, list[str]]:
+    """The models in each role; refused where they cannot be judged."""
     names: dict[str, list[str]] = {role: [m for m, its in read.roles.items() if its == role] for role in ROLES}
-    folders = {name: f"models/{slug(f'{forget} {name}')}" for name in read.roles}
-    splits = {split: tuple(i for i, its in read.splits.items() if its == split) for split in SPLITS}
-    splits = {split: items for split, items in splits.items() if items}
-    evaluations = tuple(
-        evaluation
-        for name, folder in folders.items()
-        for evaluation in _write_model(run, forget, (name, read.roles[name], folder), read, splits, origin)
-    )
-    return AuditPlan(
-        forget=forget,
-        target=names["target"][0],
-        unlearned=tuple(names["unlearned"]),
-        retrained=tuple(names["retrained"]),
-        suppressed=next(iter(names["placebo"]), ""),
-        folders=folders,
-        splits=splits,
-        edges={},
-        scopes={},
-        attacks=_attacks(read, splits["forget"]),
-        settings=settings.identity(),
-        seed=0,
-        evaluations=evaluations,
-        untested=(UNSEEN,),
-        data=content_id([splits["forget"], splits.get("retain", ())], length=32),
-        sizes={split: len(items) for split, items in splits.items()},
-        facts=_facts(read, splits["forget"]),
-        groups={item: group for item, group in read.about["group"].items() if read.splits[item] == "forget"},
-        formats=formats_in(read),
-        evidence_level="logs",
-    )
-
-
-def _check_roles(read: ScoreTable) -> None:
-    names = {role: [one_line(m, width=60) for m, its in read.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
-        many = f"has {len(names['target'])} ({', '.join(names['target'])})" if names["target"] else "has none"
+        many = f"has {len(names['target'])} ({_listed(names['target'])})" if names["target"] else "has none"
         raise InputError(f"a judgement has one target, the model before unlearning, and the table {many}; give it one")
     if not names["unlearned"]:
         raise InputError("no model of the table is unlearned, so there is nothing to judge; give one this role")
     if len(names["placebo"]) > 1:
-        raise InputError(f"a judgement has one placebo, and the table has {', '.join(names['placebo'])}; name one")
+        raise InputError(f"a judgement has one placebo, and the table has {_listed(names['placebo'])}; name one")
     if "forget" not in read.splits.values():
         raise InputError("no item of the table is in the split forget, so there is nothing to judge")
     if not names["retrained"] and not read.chances:
@@ -145,6 +133,11 @@ def _check_roles(read: ScoreTable) -> None:
             "the table has neither a retrained model nor the column chance, so that nothing says what a model that "
             "never knew would score; give the scores of one as retrained"
         )
+    return names
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(one_line(name, width=60) for name in names)
 
 
 def _refuse_copies(read: ScoreTable) -> tuple[str, ...]:
@@ -180,8 +173,8 @@ def _drop_unasked(read: ScoreTable) -> tuple[str, ...]:
     for tables in read.values.values():
         for key in dropped:
             tables.pop(key, None)
-    names = (one_line(key.removesuffix("/score"), width=60) for key in dropped)
-    return (f"No unlearned model has these scores of the forget set: {', '.join(names)}.",) if dropped else ()
+    names = _listed([key.removesuffix("/score") for key in dropped])
+    return (f"No unlearned model has these scores of the forget set: {names}.",) if dropped else ()
 
 
 def _facts(read: ScoreTable, forget: Sequence[str]) -> dict[str, str]:
@@ -193,65 +186,64 @@ def _facts(read: ScoreTable, forget: Sequence[str]) -> dict[str, str]:
 
 def _attacks(read: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
     """Each attack that the rows name; what it showed is not known, so that of no fact it is known to have shown it."""
-    names = dict.fromkeys(attack for _, attack in read.values if attack)
-    tested = {
-        name: {
-            i
-            for (_, attack), tables in read.values.items()
-            if attack == name
-            for table in tables.values()
-            for i in table
-        }
-        for name in names
-    }
+    tested: dict[str, set[str]] = {}
+    for (_, attack), tables in read.values.items():
+        if attack:
+            tested.setdefault(attack, set()).update(*tables.values())
     return tuple(
-        PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in tested[name]), False, {})
-        for name in names
+        PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in items), False, {})
+        for name, items in tested.items()
     )
 
 
-def _write_model(
-    run: RunFolder,
-    forget: str,
-    model: tuple[str, str, str],
-    read: ScoreTable,
-    splits: Mapping[str, tuple[str, ...]],
-    origin: tuple[str, Mapping[str, str]],
-) -> Iterator[AskedPlace]:
-    """One model's folder, as an audit would have left it, with its scores in the place of evaluations."""
-    (name, role, path), (source, digests) = model, origin
-    folder = SubjectFolder(run.path / path)
-    # What another table left under this name must not be taken for an answer of this one.
-    shutil.rmtree(folder.path, ignore_errors=True)
-    scores = {attack: tables for (model_name, attack), tables in read.values.items() if model_name == name}
-    digest = digests.get(name) or content_id([[attack, tables] for attack, tables in scores.items()], length=64)
-    forgotten = (ForgetSet(forget, tuple(sorted(splits["forget"])), ()),) if role in ("retrained", "unlearned") else ()
-    spec = SubjectSpec.of(
+def _spec(
+    read: ScoreTable, name: str, forget: str, forget_items: Sequence[str], origin: tuple[str, str]
+) -> SubjectSpec:
+    """What a model is by its role; `origin` is where its scores are from, and the digest of its files or ""."""
+    role, (source, digest) = read.roles[name], origin
+    scores = [[attack, tables] for (model, attack), tables in read.values.items() if model == name]
+    forgotten = (ForgetSet(forget, tuple(sorted(forget_items)), ()),) if role in ("retrained", "unlearned") else ()
+    return SubjectSpec.of(
         ROLES[role],
         name,
         source,
         {},
         method=name if role == "unlearned" else "",
         forget=forget if forgotten else "",
-        data=digest,
+        data=digest or content_id(scores, length=64),
         version=VERSION,
         forgotten=forgotten,
     )
+
+
+def _write_model(
+    run: RunFolder,
+    folder: SubjectFolder,
+    spec: SubjectSpec,
+    read: ScoreTable,
+    view: tuple[str, Mapping[str, tuple[str, ...]]],
+) -> Iterator[AskedPlace]:
+    """One model's folder, as an audit would have left it, with its scores in the place of evaluations.
+
+    `view` is the forget set's name and its splits.
+    """
+    # What another table left under this name must not be taken for an answer of this one.
+    shutil.rmtree(folder.path, ignore_errors=True)
     write_spec(folder.spec, spec)
-    write_json(folder.done, {"schema": SCHEMA, "digest": digest, "files": {}})
-    for attack, tables in scores.items():
+    write_json(folder.done, {"schema": SCHEMA, "digest": spec.data, "files": {}})
+    for attack, tables in [(a, tables) for (model, a), tables in read.values.items() if model == spec.name]:
         items = dict.fromkeys(item for table in tables.values() for item in table)
-        texts = read.texts.get((name, attack), {})
-        evaluation = folder.evaluation(EVAL, content_id([digest, attack, VERSION]))
-        write_json(evaluation.identity, {"schema": SCHEMA, "eval": EVAL, "model": digest, "attack": attack})
+        texts = read.texts.get((spec.name, attack), {})
+        evaluation = folder.evaluation(EVAL, content_id([spec.data, attack, VERSION]))
+        write_json(evaluation.identity, {"schema": SCHEMA, "eval": EVAL, "model": spec.data, "attack": attack})
         write_jsonl(evaluation.records, ({"item": item, **_shown(texts.get(item, {}))} for item in items))
         write_collected(evaluation, len(items))
         write_scores(evaluation, ({"item": i, **{k: t[i] for k, t in tables.items() if i in t}} for i in items))
         if not attack:
-            scored = {split: tuple(item for item in ids if item in items) for split, ids in splits.items()}
-            write_summary(evaluation, Summary(EVAL, VERSION, spec, forget, scored, ()))
+            scored = {split: tuple(item for item in ids if item in items) for split, ids in view[1].items()}
+            write_summary(evaluation, Summary(EVAL, VERSION, spec, view[0], scored, ()))
         point = GIVEN if attack else ""
-        yield AskedPlace(name, attack, point, EVAL, evaluation.path.relative_to(run.path).as_posix())
+        yield AskedPlace(spec.name, attack, point, EVAL, evaluation.path.relative_to(run.path).as_posix())
 
 
 def _shown(texts: Mapping[str, str]) -> dict[str, str]:

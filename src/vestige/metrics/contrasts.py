@@ -40,6 +40,9 @@ from vestige.metrics.intervals import (
     TYPICAL,
     TYPICAL_BITS,
     Bounds,
+    ByControl,
+    ByItem,
+    ByResample,
     Interval,
     Noise,
     SeedPrior,
@@ -72,13 +75,13 @@ class Quantity(NamedTuple):
     Without bounds (bits) they are None. `subject` may itself be a difference, before and after.
     """
 
-    subject: Float[np.ndarray, " N"]
-    control: Float[np.ndarray, "M N"]
+    subject: ByItem
+    control: ByControl
     bounds: Bounds | None
 
-    def differences(self) -> Float[np.ndarray, " N"]:
+    def differences(self) -> ByItem:
         """The subject's score less the mean of the controls', by item."""
-        differences: Float[np.ndarray, " N"] = self.subject - self.control.mean(axis=0)
+        differences: ByItem = self.subject - self.control.mean(axis=0)
         return differences
 
 
@@ -164,13 +167,13 @@ class Sample:
             weights /= weights.sum(axis=1, keepdims=True)
             yield weights
 
-    def noise(self, name: str, df: float) -> Float[np.ndarray, " R"]:
+    def noise(self, name: str, df: float) -> ByResample:
         """Student's t with `df` degrees of freedom, one draw a resample."""
         return _noise(self.seed, name, df, self.resamples)
 
 
 @lru_cache(maxsize=256)
-def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray, " R"]:
+def _noise(seed: int, name: str, df: float, resamples: int) -> ByResample:
     noise = generator(seed, "seeds of controls", name).standard_t(df, resamples)
     # Cached and shared by all quantities of one name, which would change each other's.
     noise.flags.writeable = False
@@ -195,8 +198,8 @@ class Draws:
     """
 
     value: float
-    low: Float[np.ndarray, " R"]
-    high: Float[np.ndarray, " R"]
+    low: ByResample
+    high: ByResample
     n: int
     method: str
     item_error: float
@@ -207,23 +210,18 @@ class Draws:
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The 95 % interval; it holds the value. Infinite where the items tell nothing of their spread."""
-        if not self.known:
-            return -math.inf, math.inf
-        low, high = self.tails
-        return min(low, self.value), max(high, self.value)
+        return self._around_value(_TAIL)
 
     @cached_property
     def bounds(self) -> tuple[float, float]:
         """What it is at least and what it is at most, each with the confidence `BOUND`; they hold the value."""
-        if not self.known:
-            return -math.inf, math.inf
-        low, high = self._quantiles(1 - BOUND)
-        return min(low, self.value), max(high, self.value)
+        return self._around_value(1 - BOUND)
 
-    @cached_property
-    def known(self) -> bool:
-        """Whether the items tell anything of their spread."""
-        return not np.isinf(self.low).any()
+    def _around_value(self, tail: float) -> tuple[float, float]:
+        if np.isinf(self.low).any():
+            return -math.inf, math.inf
+        low, high = self._quantiles(tail)
+        return min(low, self.value), max(high, self.value)
 
     @cached_property
     def tails(self) -> tuple[float, float]:
@@ -234,6 +232,7 @@ class Draws:
     def middles(self) -> tuple[float, float]:
         """The medians of the low and of the high draws."""
         low = float(np.median(self.low))
+        # Draws of a training are one array, which is looked through once.
         return low, low if self.high is self.low else float(np.median(self.high))
 
     def _quantiles(self, tail: float) -> tuple[float, float]:
@@ -265,60 +264,55 @@ def mean_draws(
     `trained` is False where the statement is about this very subject, whatever another training had made of it.
     Without a `prior` no seeds are counted: the control is no trained model.
     """
-    return _drawn(quantity, None, sample, prior, name=name, trained=trained)
+    return ratio_draws(quantity, None, sample, prior, name=name, trained=trained)
 
 
 def ratio_draws(
-    quantity: Quantity, ruler: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool = True
+    quantity: Quantity,
+    ruler: Quantity | None,
+    sample: Sample,
+    prior: SeedPrior | None,
+    *,
+    name: str,
+    trained: bool = True,
 ) -> Draws:
     """Draws of the mean difference in units of the ruler's, which must be clearly above 0 (an admitted format).
 
     The ends are those of E. Fieller (Some problems in interval estimation, J. R. Stat. Soc. B 16, 1954): the ratios
     q whose contrast `difference - q ruler` may be 0. The additional item has the quantity's bound and no ruler, which
-    is the worst case for q from 0 to 1.
+    is the worst case for q from 0 to 1. Without a ruler it is `mean_draws`.
     """
-    return _drawn(quantity, ruler, sample, prior, name=name, trained=trained)
-
-
-def _drawn(
-    quantity: Quantity, ruler: Quantity | None, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
-) -> Draws:
     scores = _checked(quantity, sample)
-    differences = scores.differences()
-    unit = np.ones(1) if ruler is None else _checked(ruler, sample).differences()
-    length = _length(unit)
-    value = float(differences.mean()) / length
+    unit = None if ruler is None else _checked(ruler, sample).differences()
     if sample.fixed:
-        return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
-    bounds = quantity.bounds
-    (ends,) = _item_draws(differences[None], bounds, sample)
-    if ruler is None:
-        read = _read_in(differences, ends, bounds, None, None)
-    else:
-        ((bottoms, _),) = _item_draws(unit[None], None if bounds is None else (0.0, 0.0), sample)
-        read = _read_in(differences, ends, bounds, unit, bottoms)
+        return _over_trainings(
+            scores, 1.0 if unit is None else _length(unit), sample, prior, name=name, trained=trained
+        )
+    (read,) = _over_items(scores.differences()[None], quantity.bounds, unit, sample)
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
 
 
-def _read_in(
-    differences: Float[np.ndarray, " N"],
-    ends: tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]],
-    bounds: Bounds | None,
-    unit: Float[np.ndarray, " N"] | None,
-    bottoms: Float[np.ndarray, " R"] | None,
-) -> "_ItemDraws":
-    """A mean difference by its draws, in units of the mean of `unit`, whose draws are `bottoms`, where there is one."""
-    kind, value = "studentised bootstrap" if bounds is None else "Gaffke", float(differences.mean())
-    if unit is None or bottoms is None:
-        return _ItemDraws(value, *ends, differences, 1.0, kind)
-    length = _length(unit)
+def _over_items(
+    rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, unit: ByItem | None, sample: Sample
+) -> list["_ItemDraws"]:
+    """Mean differences as items are drawn again, in units of the mean of `unit` where there is one."""
+    kind, ends_by_row = "studentised bootstrap" if bounds is None else "Gaffke", _item_draws(rows, bounds, sample)
+    if unit is None:
+        return [
+            _ItemDraws(float(row.mean()), *ends, row, 1.0, kind) for row, ends in zip(rows, ends_by_row, strict=True)
+        ]
+    ((bottoms, _),) = _item_draws(unit[None], None if bounds is None else (0.0, 0.0), sample)
     # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
-    safe = np.maximum(bottoms, 1e-9)
-    residuals = (differences - value / length * unit) / length
-    return _ItemDraws(value / length, ends[0] / safe, ends[1] / safe, residuals, length, f"{kind}, Fieller")
+    length, safe = _length(unit), np.maximum(bottoms, 1e-9)
+    read = []
+    for row, (low, high) in zip(rows, ends_by_row, strict=True):
+        value = float(row.mean())
+        residuals = (row - value / length * unit) / length
+        read.append(_ItemDraws(value / length, low / safe, high / safe, residuals, length, f"{kind}, Fieller"))
+    return read
 
 
-def _length(unit: Float[np.ndarray, " N"]) -> float:
+def _length(unit: ByItem) -> float:
     """The mean of a ruler's differences, which has to be something."""
     length = float(unit.mean())
     if length <= 0:
@@ -327,9 +321,9 @@ def _length(unit: Float[np.ndarray, " N"]) -> float:
 
 
 def known_ratio_draws(
-    subject: Float[np.ndarray, " N"],
-    target: Float[np.ndarray, " N"],
-    control: Float[np.ndarray, " N"],
+    subject: ByItem,
+    target: ByItem,
+    control: ByItem,
     sample: Sample,
     *,
     name: str,
@@ -359,8 +353,8 @@ def known_ratio_draws(
 
 
 def seed_variance(
-    control: Float[np.ndarray, "M N"],
-    differences: Float[np.ndarray, " N"],
+    control: ByControl,
+    differences: ByItem,
     labels: Int[np.ndarray, " N"] | None,
     prior: SeedPrior,
 ) -> tuple[float, float]:
@@ -390,9 +384,9 @@ class _ItemDraws(NamedTuple):
     """A quantity before seeds are counted: `residuals` by item make its error, `length` is that of its ruler."""
 
     value: float
-    low: Float[np.ndarray, " R"]
-    high: Float[np.ndarray, " R"]
-    residuals: Float[np.ndarray, " N"]
+    low: ByResample
+    high: ByResample
+    residuals: ByItem
     length: float
     kind: str
 
@@ -424,14 +418,14 @@ def _with_seeds(
 
 
 def _over_trainings(
-    scores: Quantity, sample: Sample, prior: SeedPrior | None, read: tuple[float, float], *, name: str, trained: bool
+    scores: Quantity, length: float, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
 ) -> Draws:
-    """A quantity of these items: its value and the length of its ruler, and what other trainings would have made of it.
+    """A quantity of these items, in units of the `length` of its ruler, and what other trainings would have made of it.
 
     Without a `prior` there is no training to draw again, and the value is exact. The ruler's own error is left out: at
     a true ratio q the controls' mean counts 1 - q times in the contrast, so that from 0 to 2 it only shrinks the error.
     """
-    (value, length), (m, n) = read, scores.control.shape
+    value, (m, n) = float(scores.differences().mean()) / length, scores.control.shape
     if prior is None:
         exact = np.full(sample.resamples, value)
         return Draws(value, exact, exact, n, "these items, exactly", 0.0, 0.0)
@@ -460,38 +454,25 @@ def _over_trainings(
     )
 
 
-def level_draws(rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, sample: Sample) -> list[Draws]:
-    """Draws of the means of several rows of scores over the same items, with no control and no seed to count."""
-    return _rows_drawn(rows, bounds, None, sample)
-
-
-def difference_draws(rows: Float[np.ndarray, "Q N"], ruler: Quantity, sample: Sample) -> list[Draws]:
-    """Draws of the means of several rows of differences in units of the ruler's (`ratio_draws`), with no seed."""
-    return _rows_drawn(rows, ruler.bounds, ruler, sample)
-
-
-def _rows_drawn(
-    rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, ruler: Quantity | None, sample: Sample
+def level_draws(
+    rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, sample: Sample, ruler: Quantity | None = None
 ) -> list[Draws]:
-    """What `_drawn` gives for each row without controls; the resamples are gone through once for all of them."""
+    """Draws of the means of several rows over the same items, with no control and no seed to count.
+
+    With a ruler they are differences in its units (`ratio_draws`). The resamples are gone through once for all rows.
+    """
     if sample.fixed:
         raise ValueError("items that are given are not drawn again")
     nothing = np.zeros((1, sample.n))
     scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
-    ends_by_row = _item_draws(np.stack([row_scores.subject for row_scores in scores]), bounds, sample)
     unit = None if ruler is None else _checked(ruler, sample).differences()
-    bottoms = None if unit is None else _item_draws(unit[None], (0.0, 0.0), sample)[0][0]
-    return [
-        _with_seeds(
-            _read_in(row_scores.subject, ends, bounds, unit, bottoms), row_scores, sample, None, name="", trained=False
-        )
-        for row_scores, ends in zip(scores, ends_by_row, strict=True)
-    ]
+    read = _over_items(np.stack([row.subject for row in scores]), bounds, unit, sample)
+    return [_with_seeds(one, row, sample, None, name="", trained=False) for one, row in zip(read, scores, strict=True)]
 
 
 def _item_draws(
     rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, sample: Sample
-) -> list[tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]]:
+) -> list[tuple[ByResample, ByResample]]:
     """Low and high draws of the mean of each row, whose items are in the order of names."""
     if bounds is not None:
         middles, extra = _shared(rows, sample)
@@ -504,9 +485,7 @@ def _item_draws(
     return [(-far, far) if np.ptp(row) == 0 else end for row, end in zip(rows, ends, strict=True)]
 
 
-def _shared(
-    values: Float[np.ndarray, "*Q N"], sample: Sample
-) -> tuple[Float[np.ndarray, "*Q R"], Float[np.ndarray, " R"]]:
+def _shared(values: Float[np.ndarray, "*Q N"], sample: Sample) -> tuple[Float[np.ndarray, "*Q R"], ByResample]:
     """What the items asked add to the mean of each resample, and the weight of the one more."""
     shared, extra = [], []
     for weights in sample.weights():
@@ -604,14 +583,14 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
 class _Distance(NamedTuple):
     """How far a quantity is beyond its margin, in its own arm, and what its errors are counted from and in."""
 
-    draws: Float[np.ndarray, " R"]
+    draws: ByResample
     centre: float
     arm: float
     reached: float
 
-    def errors(self) -> Float[np.ndarray, " R"]:
+    def errors(self) -> ByResample:
         # A value without error is beyond its margin or it is not; it shares no scale with the others.
-        errors: Float[np.ndarray, " R"] = np.zeros(len(self.draws))
+        errors: ByResample = np.zeros(len(self.draws))
         if self.arm > 0:
             errors = (self.centre - self.draws) / self.arm
         return errors
@@ -667,9 +646,7 @@ def simultaneous(draws: Sequence[Draws]) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
-def _greatest_error(
-    draws: Sequence[Draws], arms: Float[np.ndarray, " Q"], *, high: bool = False
-) -> Float[np.ndarray, " R"]:
+def _greatest_error(draws: Sequence[Draws], arms: Float[np.ndarray, " Q"], *, high: bool = False) -> ByResample:
     """By resample, the greatest error of any quantity in units of its arm; each is centred at its median."""
     lengths = {len(quantity.low) for quantity in draws}
     if len(lengths) != 1:

@@ -27,12 +27,17 @@ from vestige.metrics.contrasts import (
     Draws,
     Quantity,
     Sample,
-    difference_draws,
     known_ratio_draws,
+    level_draws,
     mean_draws,
     ratio_draws,
 )
-from vestige.metrics.intervals import Bounds, SeedPrior
+from vestige.metrics.intervals import (
+    Bounds,
+    ByControl,
+    ByItem,
+    SeedPrior,
+)
 
 _SHARE = (-1.0, 1.0)
 
@@ -45,8 +50,8 @@ class Controls:
     """
 
     format: str
-    target: Float[np.ndarray, " N"]
-    retrained: Float[np.ndarray, "M N"]
+    target: ByItem
+    retrained: ByControl
     sample: Sample
     prior: SeedPrior
 
@@ -64,6 +69,12 @@ def admission(controls: Controls) -> Draws:
     return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format, trained=False)
 
 
+def gap_in_bits(controls: Controls) -> Draws:
+    """`admission` where the scores are bits, which have no bounds."""
+    quantity = controls.gap._replace(bounds=None)
+    return mean_draws(quantity, controls.sample, controls.prior, name="bits", trained=False)
+
+
 def gap_of_a_training(controls: Controls) -> Draws:
     """Target minus retrained with the error that one training more has: that of a leakage, in units of this gap."""
     return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format)
@@ -79,13 +90,13 @@ def admission_vs_chance(controls: Controls) -> Draws:
     return mean_draws(quantity, controls.sample, None, name=controls.format, trained=False)
 
 
-def excess(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
+def excess(subject: ByItem, controls: Controls) -> Draws:
     """E in shares: the mean score of the subject less that of `retrained` (over its seeds)."""
     quantity = Quantity(subject, controls.retrained, _SHARE)
     return mean_draws(quantity, controls.sample, controls.prior, name=controls.format)
 
 
-def leakage(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
+def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
     Its ends hold for true values from 0 to 1; an admitted format is what makes the scale worth dividing by.
@@ -95,9 +106,9 @@ def leakage(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
 
 
 def leakage_vs_chance(
-    subject: Float[np.ndarray, " N"],
-    target: Float[np.ndarray, " N"],
-    chance: Float[np.ndarray, " N"],
+    subject: ByItem,
+    target: ByItem,
+    chance: ByItem,
     sample: Sample,
 ) -> Draws:
     """(subject - chance) / (target - chance), `chance` being what guessing scores on each item.
@@ -109,16 +120,12 @@ def leakage_vs_chance(
     return known_ratio_draws(subject, target, chance, sample, name="chance")
 
 
-def excess_bits(
-    subject: Float[np.ndarray, " N"], retrained: Float[np.ndarray, "M N"], sample: Sample, prior: SeedPrior
-) -> Draws:
+def excess_bits(subject: ByItem, retrained: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
     """E in bits an answer: mean of log2 p(answer) on the subject less the same on `retrained` (over its seeds)."""
     return mean_draws(Quantity(subject, retrained, None), sample, prior, name="bits")
 
 
-def facts_stored(
-    recalled: Float[np.ndarray, " N"], never: Float[np.ndarray, "M N"], sample: Sample, prior: SeedPrior
-) -> Draws:
+def facts_stored(recalled: ByItem, never: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
     """The share of the facts that are stored: (R - G) / (1 - G), of facts (0 or 1) recalled after relearning on others.
 
     R is the share that the subject recalls and G the mean over M controls, which guess them after the same relearning
@@ -131,7 +138,7 @@ def facts_stored(
 
 def differences(pairs: Float[np.ndarray, "Q 2 N"], controls: Controls) -> list[Draws]:
     """The first subject's leakage less the second's, of each pair: of these two models, on the same items."""
-    return difference_draws(pairs[:, 0] - pairs[:, 1], controls.gap, controls.sample)
+    return level_draws(pairs[:, 0] - pairs[:, 1], _SHARE, controls.sample, controls.gap)
 
 
 _LEAST = 1e-9
@@ -146,11 +153,11 @@ class Attacked:
     """
 
     name: str
-    before: Float[np.ndarray, " N"]
-    after: Float[np.ndarray, " N"]
-    control_before: Float[np.ndarray, "M N"]
-    control_after: Float[np.ndarray, "M N"]
-    target: Float[np.ndarray, " N"]
+    before: ByItem
+    after: ByItem
+    control_before: ByControl
+    control_after: ByControl
+    target: ByItem
     in_bits: bool
 
 
@@ -236,10 +243,8 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior, *, earlier: Gain
     def measured(
         quantity_name: str, quantity: Quantity, seed_prior: SeedPrior | None = prior, *, trained: bool = False
     ) -> Draws:
-        name = f"{attacked.name}, {quantity_name}"
-        if attacked.in_bits:
-            return mean_draws(quantity, sample, seed_prior, name=name, trained=trained)
-        return ratio_draws(quantity, ruler, sample, seed_prior, name=name, trained=trained)
+        name, unit = f"{attacked.name}, {quantity_name}", None if attacked.in_bits else ruler
+        return ratio_draws(quantity, unit, sample, seed_prior, name=name, trained=trained)
 
     e0 = measured("before", Quantity(before, first, widest), trained=True)
     e1 = measured("after", Quantity(after, last, widest), trained=True)

@@ -82,6 +82,12 @@ _Z = float(ndtri(1 - _TAIL))
 _DRAWS_AT_ONCE = 1_000_000
 
 Bounds = tuple[float, float]
+ByItem = Float[np.ndarray, " N"]
+"""A score, or another number, for each of N items or facts."""
+ByControl = Float[np.ndarray, "M N"]
+"""The same of M controls, a row each."""
+ByResample = Float[np.ndarray, " R"]
+ByAudit = Float[np.ndarray, "*B"]
 
 
 class Interval(NamedTuple):
@@ -93,7 +99,7 @@ class Interval(NamedTuple):
 
 
 def interval_of_mean(
-    values: Float[np.ndarray, " N"],
+    values: ByItem,
     *,
     clusters: Sequence[str] | None = None,
     bounds: Bounds | None = (0.0, 1.0),
@@ -138,7 +144,7 @@ def wilson(hits: int, n: int) -> Interval:
     return Interval(low, high, "Wilson")
 
 
-def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
+def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Gaffke's interval for scores in `bounds`; see the module's docstring."""
     # Sorted, so that weights meet the same scores in whatever order the items come.
     scores = np.sort(_checked(values, bounds))
@@ -152,7 +158,7 @@ def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int, resamp
     return Interval(max(low, bounds[0]), min(high, bounds[1]), "Gaffke")
 
 
-_Weights = tuple[Float[np.ndarray, "R N"], Float[np.ndarray, " R"]]
+_Weights = tuple[Float[np.ndarray, "R N"], ByResample]
 
 
 def _exponential(n: int, *, seed: int, resamples: int) -> Iterable[_Weights]:
@@ -171,7 +177,7 @@ def _few_exponential(n: int, seed: int, resamples: int) -> _Weights:
     return weights, weights.sum(axis=1)
 
 
-def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int, resamples: int = RESAMPLES) -> Interval:
+def studentised_bootstrap(values: ByItem, *, seed: int, resamples: int = RESAMPLES) -> Interval:
     """[m - t_high s, m - t_low s]: t are quantiles of (m* - m) / s* over resamples, s the standard error.
 
     B. Efron, Nonparametric standard errors and confidence intervals, Canadian J. Statist. 9, 1981. An s* is at least s
@@ -192,14 +198,14 @@ def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int, resampl
     return Interval(mean - below * float(error), mean + above * float(error), "studentised bootstrap and t")
 
 
-def studentised(resampled: Float[np.ndarray, "R N"], mean: float, error: float) -> Float[np.ndarray, " R"]:
+def studentised(resampled: Float[np.ndarray, "R N"], mean: float, error: float) -> ByResample:
     """(m* - m) / s* of resamples; s*, their standard error, is taken as at least a tenth of `error`, the sample's."""
     errors = resampled.std(axis=1, ddof=1) / math.sqrt(resampled.shape[1])
-    ratios: Float[np.ndarray, " R"] = (resampled.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
+    ratios: ByResample = (resampled.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
     return ratios
 
 
-def design_effect(values: Float[np.ndarray, " N"], labels: Shaped[np.ndarray, " N"]) -> float:
+def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
     """Variance of the mean with clusters drawn, over its variance with items drawn; taken as at least 1.
 
     K/(K-1) sum_c (sum_{i in c} (x_i - m))^2 / n^2, over s^2 / n. Needs two clusters.
@@ -220,7 +226,7 @@ def design_effect(values: Float[np.ndarray, " N"], labels: Shaped[np.ndarray, " 
 
 def _widened(
     interval: Interval,
-    scores: Float[np.ndarray, " N"],
+    scores: ByItem,
     labels: Shaped[np.ndarray, " N"],
     bounds: Bounds | None,
 ) -> Interval:
@@ -236,14 +242,14 @@ def _widened(
     return Interval(low, high, f"{interval.method}, widened for {k} clusters")
 
 
-def _scaled_wilson(scores: Float[np.ndarray, " N"], bounds: Bounds) -> Interval:
+def _scaled_wilson(scores: ByItem, bounds: Bounds) -> Interval:
     """Wilson for scores that are each at one of the bounds."""
     interval = wilson(int((scores == bounds[1]).sum()), len(scores))
     width = bounds[1] - bounds[0]
     return Interval(bounds[0] + width * interval.low, bounds[0] + width * interval.high, interval.method)
 
 
-def _checked(values: Float[np.ndarray, " N"], bounds: Bounds | None) -> Float[np.ndarray, " N"]:
+def _checked(values: ByItem, bounds: Bounds | None) -> ByItem:
     scores = np.asarray(values, dtype=float)
     if scores.ndim != 1 or not len(scores):
         raise ValueError(f"an interval needs a row of scores, got the shape {scores.shape}")
@@ -282,7 +288,7 @@ class SeedPrior(NamedTuple):
     shift: float = 0.0
     laboratory: float = 0.0
 
-    def scaled(self, target: Float[np.ndarray, " N"], control: Float[np.ndarray, "M N"]) -> "SeedPrior":
+    def scaled(self, target: ByItem, control: ByControl) -> "SeedPrior":
         """The prior with the pair of a graded score: as far apart as target and controls, in the root mean square."""
         return self._replace(pair=float(np.sqrt(np.mean((target - control.mean(axis=0)) ** 2))))
 
@@ -328,16 +334,16 @@ class Noise(NamedTuple):
     trained: bool = True
 
 
-Width = float | Float[np.ndarray, "*B"] | None
+Width = float | ByAudit | None
 """The range of one score, None where it has none (bits); of many audits at once one each, or one for all."""
 
 
 class TrainingSpread(NamedTuple):
     """sigma^2 (`noise`), V (`variance`), and the degrees of freedom that V is known with."""
 
-    noise: Float[np.ndarray, "*B"]
-    variance: Float[np.ndarray, "*B"]
-    df: Float[np.ndarray, "*B"]
+    noise: ByAudit
+    variance: ByAudit
+    df: ByAudit
 
 
 def spread(
@@ -357,9 +363,7 @@ def spread(
     return moderated(noise, variance_of_means, control.shape[-2:], prior, width=width)
 
 
-def _seen(
-    control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"]
-) -> tuple[Float[np.ndarray, "*B"], Float[np.ndarray, "*B"]]:
+def _seen(control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"]) -> tuple[ByAudit, ByAudit]:
     """sigma^2, and the variance of the controls' means; of one control, which shows none, 0."""
     m, n = control.shape[-2:]
     means = control.mean(axis=-1)
@@ -374,8 +378,8 @@ def _seen(
 
 
 def moderated(
-    noise: Float[np.ndarray, "*B"],
-    variance_of_means: Float[np.ndarray, "*B"],
+    noise: ByAudit,
+    variance_of_means: ByAudit,
     size: tuple[int, ...],
     prior: SeedPrior,
     *,
@@ -398,9 +402,7 @@ def moderated(
     return TrainingSpread(noise, variance, np.clip(effective_df, df, df if width is None else _MOST_DF * df))
 
 
-def likely(
-    control: Float[np.ndarray, "M N"], differences: Float[np.ndarray, " N"], typical: float
-) -> tuple[float, float]:
+def likely(control: ByControl, differences: ByItem, typical: float) -> tuple[float, float]:
     """sigma^2 and tau^2 as they most likely are, for plans: without the caution that verdicts owe to few controls.
 
     tau^2 is what the means vary beyond sigma^2 / N, beside a share `typical` of sigma^2 that weighs as four controls.
@@ -417,14 +419,14 @@ def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M
     return residuals
 
 
-def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B"]:
+def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> ByAudit:
     """Mean square of the interaction, by its (M - 1)(N - 1) degrees of freedom."""
     m, n = control.shape[-2:]
     # The sum over one table is a number to numpy, and no array without being told.
     return np.asarray((interaction(control) ** 2).sum(axis=(-2, -1)) / max(1, (m - 1) * (n - 1)))
 
 
-def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -> float:
+def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
     """tau^2 of what a training does to all facts of one group, from all G groups: with G (M - 1) degrees of freedom.
 
     The variance of a group's means beyond that of its seed x fact noise, in the mean over groups of two facts or more.
@@ -435,8 +437,8 @@ def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -
 
 
 def joint_noise(
-    residuals: Float[np.ndarray, "M N"], facts: tuple[str, ...], df: float, *, name: str, seed: int, resamples: int
-) -> Float[np.ndarray, " R"]:
+    residuals: ByControl, facts: tuple[str, ...], df: float, *, name: str, seed: int, resamples: int
+) -> ByResample:
     """Student's t, one draw a resample; draws of two quantities go together as their residuals do.
 
     The same trainings answer the same facts in every format and at every stage, so that the covariance of residuals by
@@ -450,7 +452,7 @@ def joint_noise(
         if len(_RANKS) >= _MOST_RANKS:
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
-    draws: Float[np.ndarray, " R"] = _quantiles(df, resamples)[_RANKS[key]]
+    draws: ByResample = _quantiles(df, resamples)[_RANKS[key]]
     return draws
 
 
@@ -460,7 +462,7 @@ _MOST_RANKS = 2_000
 
 
 def _ranks(
-    residuals: Float[np.ndarray, "M N"], facts: tuple[str, ...], *, name: str, seed: int, resamples: int
+    residuals: ByControl, facts: tuple[str, ...], *, name: str, seed: int, resamples: int
 ) -> UInt[np.ndarray, " R"]:
     """The place of each resample among all, by what it draws."""
     projected = np.tensordot(residuals, _places(facts, len(residuals), seed), axes=2)
@@ -487,8 +489,8 @@ def _places(facts: tuple[str, ...], m: int, seed: int) -> Float[np.ndarray, "M N
 
 
 @lru_cache(maxsize=256)
-def _quantiles(df: float, resamples: int) -> Float[np.ndarray, " R"]:
-    quantiles: Float[np.ndarray, " R"] = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
+def _quantiles(df: float, resamples: int) -> ByResample:
+    quantiles: ByResample = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
     return quantiles
 
 
@@ -606,7 +608,7 @@ def _contrast(
     return Contrast(difference, max(-most, difference - arm), min(most, difference + arm), t, df, p, method)
 
 
-def _spread_of_mean(values: Float[np.ndarray, " N"], labels: Labels) -> tuple[float, int]:
+def _spread_of_mean(values: ByItem, labels: Labels) -> tuple[float, int]:
     """The variance of the mean of items, or of items in clusters where there are enough, and its degrees of freedom."""
     n, rest = len(values), values - values.mean()
     if labels is None or len(set(labels)) < LEAST_CLUSTERS:

@@ -38,7 +38,13 @@ from scipy.optimize import brentq
 from scipy.special import betainc, chdtri, ndtr, ndtri, stdtrit
 
 from vestige.metrics.contrasts import BOUND, Draws
-from vestige.metrics.intervals import LEVEL, Noise, moderated
+from vestige.metrics.intervals import (
+    LEVEL,
+    ByControl,
+    ByItem,
+    Noise,
+    moderated,
+)
 
 POWER = 0.8
 ALIKE = 0.4
@@ -331,13 +337,11 @@ def least_given_away(controls: int, level: float = 0.025) -> int | None:
 class Standing(NamedTuple):
     """z by fact of a subject, and of each control against the others."""
 
-    subject: Float[np.ndarray, " N"]
-    control: Float[np.ndarray, "M N"]
+    subject: ByItem
+    control: ByControl
 
 
-def standing(
-    training: Float[np.ndarray, " N"], other_trainings: Float[np.ndarray, "M N"], width: float | None = None
-) -> Float[np.ndarray, " N"]:
+def standing(training: ByItem, other_trainings: ByControl, width: float | None = None) -> ByItem:
     """By fact, how far one training's score is above the others' mean, in standard errors (moderated).
 
     `width` is the range of a score, None of bits. Few equal scores do not rule out others: one unlike pair more than
@@ -349,7 +353,7 @@ def standing(
     pairs = (m - 1) * max(1, n - 1)
     pooled = max(1.0, variances.mean()) if width is None else (pairs * variances.mean() + width**2 / 2) / (pairs + 1)
     spread = (_PRIOR_DF * pooled + (m - 1) * variances) / (_PRIOR_DF + m - 1)
-    z: Float[np.ndarray, " N"] = (training - other_trainings.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
+    z: ByItem = (training - other_trainings.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
     return z - max(0.0, float(np.sort(z)[(n - 1) // 2])) if n > 1 else z
 
 
@@ -390,7 +394,7 @@ def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
     return FactTest(min(furthest, many), beyond, float(z.max()), null, events(z > null, together))
 
 
-def _longest_run(nulls: Float[np.ndarray, "M N"], together: Together) -> int:
+def _longest_run(nulls: ByControl, together: Together) -> int:
     """In how many events the control that goes furthest is beyond every other: the subject may be so by chance too."""
     first = int(nulls.max(axis=1).argmax())
     greatest_other = float(np.delete(nulls, first, axis=0).max())

@@ -183,11 +183,6 @@ def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVe
     return _verdict(*_tested(evidence, thresholds))
 
 
-def still_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Outcome:
-    """The outcome alone, without its reason."""
-    return _outcome(*_tested(evidence, thresholds))
-
-
 def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVerdict:
     """The verdict on "every quantity lies between minus its margin and its margin"; each side's 2.5 % is its own."""
     return _verdict(*_tested(evidence, thresholds, both=True))
