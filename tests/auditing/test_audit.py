@@ -470,8 +470,17 @@ def not_there(run: RunFolder) -> str:
     return r"no model at '.*cells/ga-0'"
 
 
-@pytest.mark.parametrize("broken", [unfinished, without_weights, pickled, not_finite, not_there])
-@pytest.mark.parametrize("does", [run_audit, forecast_audit])
+@pytest.mark.parametrize(
+    ("broken", "does"),
+    [
+        (unfinished, run_audit),
+        (unfinished, forecast_audit),
+        (without_weights, run_audit),
+        (pickled, run_audit),
+        (not_finite, run_audit),
+        (not_there, run_audit),
+    ],
+)
 def test_every_model_is_looked_for_before_anything_is_done(made, tmp_path, broken, does):
     run = audited.copied(made, tmp_path / "run")
     request = audited.request(run)

@@ -179,58 +179,14 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
         ("harms 0.15", "utility preserved"),
     ):
         assert found[subject, claim] == "fails", (subject, claim)
+    for subject, claim in (
+        ("never knew", "indistinguishable"),
+        ("never knew", "utility preserved"),
+        ("over-forgotten", "not expressed"),
+    ):
+        assert found[subject, claim] == "holds", (subject, claim)
     assert [line.format for line in outcome.formats if line.admitted] == list(FORMATS)
     assert {c.subject for c in outcome.matrix if c.over_forgotten} >= {"over-forgotten", "refuses"}
-
-
-@pytest.mark.slow
-def test_who_never_knew_is_acquitted():
-    found = verdicts(judge(draw_case(exam("asked", DEFAULT), 1), resamples=2_000))
-    assert (found["never knew", "indistinguishable"], found["never knew", "utility preserved"]) == ("holds", "holds")
-    assert found["over-forgotten", "not expressed"] == "holds"
-
-
-@pytest.mark.slow
-def test_what_was_hidden_is_found_and_what_was_carried_in_or_repaired_is_not_counted():
-    one = exam("attacked", DEFAULT)
-    outcome = judge(draw_case(one, 1), resamples=2_000)
-    found = verdicts(outcome)
-    assert found["suppressed 0.5", "not recoverable"] == "fails"
-    for subject in ("never knew", "over-forgotten, then repaired"):
-        assert found[subject, "not recoverable"] != "fails", subject
-    lines = {line.subject: line for line in outcome.verdicts if line.claim == "not recoverable"}
-    assert lines["suppressed 0.5"].decides.startswith("relearn")
-    assert lines["knows 0.3 and no more"].decides.startswith("without any attack, ")
-
-
-@pytest.mark.slow
-def test_an_attack_that_shows_the_answers_leaves_nothing_to_say():
-    one = exam("answers carried in", DEFAULT)
-    outcome = judge(draw_case(one, 1), resamples=2_000)
-    assert verdicts(outcome)["never knew", "not recoverable"] == "inconclusive"
-    assert outcome.gains
-    assert not any(line.evidence for line in outcome.gains)
-
-
-@pytest.mark.slow
-def test_a_retain_set_that_gives_the_answers_away_is_no_recovery_and_makes_a_poor_benchmark():
-    found = verdicts(judge(draw_case(exam("retain set gives away", DEFAULT), 1), resamples=2_000))
-    assert found["never knew", "benchmark valid"] == "fails"
-    assert found["never knew", "not recoverable"] != "fails"
-
-
-def test_where_all_is_given_away_nothing_holds():
-    found = verdicts(judge(draw_case(exam("all gives away", DEFAULT), 1), resamples=2_000))
-    assert found["never knew", "not expressed"] == "inconclusive"
-    assert found["never knew", "benchmark valid"] != "holds"
-
-
-@pytest.mark.slow
-def test_two_methods_whose_order_turns_with_the_format_are_flagged_and_no_others():
-    outcome = judge(draw_case(exam("reversed", DEFAULT), 1), resamples=2_000)
-    pairs = {frozenset((line.first, line.second)) for line in outcome.reversals}
-    assert frozenset(("says it", "picks it")) in pairs
-    assert frozenset(("says it", "says it too")) not in pairs
 
 
 @pytest.mark.slow

@@ -779,6 +779,7 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[DatedJudgement, 
     if not folder.judgements.exists():
         return ()
     stored = read_sealed(folder.judgements, "answers", "judgements")
+    # Of other answers the first judgement is no first of these.
     if stored["answers"] != answers:
         return ()
     remedy = "delete it, and judge again"
@@ -799,6 +800,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
 
 def sealed_digest(plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """What a plan is sealed by, and can be given to others before the models are asked."""
+    # Whole, since others hold it against the plan and must not meet another plan of the same digest.
     return content_id({"plan": plan, "settings": settings}, length=64)
 
 
@@ -837,6 +839,7 @@ class Soundness:
 
 def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     """0 where every check passed, 3 where one failed, 4 where none failed and one cannot tell."""
+    # A failed check is told before one that is open.
     if any(line.sound is False for line in lines):
         return 3
     return 4 if not lines or any(line.sound is None for line in lines) else 0

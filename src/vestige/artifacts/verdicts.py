@@ -113,6 +113,7 @@ def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
     by: dict[str, str] = {}
     for fact in outcome.facts:
         if (fact.subject, fact.claim) == (v.subject, v.claim):
+            # A fact that several tests find is one fact, stated if any of them says so.
             by[fact.item] = f"{by.get(fact.item, '')} {fact.by}"
     n_stated = sum("stated" in ways for ways in by.values())
     likelier = len(by) - n_stated
@@ -280,10 +281,11 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
     Raises InputError where the baseline is not `comparable`.
     """
     subjects = {subject for _, subject, _ in baseline}
+    # One model on either side is the same candidate, made again under another name.
     alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
-    sets, known = {row["forget"]: row for row in rows}, {forget for forget, _, _ in baseline}
+    sets, baseline_sets = {row["forget"]: row for row in rows}, {forget for forget, _, _ in baseline}
     # Of several forget sets those are held against it that it has; where it has none of them, the first is refused.
-    for forget in [name for name in sets if name in known] or sets:
+    for forget in [name for name in sets if name in baseline_sets] or sets:
         comparable(baseline, forget, _margins(sets[forget]), sets[forget].get("rules"))
     worse = []
     for row in rows:

@@ -150,6 +150,7 @@ def _without_attack(about: SubjectEvidence) -> Iterator[ClaimFinding]:
 
 def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
     """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
+    # The bound of an attack that is saturated, seen from the subject's side.
     most = 1 - ground.thresholds.saturation
     close = [result for result in tried if result.gain.unit != "bits" and result.gain.before.value > most]
     if not close:
@@ -174,6 +175,7 @@ def stored_evidence(
     """
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
+    # Another start is no gap: nobody could have read it, and its blocks show nothing.
     lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
     other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
     parts = _judged(ground, leak_evidence(inside, stored), stays_below)
@@ -227,6 +229,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
     against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
     if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
+    # Alternatives need no controls, so that doubts about these open nothing.
     if STATEMENTS[claim].controls and against != "alternatives":
         grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
     verdicts = [part.verdict for part in grounds.parts]

@@ -119,6 +119,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
 
         evaluations = published_requests(*request.published, request.seed)
         n_published = sum(len(find_eval(e.eval).asked(e.items, e.views, e.settings)) for e in evaluations)
+    # Attacks take other time, of which earlier evaluations tell nothing.
     seconds, n = 0.0, 0
     for subject in RunFolder(run).subjects():
         for evaluation in subject.evaluations():
@@ -226,6 +227,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     ids = {i.id for i in judged or request.splits.splits["forget"]}
     first = {i: planned.facts.get(i, i) for i in ids}
     facts = len(set(first.values()))
+    # Who has no controls yet is told what as many as are advised would show.
     design = Design(facts, len(request.names("retrained")) or ADVISED_CONTROLS, len(ids) / facts)
     steady = _typical(planned.questions, len(request.splits.splits.get("holdout", ())), len(ids))
     attacks = [a.plan for a in planned.attacks if not a.plan.shows_answers]
@@ -243,11 +245,13 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     tries = [attempt for attempt in tries if attempt.items > 0]
     requirements = wanted_by_claim(steady, tries, thresholds)
     unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
+    # Each format is a test, and pays for the others.
     tests = len(requirements["not expressed"])
 
     def shown(noise: Noise | None, margin: float) -> float | None:
         return None if noise is None else least_shown(Requirement(noise, margin), design, tests=tests)
 
+    # A leak may lie in any format, so that the least shown is that of the one that tells least.
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)

@@ -237,6 +237,7 @@ def read_stored(ground: Ground) -> TestedFormats:
                 f"{form.name.capitalize()} outputs of blocks say nothing of {', '.join(map(shown, unrelated))}, whose "
                 "weights do not descend from the target's initial ones; they are no controls of it."
             )
+        # Of two starts a patched output shows the start and not what was forgotten.
         if len(ground.plan.retrained) - len(unrelated) < _LEAST_OF_ONE_START and form.name == PATCHED:
             continue
         scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
@@ -269,6 +270,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     if not items:
         untested.append(f"The format {EXPOSURE} is left out, since no judged item with alternatives was asked of all.")
         return None
+    # Whoever tells the truth by its form or length ranks it first and knows nothing.
     looks = next((s for s in ground.case.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
     units, seed = ranked.units_of(items), ground.plan.seed
     p = length_p_value([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
@@ -318,6 +320,7 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
             rest_mean = float(np.mean([means[control] for control in rest]))
             if mean - rest_mean <= _ALIKE * (knows - rest_mean):
                 continue
+            # Means that are far apart by luck alone must not cost a control.
             gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))
             if knows - rest_mean > ground.thresholds.admission or (form.graded and steady(gap, ground.thresholds)):
                 comparison = f"the target {knows:.2f} and the other controls {rest_mean:.2f}"
@@ -327,6 +330,7 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
 
 def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     plan, against_chance = ground.plan, not ground.plan.retrained
+    # Only of hits it is known what chance scores.
     key = form.hits if against_chance or not ground.has(plan.target, form.key) else form.key
     if not key:
         untested.append(

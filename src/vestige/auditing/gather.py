@@ -120,6 +120,7 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
     judged = {stage: [stage[0]] for stage in stages}
+    # What a search brought may have been said at any stage of its parts.
     for name, parts in searches(plan).items():
         for stage in ((part.name, point) for part in parts for point in part.points):
             judged.setdefault(stage, []).append(name)
@@ -207,6 +208,7 @@ def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, s
     for name, by_item in texts.items():
         for earlier in texts:
             shared = by_item.keys() & texts[earlier].keys()
+            # Of formats that repeat one another the first stays.
             if earlier == name:
                 break
             if shared and earlier not in repeats and all(by_item[i] == texts[earlier][i] for i in shared):

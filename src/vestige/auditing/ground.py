@@ -74,6 +74,7 @@ class Ground:
         is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
         key = (purpose, tuple(items), is_fixed)
         if key not in self.samples:
+            # Only random samples hold weights; fixed ones are small, and all are kept.
             random_keys = [k for k in self.samples if not k[2]]
             if not is_fixed and len(random_keys) >= _KEPT:
                 self.samples.pop(random_keys[0])
@@ -102,6 +103,7 @@ class Ground:
         self, rows: Float[np.ndarray, "Q N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> list[Estimate]:
         """The same of several subjects or stages, a row each, from one set of draws."""
+        # A level is one model's: no training is drawn again, so that the questions are.
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)
         unit = "bits" if bounds is None else "share"
@@ -131,6 +133,7 @@ def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
     counts: Mapping[str, int] = {
         scope: sum(plan.scopes.get(i) == scope for i in forget) for scope in ("entailed", "guessable")
     }
+    # Of plain questions and answers no scope is known, and all are judged.
     free = tuple(i for i in forget if plan.scopes.get(i, "free") == "free")
     counts_text = f"{counts['entailed']} entailed, {counts['guessable']} guessable"
     if len(free) == len(forget):

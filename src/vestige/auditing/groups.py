@@ -108,6 +108,7 @@ def by_group(
     for (group, e, null), m, p, (low, high, method) in zip(quantities, margins, p_values, bands, strict=False):
         band = Estimate(e.metric, e.unit, e.draws.value, low, high, e.draws.n, method)
         rarity = _rarity(e.draws, m.narrow, null, len(ground.plan.retrained))
+        # Rarity was asked of each format, which Bonferroni's factor pays for.
         rows.append(_GroupQuantity(group, len(groups[group]), e, band, max(p, len(parts) * rarity), m))
     lines = tuple(_line(subject, [r for r in rows if r.group == group]) for group in groups if group not in without)
     if sum(line.exceeds for line in lines) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
@@ -139,6 +140,7 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
         never = scale.controls.retrained.mean(axis=0)
         beyond = scale.scores(subject) - never
         gap = np.ones(len(beyond)) if scale.unit == "bits" else scale.controls.target - never
+        # Without the group that adds most, is the sum of the others above the margin's share of their gap?
         inside = {name: np.isin(scale.items, members) for name, members in groups.items()}
         most = max(inside, key=lambda name: float(beyond[inside[name]].sum()))
         elsewhere = ~inside[most]
@@ -157,6 +159,7 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     """
     index = {item: n for n, item in enumerate(scale.items)}
     positions = {group: [index[i] for i in members if i in index] for group, members in groups.items()}
+    # One fact has no spread, and is left to the tests of single facts.
     positions = {group: members for group, members in positions.items() if len(members) > 1}
     prior = _prior(scale, list(positions.values()))
     scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}

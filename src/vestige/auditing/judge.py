@@ -42,6 +42,7 @@ RULES = "rules of judging"
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
     ground, unearned = _with_earned(lay(case, resamples))
+    # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
@@ -51,6 +52,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
     exposed = read_exposure(ground)
+    # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
     knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposed.error)
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
@@ -160,6 +162,7 @@ def _without_collapsed(ground: Ground) -> Ground:
         low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
         for subject in (name for name in ground.plan.audited if ground.has(name, scale.key)):
             level = float(scale.scores(subject).mean())
+            # As far again as target and controls are apart: a score there means the same as between them.
             if low - gap <= level <= high + gap:
                 continue
             range_text = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
@@ -209,6 +212,7 @@ def _of_plan(plan: AuditPlan) -> Iterator[str]:
 def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
     n_questions = len(case.plan.splits.get("forget", ()))
+    # Facts first: a search draws its halves of facts, since a wording would choose for another.
     case = with_searches(by_fact(checked(case)))
     plan = case.plan
     fields = Thresholds.model_fields

@@ -189,6 +189,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     several = any(len(tasks) > 1 for tasks in by_model.values())
     tasks = {task for of_model in by_model.values() for task in of_model if task}
     for task, split in splits.items():
+        # A misspelt task would leave its questions in the split that its reader guessed.
         if task not in tasks:
             raise InputError(f"no log is of a task {one_line(task, width=80)!r}; {closest(task, sorted(tasks))}")
         if split not in SPLITS:
@@ -296,6 +297,7 @@ def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
     times: Counter[str] = Counter()
     ids = []
     for question in questions:
+        # The same text twice is two questions, as in a file with wordings that are alike.
         times[question] += 1
         ids.append(content_id([split, question, times[question]], length=12))
     return tuple(ids)

@@ -67,6 +67,7 @@ def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
     """The greatest of several quantities by name, which share their resamples."""
     value, (low, high, method) = worst_case(list(draws.values()))
+    # What is said of all formats rests on no more facts than the one that has fewest.
     n = min(quantity.n for quantity in draws.values())
     where = max(draws, key=lambda name: draws[name].value)
     return WorstLine(subject, Estimate(metric, metric, value, low, high, n, method), where)
@@ -78,6 +79,7 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
     for name in ground.plan.retrained:
         leaks = {}
         for scale in (scale for scale in tested.scales if name in scale.retrained and len(scale.retrained) > 1):
+            # Where it stands for a subject it must be none of its own controls.
             other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
             if scale.controls.target.mean() > other_rows.mean():
                 leaks[scale.name] = leakage(scale.scores(name), replace(scale.controls, retrained=other_rows))

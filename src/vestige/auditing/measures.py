@@ -92,6 +92,7 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
             if not items:
                 continue
             target, control = (float(row.mean()) for row in ground.scores.rows([plan.target, name], key, items))
+            # By more than what still lets a model pass as having kept it.
             if target - control > ground.thresholds.delta_wide:
                 levels.setdefault(name, f"{shown(name)} {percentage(control)} of {percentage(target)}")
     if not levels:
@@ -138,6 +139,7 @@ def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity)
     there = ground.plan.sizes.get(split, 0)
     if ground.thresholds.scope == "such" or there < len(items):
         return draws
+    # The correction for a finite population.
     unknown = math.sqrt(1 - len(items) / there)
     method = "all items asked" if not unknown else f"{draws.method}, {len(items)} of {there} items asked"
     low, high = (draws.value + unknown * (end - draws.value) for end in (draws.low, draws.high))
@@ -227,6 +229,7 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
                 if not items:
                     continue
                 before, after = (float(np.mean(ground.scores.of(source, key, items))) for source in sources)
+                # Who answers all has nothing to gain, and the index divides by what is left.
                 if before < 1:
                     value = relearning_generalization_index(before, after)
                     description = f"(after - before) / (1 - before): {before:.2f} to {after:.2f}, n = {len(items)}"
@@ -268,6 +271,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
         for n in (controls[0].bounds_bits if controls else ())
         if all(n in control.bounds_bits for control in controls)
     }
+    # A search finds another prompt on every model, so that nothing is averaged over controls.
     own_carry = carried.get((attack.name, subject))
     if own_carry is not None and own_carry.points_bits:
         bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}

@@ -134,6 +134,7 @@ class _Score(NamedTuple):
 def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
     """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
     auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
+    # Each kind counts as if it were all items, so that the variance of the mean is the sum of both.
     kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
     return np.concatenate(kinds)
 
@@ -194,6 +195,7 @@ def _keys(ground: Ground) -> tuple[str, ...]:
 def _names(ground: Ground) -> list[str]:
     """The scores that were asked for; `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
+    # By name, whatever the order in which an evaluation wrote them.
     names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
     names += ["reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else []
     left_out = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
@@ -203,6 +205,7 @@ def _names(ground: Ground) -> list[str]:
 def _score(ground: Ground, name: str) -> _Score | None:
     plan = ground.plan
     key = LOGP if name == "reference" else PREFIX + name
+    # What others are held against cannot be one of the controls too.
     reference = plan.retrained[0] if name == "reference" else ""
     subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(s, key)]
     if reference and reference not in subjects:

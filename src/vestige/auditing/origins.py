@@ -150,6 +150,7 @@ class Origins:
         # Two models have one distance, which nothing can be held against.
         if len(local) < 3:
             return {}, tuple(sentences)
+        # Gigabytes are read to compare models, and once is enough for the same weights.
         weights = {name: self.parts[name]["weights"] for name in local}
         if folder.apart.exists() and (stored := read_sealed(folder.apart, "weights", "apart"))["weights"] == weights:
             return stored["apart"], tuple(sentences)
@@ -188,6 +189,7 @@ def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> 
         return "its record does not say that it left out all of the forget set"
     if spec.data not in splits.taught_without:
         return "it was trained on other data than this audit's without the forget set"
+    # Another start would differ from the target by all that its pretraining taught.
     if not spec.model.startswith(_MADE_ANEW) and (not target.parent or spec.parent != target.parent):
         return "nothing says that its training began with the model that the target's began with"
     return ""

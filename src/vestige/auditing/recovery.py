@@ -286,6 +286,7 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     Nor does anything where the subject gives all of that without it: then there was nothing to search for.
     """
     gaps = []
+    # Searched on each model by itself, so that it may fail on one alone.
     for subject in ground.plan.audited:
         prompt = next((p for p in ground.case.prompts if (p.attack, p.subject) == (attack.name, subject)), None)
         reason = ""
@@ -460,5 +461,6 @@ def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]
         for bound in each[0].bounds_bits
         if all(bound in carried.bounds_bits for carried in each)
     }
+    # All runs were made, of which one counts.
     spent = {unit: sum(carried.spent.get(unit, 0.0) for carried in each) for unit in each[0].spent}
     return {(name, subject): Carried(bounds, spent)}

@@ -129,6 +129,7 @@ def _base_name(model: str, role: Role) -> str:
     if folder is None:
         return address(model).model if is_address(model) else Path(model).expanduser().name or model
     spec = read_spec(folder.spec)
+    # A target that is given as something else was changed by somebody, and only its folder tells the two apart.
     if spec.subject == "target" and role != "target":
         return folder.path.name
     if spec.name == f"retrained {spec.forget}":
@@ -189,6 +190,7 @@ def check_request(request: AuditRequest) -> None:
 
 def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequence[str], forget_name: str) -> None:
     """Refuse a model of Vestige that left out or forgot other items than those that are audited."""
+    # A target has to know all of it, whatever else was left out of its training, and any other none.
     n, strange, is_target = len(forget_ids), spec.not_forgotten(forget_ids), model.role == "target"
     if not spec.forgotten or strange == (n if is_target else 0):
         return
@@ -224,6 +226,7 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
         if name == "forget" or len(items) <= most:
             limits[name] = items
             continue
+        # By the seed alone, so that all evaluations and attacks of an audit have the same items.
         order = generator(seed, "asked", name).permutation(len(items))[:most]
         limits[name] = tuple(items[n] for n in sorted(order.tolist()))
     return replace(splits, splits=limits)
@@ -351,6 +354,7 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
     forms, why = list(settings.forms), []
     for name in settings.forms:
         form = QUESTION_FORMS[name]
+        # Asked of the items, since an evaluation refuses all of its forms where one has no question.
         if form.put and not any(form.texts(i) for i in splits.splits["forget"]):
             forms.remove(name)
             why.append(f"no forget item has {form.lacking}, so none was asked in the form {name} ({form.words})")
@@ -433,6 +437,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     untested = [
         _left_out(list(served), "without weights and whole next-token distributions", [*gone, *labels("distributions")])
     ]
+    # What one model cannot be asked is asked of none: verdicts compare all in the same formats.
     needs = {"distributions"}
     if mute := [name for name, model in served.items() if not model.engine.scores]:
         untested.append(_left_out(mute, "whose server scores no answers", labels("scores")))

@@ -136,6 +136,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
     root = RunFolder(Path(run))
     folder = root.audit(request.splits.forget)
     with locked(root.lock):
+        # The first answer makes `asked`; the plan is written once all tasks ended.
         if folder.plan.exists() or folder.asked.exists():
             raise InputError(
                 f"models were asked in {folder.path} already, and a plan is sealed before that; give a new --output-dir"
@@ -154,6 +155,7 @@ def _to_seal(request: AuditRequest) -> dict[str, Any]:
     return {
         "forget set": request.splits.forget,
         "questions": {name: questions_digest(items) for name, items in sorted(splits.items())},
+        # Where they lie is no part of the plan: they need not exist yet.
         "models": {role: list(request.names(role)) for role in ROLES},
         "seed": request.seed,
         "number format and template": [request.dtype, content_id(request.chat_template)],
@@ -228,6 +230,7 @@ def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
     """The request with a positive control to be made, where one is wanted, none is given and something rests on it."""
     attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
     against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
+    # Without controls or alternatives no gain is told apart, on a positive control neither.
     if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
         return request
     taken = [m.name for m in request.models]
@@ -243,6 +246,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
     answered = {key: answers for key, answers in done.items() if answers is not None}
     folders = {subject: answers.folder for (subject, attack), answers in answered.items() if not attack}
+    # Of a subject that was not evaluated its attacks are not told one by one.
     missing = [
         FailedTask(m.name, m.role, attack, _why(failed, m.name, attack))
         for m in request.models
@@ -347,6 +351,7 @@ def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
         ("attribute", {i.id: i.attribute for i in forget if i.attribute is not None}),
     ):
         times = Counter(labels_by_item.values())
+        # One answer to all questions tells no fact from another.
         if len(times) > 1:
             labels[kind] = {item: label for item, label in labels_by_item.items() if times[label] > 1}
     return labels
@@ -391,6 +396,7 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
     """
     formats = _further_formats(plan)
     basis = _basis(run, folder, plan, formats)
+    # An outcome that is damaged, or of an older version, is judged again and not refused.
     with contextlib.suppress(InputError, OSError):
         if not anew and read_sealed(folder.judged, "basis")["basis"] == basis:
             outcome = read_outcome(folder)
@@ -415,6 +421,7 @@ def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequen
     folders = [run.path / p.path for p in plan.evaluations] + [run.path / p.path for p in plan.attacked]
     files = [path for answers in folders for path in answers.rglob("*.json*")]
     files += [*folder.asked.rglob("*.json"), *([run.soundness] if run.soundness.exists() else [])]
+    # Bytes and not times of change: a run that was copied or unpacked is not judged again.
     digests = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(set(files))}
     return content_id([asdict(plan), formats, digests, code_digest(), RESAMPLES], length=64)
 
@@ -428,6 +435,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     answers = content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
     before = read_judgements(folder, answers)
+    # Judged again to the same end nothing is added, so that the first time stays.
     if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = (*before, DatedJudgement(now, outcome.thresholds, verdicts))

@@ -169,6 +169,7 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
         if row.chance is not None:
             read.chances.add(row.format)
             read.values[row.model, row.attack].setdefault(_chance_key(row.format), {})[row.item] = row.chance
+        # Any of the rows of a question may bring its texts.
         texts = {name: text for name in ("question", "answer", "reply") if (text := getattr(row, name))}
         if texts:
             read.texts[row.model, row.attack].setdefault(row.item, {}).update(texts)
@@ -252,6 +253,7 @@ def formats_in(read: ScoreTable) -> tuple[Format, ...]:
         key = f"{name}/score"
         both = (key, kept_key(name))
         values = {v for tables in read.values.values() for k in both for v in tables.get(k, {}).values()}
+        # Hits have a known chance and another prior than graded scores.
         counts = values <= {0.0, 1.0}
         chance = f"{name}/chance" if name in read.chances else ""
         formats.append(Format(name, key, key if counts or chance else "", chance, graded=not counts))

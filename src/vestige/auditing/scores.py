@@ -100,6 +100,7 @@ class Scores:
 
     def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> tuple[str, ...]:
         """Those of `items`, in their order, that have a value under `key` in every source."""
+        # Sets of keys are compared at once: nearly all tables have all items, of which there may be thousands.
         there = dict.fromkeys(items).keys()
         for source in sources:
             table = self.table(source, key).keys()
@@ -212,6 +213,7 @@ def _ranked(case: Case, several: Mapping[str, Sequence[str]]) -> Ranked:
         units[fact] = lead
         for table in scores.values():
             there = {item: table.pop(item) for item in items if item in table}
+            # Among other alternatives a rank has another chance, and is no part of the mean.
             alike = [row for item, row in there.items() if ranked.units[item] == lead]
             if alike:
                 table[fact] = np.mean(alike, axis=0)
@@ -229,6 +231,7 @@ def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) ->
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
     def tested(items: Sequence[str]) -> tuple[str, ...]:
+        # A wording that was shown gives away the others, so that all of them have to be tested.
         items_asked = set(items)
         return tuple(fact for fact, fact_items in wordings.items() if items_asked.issuperset(fact_items))
 

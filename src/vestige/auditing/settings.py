@@ -66,6 +66,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Steps of a search."""
     prompt_candidates: PositiveInt | None = None
     """Prompts tried in each step."""
+    # Out of the identity where it is empty, as of audits that were made before there was such a setting.
     further: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """Further attacks, by name (`vestige list attacks`), each as NAME or as "NAME KEY=VALUE ..."."""
     suppress: bool = True

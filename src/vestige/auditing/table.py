@@ -149,6 +149,7 @@ def _refuse_copies(read: ScoreTable) -> tuple[str, ...]:
     first: dict[str, str] = {}
     alike = []
     for (name, attack), tables in read.values.items():
+        # Two trainings may well have the same hits; the same probabilities they have never.
         graded = any(len(set(table.values())) > 2 for key, table in tables.items() if not key.endswith("/chance"))
         if attack or not graded:
             continue
@@ -168,6 +169,7 @@ def _drop_unasked(read: ScoreTable) -> tuple[str, ...]:
     What only controls were asked is no part of what was tested: without this it would keep every claim open.
     """
     unlearned = {key for (name, _), tables in read.values.items() if read.roles[name] == "unlearned" for key in tables}
+    # What is kept is asked of target and subject, and may well be asked of neither control.
     keys = {key for tables in read.values.values() for key in tables if not key.endswith("/kept")}
     dropped = sorted(key for key in keys - unlearned if not key.endswith("/chance"))
     for tables in read.values.values():

@@ -88,6 +88,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
     for question in questions:
         settings = question.settings
         if isinstance(settings, FreeformSettings):
+            # These are attacks by themselves (`gather`), and what both would bring is nobody's claim.
             forms = tuple(f for f in settings.forms if f not in ("prefilled", "sampled"))
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
@@ -153,16 +154,17 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
     if not model.model:
         model = replace(model, model=str(suppressed(run, request)[0].path))
-    own, settings = own_folder(model.model), model_settings(request, model)
-    if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
+    # Nothing is written beside a model from elsewhere: its evidence lies in the run.
+    subject_folder, settings = own_folder(model.model), model_settings(request, model)
+    if subject_folder is not None and subject_folder.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
     if model.role != "unlearned":
         home = run.control(model.name)
     else:
         # Vestige's own is known by its digest, wherever it lies, and any other by its path.
         path = Path(model.model).expanduser()
-        if own is not None and own.done.is_file():
-            origin = str(read_versioned(own.done, "digest")["digest"])
+        if subject_folder is not None and subject_folder.done.is_file():
+            origin = str(read_versioned(subject_folder.done, "digest")["digest"])
         else:
             origin = str(path.resolve()) if path.exists() else shown_address(model.model)
         home = run.cell(model.name, content_id({"model": origin}, length=12))
@@ -246,6 +248,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     prompts = {name: read_prompt(place) for name, place in places.items()}
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
+    # One reader is in memory at a time, so that the mean is summed up on the way.
     for number, reader in enumerate(readers):
         subject = subject_of(folder, request, reader)
         for name, place in places.items():

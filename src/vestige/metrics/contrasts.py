@@ -467,7 +467,9 @@ def level_draws(
     scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
     unit = None if ruler is None else _checked(ruler, sample).differences()
     read = _over_items(np.stack([row.subject for row in scores]), bounds, unit, sample)
-    return [_with_seeds(one, row, sample, None, name="", trained=False) for one, row in zip(read, scores, strict=True)]
+    return [
+        _with_seeds(drawn, row, sample, None, name="", trained=False) for drawn, row in zip(read, scores, strict=True)
+    ]
 
 
 def _item_draws(

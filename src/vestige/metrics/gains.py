@@ -216,6 +216,7 @@ class Gain:
         hold for all three at once, since any of them below a bound is enough.
         """
         parts = (self.after, self.change, self.gain)
+        # Of parts that are equally unclear the lowest counts.
         weakest = max(parts, key=lambda quantity: (quantity.p_at_most(margin), margin - quantity.value))
         arms = [max(quantity.ends[1] - quantity.value, _LEAST) for quantity in parts]
         finite = [(quantity, arm) for quantity, arm in zip(parts, arms, strict=True) if np.isfinite(arm)]
@@ -238,6 +239,7 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior, *, earlier: Gain
     first, last = attacked.control_before, attacked.control_after
     if first.shape != last.shape:
         raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
+    # The gap before the attack is the unit on both sides, so that an attack cannot shrink its own ruler.
     ruler, nothing = Quantity(target, first, widest), np.zeros_like(before)
 
     def measured(

@@ -72,6 +72,7 @@ def need_corrections(n: int, n_wrong: int, n_options: int) -> float:
     At most N H(accuracy) + wrong log2(k - 1), which it approaches as N grows.
     """
     _check(n, n_wrong, n_options)
+    # By logarithms: the binomial of thousands of questions has no float.
     places = math.lgamma(n + 1) - math.lgamma(n_wrong + 1) - math.lgamma(n - n_wrong + 1)
     return places / math.log(2) + n_wrong * math.log2(n_options - 1)
 
@@ -85,6 +86,7 @@ def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
     _check(n, 0, n_options)
     if not 0 <= accuracy <= 1:
         raise ValueError(f"an accuracy lies in [0, 1], got {accuracy}")
+    # Below chance the formula rises again, though a guesser needs no bits for it.
     if accuracy <= 1 / n_options:
         return 0.0
     distortion = 1 - accuracy

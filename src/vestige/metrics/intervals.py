@@ -452,6 +452,7 @@ def joint_noise(
         if len(_RANKS) >= _MOST_RANKS:
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
+    # Ranks are shared by all degrees of freedom: only the quantiles differ.
     draws: ByResample = _quantiles(df, resamples)[_RANKS[key]]
     return draws
 
@@ -510,6 +511,7 @@ def interval_over_seeds(
     mean, per_seed = float(scores.mean()), scores.mean(axis=1)
     t = float(stdtrit(n_seeds - 1, (1 + LEVEL) / 2))
     arm = t * float(per_seed.std(ddof=1)) / math.sqrt(n_seeds)
+    # Items and seeds are independent, so that their arms add in quadrature.
     low = max(bounds[0], mean - math.hypot(mean - items.low, arm))
     high = min(bounds[1], mean + math.hypot(items.high - mean, arm))
     return Interval(low, high, f"{items.method}, and t over {n_seeds} seeds")

@@ -90,6 +90,7 @@ def requirement_of(draws: Draws, margin: float, facts: int, *, both: bool = Fals
 
 def held(requirement: Requirement, design: Design) -> float:
     """How often a subject that is truly at 0 is shown to stay below the margin. One control alone never shows it."""
+    # The verdict itself is kept open with one control (`claims.ONE_CONTROL`).
     if design.controls < 2:
         return 0.0
     error, arms = _read(requirement, design, BOUND)
@@ -105,6 +106,7 @@ def joint_hold_rate(requirements: Sequence[Requirement], design: Design, *, toge
     alone = [held(requirement, design) for requirement in requirements]
     if not alone or min(alone) <= 0:
         return 0.0
+    # One normal factor is common to all errors; given it they are independent, and Gauss-Hermite averages over it.
     z = ndtri(np.array(alone))[:, None]
     joint = np.prod(ndtr((z - math.sqrt(together) * _AT) / math.sqrt(1 - together)), axis=0)
     return float(joint @ _WEIGHT / _WEIGHT.sum())

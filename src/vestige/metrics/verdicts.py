@@ -232,6 +232,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
     outcome = _outcome(judged, p_values)
     failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= _TAIL]
     wide = [judged_quantity for judged_quantity in judged if judged_quantity.reach >= 1]
+    # What can only fail a claim need not be shown to be small, whatever the audit's size.
     with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
     advice = advise(with_margins, both=judged[0].both) if outcome == "inconclusive" else None
     if failing:
@@ -244,6 +245,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
             key=lambda judged_quantity: (bool(wide) and judged_quantity.beyond > 0, judged_quantity.reach),
         )
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
+    # The confidence differs: 97.5 % to fail, 96 % to hold, as the text says of each.
     ends = main.evidence.draws.ends if failing else main.evidence.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
     return ClaimVerdict(
@@ -262,6 +264,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
 
 
 def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
+    # One quantity that is shown to be too great is enough, whatever is open of the others.
     if any(p <= _TAIL for p in p_values):
         return "fails"
     return "inconclusive" if any(judged_quantity.reach >= 1 for judged_quantity in judged) else "holds"
@@ -389,6 +392,7 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
     for (first, second), formats in differences.items():
         for first_format, second_format in combinations(formats, 2):
             for higher_in, lower_in in ((first_format, second_format), (second_format, first_format)):
+                # Both directions have to be shown: the weaker one is the evidence.
                 p = max(formats[higher_in].p_at_most(0.0), formats[lower_in].p_at_least(0.0))
                 candidates.append(Reversal(first, second, higher_in, lower_in, p))
     corrected = holm([reversal.p for reversal in candidates])
