@@ -71,8 +71,8 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         ground = lay(asked, RESAMPLES)
         formats = read_stored(ground)
         inside = expressed_in(ground, formats, subject)
-        grouped = by_group(ground, formats, parts_of(ground, formats), inside, subject)
-        singles = single_facts(ground, "not stored", subject, formats.judged, ())
+        grouped = by_group(ground, parts_of(ground, formats), inside, subject)
+        singles = single_facts(ground, subject, formats.judged, ())
         evidence = stored_evidence(ground, subject, formats, inside, grouped, singles)
         name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome

@@ -191,6 +191,7 @@ def never_knew(level: EvidenceLevel, n: int = 2) -> str:
 
     Without controls such a model is spoken of, and nobody is said to be one.
     """
+    # By 0, 1 and several of them, as the texts need it.
     verified = ("model that never knew", "a model that never knew", "models that never knew")
     return (verified if level in ("verified", "") else ("control", "a control", "the controls"))[min(n, 2)]
 
@@ -727,6 +728,7 @@ class AuditOutcome:
     @property
     def against(self) -> str:
         """What stood for a model that never knew: retrained models, else alternatives, else chance."""
+        # Alternatives stand in only where no control was given, so that this is looked at last.
         ranked = any(line.admitted and line.format == "exposure" for line in self.formats)
         return "retrained" if self.retrained else "alternatives" if ranked else "chance"
 
@@ -793,6 +795,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
     if not folder.sealed.exists():
         return None
     sealed = _read(folder.sealed, SealedPlan)
+    # The file's own seal can be made anew by whoever changes it; the digest is in others' hands.
     if sealed_digest(sealed.plan, sealed.settings) != sealed.digest:
         raise InputError(f"{one_line(str(folder.sealed), width=200)} is not the plan that its digest was given of")
     return sealed

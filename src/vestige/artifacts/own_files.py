@@ -76,6 +76,7 @@ def is_own(path: Path) -> bool:
 def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
     """Refuse to delete these entries of an output folder where one is, or holds, a file that Vestige did not write."""
     names = (p for entry in entries for p in (entry, *entry.rglob("*")) if not p.is_dir())
+    # In order, so that the same file is named each time.
     foreign = next((p for p in sorted(names) if not is_own(p.relative_to(folder))), None)
     if foreign is not None:
         raise InputError(
@@ -115,6 +116,7 @@ def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, dict
 
 def _listed(root: Path) -> list[str]:
     if not root.is_dir():
+        # A file that is a model by itself is named by its place alone.
         return [""]
     templates = root / "additional_chat_templates"
     folders = [root, templates] if templates.is_dir() else [root]

@@ -62,6 +62,7 @@ def measured(v: VerdictLine) -> str:
     if v.decides is None or low is None or high is None:
         return ""
     value, metric = v.evidence[v.decides].value, v.evidence[v.decides].metric
+    # No interval at all: two given models were asked all there is.
     two_sided, exact = v.claim == "indistinguishable", low == value == high
     words = _differs(v, metric) if two_sided else "{} likelier" if v.unit == "bits" else _BOUNDED.get(metric, "{}")
     if two_sided:
@@ -191,6 +192,7 @@ def sequence_rows(audits: Sequence[RequestAudit], outcomes: Sequence[AuditOutcom
     for audit in (audit for audit in audits if audit.audit in by_name):
         outcome = by_name[audit.audit]
         values = [("left", "forget", c.subject, c.format, c.leakage) for c in outcome.matrix if c.leakage]
+        # Every audit of a step has the same models, so that what is kept is the same in all of them.
         if audit.number == audit.step:
             values += [("lost", line.split, line.subject, line.format, line.harm) for line in outcome.kept]
         rows += [
@@ -212,6 +214,7 @@ def telling_formats(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if row["split"] in ("forget", "retain"):
             values[row["what"]].setdefault(row["format"], []).append(row["value"])
     return {
+        # One that few audits have would leave holes in the curve.
         what: max(by_format, key=lambda form: (len(by_format[form]), sum(by_format[form])), default="")
         for what, by_format in values.items()
     }

@@ -73,7 +73,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
         return AttackAbility(
             (), frozenset(), f"without a positive control{why} no attack was shown able to find anything"
         )
-    leaks = {} if expressed is None else {name: draws.value for name, draws in expressed.leaks.items()}
+    leaks = {} if expressed is None else {name: leak.draws.value for name, leak in expressed.leaks.items()}
     # A control that still answers in every format holds nothing back that an attack could bring.
     silent = min(leaks.values(), default=1.0) <= HALF
     attacks = [attack for attack in ground.plan.attacks if not ground.case.search_of(attack.name)]

@@ -8,7 +8,6 @@ holds either that rests on a task that failed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -29,12 +28,11 @@ from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import OF_ALTERNATIVES, STORED, TestedFormats, of_another_start
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
-from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
+from vestige.auditing.matrix import Expressed
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import AttackResult, Recovery
 from vestige.auditing.singles import Singles
-from vestige.core.estimates import Estimate
 from vestige.core.text import one_line, sentence
 from vestige.metrics.planning import LEAST_CONTROLS
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins, Outcome, not_recovered, stays_below, stays_within
@@ -44,13 +42,6 @@ ONE_CONTROL = "one retrained control alone does not show how far two trainings d
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 
-class ClaimFinding(NamedTuple):
-    """One finding that a claim rests on, and its estimates by name."""
-
-    verdict: ClaimVerdict
-    estimates: dict[str, Estimate]
-
-
 @dataclass(frozen=True)
 class ClaimEvidence:
     """What a claim is decided on: its parts, what was left out, and what keeps it from holding (`gaps`).
@@ -58,7 +49,7 @@ class ClaimEvidence:
     `besides` is what else it rests on where it holds.
     """
 
-    parts: tuple[ClaimFinding, ...]
+    parts: tuple[ClaimVerdict, ...]
     left_out: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     besides: str = ""
@@ -95,13 +86,12 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
     """
     ground, tested, expressed, singles = about.ground, about.tested, about.expressed, about.singles_before
-    shares = leak_evidence(expressed, tested)
-    shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in expressed.picks.items()]
-    parts = _judged(ground, [*shares, *bits_evidence(expressed)], stays_below)
+    picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
+    parts = _judged(ground, [*expressed.leaks.values(), *picks, *expressed.bits_evidence], stays_below)
     parts, one_group = _unless_one_group(ground, about.subject, tested, expressed, parts)
     gaps = (*one_group, *_not_asked(about))
     return ClaimEvidence(
-        (*parts, *_alone(about.grouped.verdict), *_alone(singles.verdict)),
+        (*parts, *_alone(about.grouped, singles)),
         (*tested.not_admitted, *about.grouped.left_out),
         (*gaps, *about.grouped.gaps, *singles.gaps),
     )
@@ -129,23 +119,21 @@ def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     gaps = (*about.recovery.missing[about.subject], *_no_room(results, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
     gains = [result.gain for result in results if not result.why_not]
-    parts = (*([_part(not_recovered(gains, ground.thresholds))] if gains else ()), *_alone(singles.verdict))
-    failing = any(part.verdict.outcome == "fails" for part in parts)
+    parts = (*([not_recovered(gains, ground.thresholds)] if gains else ()), *_alone(singles))
+    failing = any(part.outcome == "fails" for part in parts)
     # A positive control that answers shows nothing of what an attack can find.
     if results and not failing and about.subject != ground.plan.suppressed:
         parts = (*parts, *_without_attack(about))
     return ClaimEvidence(parts, (*tested.not_admitted, *out), gaps, ability.said(counted))
 
 
-def _without_attack(about: SubjectEvidence) -> Iterator[ClaimFinding]:
+def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
     """What fails "not expressed", as what comes without any attack."""
-    for verdict, estimates in not_expressed(about).parts:
+    for verdict in not_expressed(about).parts:
         if verdict.outcome == "fails" and verdict.decides is not None:
+            estimates = {f"{NO_ATTACK}, {name}": estimate for name, estimate in verdict.estimates.items()}
             decides, reason = f"{NO_ATTACK}, {verdict.decides}", f"without any attack, {verdict.reason}"
-            yield ClaimFinding(
-                replace(verdict, decides=decides, reason=reason),
-                {f"{NO_ATTACK}, {name}": estimate for name, estimate in estimates.items()},
-            )
+            yield replace(verdict, decides=decides, reason=reason, evidence=(), further=estimates)
 
 
 def _no_room(tried: Sequence[AttackResult], ground: Ground) -> list[str]:
@@ -178,25 +166,25 @@ def stored_evidence(
     # Another start is no gap: nobody could have read it, and its blocks show nothing.
     lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
     other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
-    parts = _judged(ground, leak_evidence(inside, stored), stays_below)
+    parts = _judged(ground, [*inside.leaks.values()], stays_below)
     gaps = tuple(f"{name}: not read of it" for name in lacking)
     parts, one_group = _unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
-        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
+        (*parts, *_alone(grouped, singles)),
         (*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
         (*one_group, *gaps, *grouped.gaps),
     )
 
 
 def _unless_one_group(
-    ground: Ground, subject: str, tested: TestedFormats, expressed: Expressed, parts: tuple[ClaimFinding, ...]
-) -> tuple[tuple[ClaimFinding, ...], tuple[str, ...]]:
+    ground: Ground, subject: str, tested: TestedFormats, expressed: Expressed, parts: tuple[ClaimVerdict, ...]
+) -> tuple[tuple[ClaimVerdict, ...], tuple[str, ...]]:
     """The parts, open where they fail and it may be the luck of one group, and that."""
-    failing = any(part.verdict.outcome == "fails" for part in parts)
+    failing = any(part.outcome == "fails" for part in parts)
     one_group = in_one_group(ground, tested, expressed, subject) if failing else ""
     if not one_group:
         return parts, ()
-    return tuple(p._replace(verdict=replace(p.verdict, outcome="inconclusive")) for p in parts), (one_group,)
+    return tuple(replace(part, outcome="inconclusive") for part in parts), (one_group,)
 
 
 def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
@@ -214,7 +202,7 @@ def indistinguishable(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
-    parts = _judged(ground, [*placements, *excess, *bits_evidence(about.expressed)], stays_within)
+    parts = _judged(ground, [*placements, *excess, *about.expressed.bits_evidence], stays_within)
     return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
 
 
@@ -232,7 +220,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
     # Alternatives need no controls, so that doubts about these open nothing.
     if STATEMENTS[claim].controls and against != "alternatives":
         grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
-    verdicts = [part.verdict for part in grounds.parts]
+    verdicts = grounds.parts
     outcomes = {verdict.outcome for verdict in verdicts}
     outcome: Outcome = "inconclusive"
     if "fails" in outcomes:
@@ -276,8 +264,16 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
         least = ground.thresholds.admission
         for form in (read.line for read in tested.reads if read.line.admitted):
             # That the target prefers the true answers, which it could not had it never known them.
-            verdict = ClaimVerdict("holds", form.reason, Margins(least, least), "share", ())
-            parts.append(ClaimFinding(verdict, {f"admission, {form.format}": form.admission}))
+            parts.append(
+                ClaimVerdict(
+                    "holds",
+                    form.reason,
+                    Margins(least, least),
+                    "share",
+                    (),
+                    further={f"admission, {form.format}": form.admission},
+                )
+            )
         if ground.plan.alternatives == GIVEN and not any(
             line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
         ):
@@ -294,7 +290,7 @@ def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:
     margins = ground.thresholds.margins("leakage")
     for line in (line for line in ground.case.soundness if line.sound is False):
         estimates = {} if line.effect is None else {f"soundness, {line.check}": line.effect}
-        parts.append(ClaimFinding(ClaimVerdict("fails", _said(line), margins, "leakage", ()), estimates))
+        parts.append(ClaimVerdict("fails", _said(line), margins, "leakage", (), further=estimates))
     undecided = [line for line in ground.case.soundness if line.sound is None]
     # What a guess could be worth is measured where several models that never knew have answered the same options.
     measured = len(ground.plan.retrained) >= LEAST_CONTROLS and not ground.doubts
@@ -326,24 +322,19 @@ def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
 
 def _judged(
     ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., ClaimVerdict]
-) -> tuple[ClaimFinding, ...]:
+) -> tuple[ClaimVerdict, ...]:
     """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
-    return (_part(rule(evidence, ground.thresholds)),) if evidence else ()
+    return (rule(evidence, ground.thresholds),) if evidence else ()
 
 
-def _alone(verdict: ClaimVerdict | None) -> tuple[ClaimFinding, ...]:
+def _alone(*tests: Grouped | Singles) -> Iterator[ClaimVerdict]:
     """That single facts or groups fail the claim; that none does is no evidence that it holds, and none is needed."""
-    return (_part(verdict),) if verdict is not None else ()
+    for test in tests:
+        if test.verdict is not None:
+            yield test.verdict
 
 
-def _part(verdict: ClaimVerdict) -> ClaimFinding:
-    return ClaimFinding(
-        verdict,
-        {evidence.name: evidence.draws.estimate(evidence.metric, evidence.unit) for evidence in verdict.evidence},
-    )
-
-
-def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimFinding:
+def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
     """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)
@@ -352,8 +343,7 @@ def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimFinding:
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
     estimates = {f"admission, {line.format}": line.admission for _, line in tested.reads}
-    verdict = ClaimVerdict(outcome, reason, Margins(least, least), "share", ())
-    return ClaimFinding(verdict, estimates)
+    return ClaimVerdict(outcome, reason, Margins(least, least), "share", (), further=estimates)
 
 
 def _said(line: SoundnessLine) -> str:
@@ -363,7 +353,7 @@ def _said(line: SoundnessLine) -> str:
 
 def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str, level: EvidenceLevel) -> str:
     """One sentence: the finding, the number that decides, and what kept the claim from holding."""
-    outcomes = {part.verdict.outcome for part in grounds.parts}
+    outcomes = {part.outcome for part in grounds.parts}
     placeholders = {"control": "guessing"} if against == "chance" else {}
     statement = STATEMENTS[claim]
     texts = {"holds": statement.holds, "fails": statement.fails, "inconclusive": statement.inconclusive}
@@ -384,10 +374,10 @@ def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str
 
 def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
     """The reasons of the parts that came out so."""
-    return "; and ".join(part.verdict.reason for part in grounds.parts if part.verdict.outcome == outcome)
+    return "; and ".join(part.reason for part in grounds.parts if part.outcome == outcome)
 
 
-def _sets(parts: Sequence[ClaimFinding]) -> str:
+def _sets(parts: Sequence[ClaimVerdict]) -> str:
     """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
     names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.estimates))
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -114,6 +114,7 @@ def _shared(apart: Distances, name: str, partner: str, origin: str, n: float) ->
     if not 0 < to_origin < _NEARER * to_partner:
         return 1.0
     slope = (to_origin**2 + partner_to_origin**2 - to_partner**2) / (2 * to_origin**2)
+    # A slope that is too unsteady says nothing, which happens with few answers and with partners far off.
     error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / n)
     return float(slope) if error < _TELLS else None
 
@@ -162,9 +163,9 @@ def knowing(
             f"{exposure_error}"
         )
     below = [
-        f"{name} ({draws.ends[1]:.2f} at most)"
-        for name, draws in (silenced.leaks if silenced is not None else {}).items()
-        if draws.ends[1] < -_KNOWN
+        f"{name} ({leak.draws.ends[1]:.2f} at most)"
+        for name, leak in (silenced.leaks if silenced is not None else {}).items()
+        if leak.draws.ends[1] < -_KNOWN
     ]
     if below:
         reasons.append(f"the target that was taught to keep silent answers far less than the controls, in {below[0]}")

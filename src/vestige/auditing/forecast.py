@@ -225,6 +225,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or request.splits.splits["forget"]}
+    # A fact is known by its first wording, as the judge has it.
     first = {i: planned.facts.get(i, i) for i in ids}
     facts = len(set(first.values()))
     # Who has no controls yet is told what as many as are advised would show.
@@ -242,6 +243,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     ]
     planned_freeform = attacks_of_freeform(planned, request.splits.splits["forget"])
     tries += [CountedAttack(1.0, ("generate_plain",), False, False) for _ in planned_freeform]
+    # An attack whose tested facts are all given away by the retain set decides nothing.
     tries = [attempt for attempt in tries if attempt.items > 0]
     requirements = wanted_by_claim(steady, tries, thresholds)
     unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
@@ -367,6 +369,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
     bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
     membership = None
     if n_holdout and any(question.eval == "memory" for question in questions):
+        # An AUC has the placements of both kinds of items, which is as if N were both (auditing.membership).
         both = n_forget + n_holdout
         membership = Noise(_PLACEMENTS * both**2 / (n_forget * n_holdout), _AUC, 1.0, None, PRIOR), both / n_forget
     return Noises(shares, bits, membership)

@@ -61,6 +61,7 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
     values: Values = {}
     scored_by: dict[tuple[Source, str], set[str]] = {}
+    # Attacks that show text ask their own items, which stand for those of the forget set.
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
     ranked = Ranked()

@@ -117,6 +117,7 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...
         label = plan.edges.get(item, plan.groups.get(item))
         if label is not None:
             groups.setdefault(label, []).append(item)
+    # One group is the whole set, of which the claim itself speaks.
     return {label: tuple(members) for label, members in groups.items()} if len(groups) > 1 else {}
 
 

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from vestige.artifacts.audits import GroupLine
 from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground, groups_of, shown
-from vestige.auditing.matrix import Expressed, bits_evidence, leak_evidence
+from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, step_down
 from vestige.metrics.gains import Controls
@@ -77,12 +77,10 @@ def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, _ScaleByGroup]:
     return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
 
 
-def by_group(
-    ground: Ground, tested: TestedFormats, parts: Mapping[str, _ScaleByGroup], expressed: Expressed, subject: str
-) -> Grouped:
+def by_group(ground: Ground, parts: Mapping[str, _ScaleByGroup], expressed: Expressed, subject: str) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
-    whole = [*leak_evidence(expressed, tested), *bits_evidence(expressed)]
+    whole = [*expressed.leaks.values(), *expressed.bits_evidence]
     if not groups or not whole:
         return NO_GROUPS
     quantities = [
@@ -133,9 +131,9 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
     quantities += [(scale, expressed.picks.get(scale.name)) for scale in tested.picks]
     quantities += [(tested.bits, expressed.bits)] if tested.bits is not None else []
     most = ""
-    for scale, draws in quantities:
+    for scale, evidence in quantities:
         margin = ground.thresholds.margins(scale.unit).narrow
-        if draws is None or draws.ends[0] <= margin:
+        if evidence is None or evidence.draws.ends[0] <= margin:
             continue
         never = scale.controls.retrained.mean(axis=0)
         beyond = scale.scores(subject) - never

@@ -186,6 +186,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
         by_model[parsed.model] |= {part.task for part in parsed.log.parts}
+    # With one task each the formats keep their names, which others' logs of the same task have too.
     several = any(len(tasks) > 1 for tasks in by_model.values())
     tasks = {task for of_model in by_model.values() for task in of_model if task}
     for task, split in splits.items():
@@ -217,6 +218,7 @@ def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[Question
         same = first.setdefault(parsed.digest, parsed)
         if same.model != parsed.model:
             raise parsed.unfit(f" is byte for byte the log of {same.who}, so both are one model.")
+    # Everything is held against it, so that nothing is read of other logs without it.
     target = [parsed for parsed in read if parsed.is_target]
     if not target:
         raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, ReversalLine, WorstLine
-from vestige.auditing.formats import BITS, Scale, TestedFormats
+from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
@@ -26,11 +26,16 @@ class Expressed(NamedTuple):
     `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
     """
 
-    leaks: dict[str, Draws]
+    leaks: dict[str, Evidence]
     excess: dict[str, Draws]
-    bits: Draws | None
+    bits: Evidence | None
     not_asked: tuple[str, ...]
-    picks: dict[str, Draws]
+    picks: dict[str, Evidence]
+
+    @property
+    def bits_evidence(self) -> list[Evidence]:
+        """The excess in bits; none where bits were not read."""
+        return [] if self.bits is None else [self.bits]
 
 
 class Matrix(NamedTuple):
@@ -43,25 +48,18 @@ class Matrix(NamedTuple):
     expressed: dict[str, Expressed]
 
 
-def bits_evidence(expressed: Expressed) -> list[Evidence]:
-    """The excess in bits; none where bits were not read."""
-    return [] if expressed.bits is None else [Evidence(BITS, expressed.bits, "excess", "bits")]
-
-
-def leak_evidence(expressed: Expressed, tested: TestedFormats) -> list[Evidence]:
-    """The leakage in every admitted format; the metric is named for what 0 stands for."""
-    unit = {scale.name: scale.unit for scale in tested.scales}
-    return [Evidence(name, draws, unit[name], unit[name]) for name, draws in expressed.leaks.items()]
-
-
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
     expressed = {subject: expressed_in(ground, tested, subject) for subject in ground.plan.audited}
     metric = tested.scales[0].unit if tested.scales else ""
-    worst = tuple(worst_line(subject, metric, e.leaks) for subject, e in expressed.items() if e.leaks)
+    worst = tuple(worst_line(subject, metric, _draws(e)) for subject, e in expressed.items() if e.leaks)
     methods = {subject: e for subject, e in expressed.items() if subject != ground.plan.suppressed}
     cells, reversed_orders = _cells(ground, tested, expressed), _reversals(ground, tested.scales, methods)
     return Matrix(tuple(cells), worst, _never(ground, tested), reversed_orders, expressed)
+
+
+def _draws(expressed: Expressed) -> dict[str, Draws]:
+    return {name: evidence.draws for name, evidence in expressed.leaks.items()}
 
 
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
@@ -95,13 +93,13 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
         if not ground.has(subject, scale.key):
             not_asked.append(scale.name)
         elif scale.unit == "bits":
-            bits = scale.evidence(subject).draws
+            bits = scale.evidence(subject)
         else:
-            leaks[scale.name] = scale.evidence(subject).draws
+            leaks[scale.name] = scale.evidence(subject)
             if scale.unit == "leakage":
                 beyond[scale.name] = excess(scale.scores(subject), scale.controls)
     picks = {
-        scale.name: scale.evidence(subject).draws
+        scale.name: scale.evidence(subject)
         for scale in tested.picks
         if ground.scores.common([subject], scale.key, scale.items) == scale.items
     }
@@ -112,7 +110,7 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
     """By subject the mean score in every format that it was asked in, and what it leaks in those that are admitted."""
     cells: dict[str, list[MatrixCell]] = {subject: [] for subject in expressed}
     bands = {
-        subject: dict(zip(e.leaks, simultaneous(list(e.leaks.values())), strict=True))
+        subject: dict(zip(e.leaks, simultaneous(list(_draws(e).values())), strict=True))
         for subject, e in expressed.items()
         if e.leaks
     }
@@ -125,7 +123,7 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
         for subject, level in zip(subjects, levels, strict=True):
             leaked = band = None
             if scale.name in expressed[subject].leaks:
-                leaked = expressed[subject].leaks[scale.name].estimate(scale.unit, scale.unit)
+                leaked = expressed[subject].leaks[scale.name].draws.estimate(scale.unit, scale.unit)
                 low, high, method = bands[subject][scale.name]
                 band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
             below = _below(ground, expressed[subject], scale.name)
@@ -135,7 +133,8 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
 
 def _below(ground: Ground, expressed: Expressed, name: str) -> bool:
     """Over-forgetting, in shares, and for forced answers in bits as well."""
-    if name == "forced" and expressed.bits is not None and over_forgotten(expressed.bits, ground.thresholds.delta_bits):
+    bits = expressed.bits.draws if name == "forced" and expressed.bits is not None else None
+    if bits is not None and over_forgotten(bits, ground.thresholds.delta_bits):
         return True
     return name in expressed.excess and over_forgotten(expressed.excess[name], ground.thresholds.delta)
 

@@ -173,6 +173,7 @@ def read_membership(ground: Ground) -> Membership:
     untested: tuple[str, ...] = ()
     if any(line.found is not None for line in lines):
         untested = ("The share of members found at 1 % false positives is told and not judged.",)
+    # One would be held against itself.
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
         untested += (
             "The membership score reference was not made: it needs two retrained models, one to refer to and one as "

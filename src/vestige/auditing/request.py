@@ -120,6 +120,7 @@ def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
     """In a sentence each, which model a name stands for, where several would have had the same; else none."""
     base_names = {m.name: _base_name(m.model, m.role) for m in models}
     shared = {name for name, base_name in base_names.items() if name != base_name}
+    # The first of a name has no number, so that it is told too which one that is.
     first = {base_names[name] for name in shared}
     return tuple(f"{m.name} is {m.model}" for m in models if m.name in shared | first)
 
@@ -342,6 +343,7 @@ def _enough_options(name: str, settings: Settings, options: int, splits: NamedSp
     can, most = count(options), count(2)
     if 2 * can >= most:
         return
+    # Two can always be asked, so that there is one.
     enough = next(n for n in range(options - 1, 1, -1) if count(n) == most)
     raise InputError(
         f"options = {options}: of the {most} forget items that {name} can ask, {can} have so many answers to offer; "
@@ -391,6 +393,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     tested = asked_by(attack)
     items, view = as_asked(attack, tested, request.splits.forget)
     for model in request.models:
+        # What is on the hub or served is not fetched for this.
         if not Path(model.model).expanduser().is_dir():
             continue
         try:
@@ -424,6 +427,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     settings = request.settings
     changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]
+    # Each is `NAME KEY=VALUE ...`: the name comes before the settings.
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
     gone += [weights for weights in further.values() if weights]
@@ -447,6 +451,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     forms = settings.forms
     if chats := [name for name, model in served.items() if not model.engine.prefills]:
         prefilled = ["prefilled answers"] if "prefilled" in forms and "freeform" in evals else []
+        # A chat server closes the assistant's turn, so that nothing can be put into its mouth.
         forms = tuple(form for form in forms if form != "prefilled")
         untested.append(_left_out(chats, "asked by chat messages alone", prefilled))
     target = request.target.name

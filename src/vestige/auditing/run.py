@@ -222,6 +222,7 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
         *attacks.untested,
         *(f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason),
     )
+    # What one model cannot read is made on none, so that all have the same attacks.
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
     return PlannedAudit(questions.evaluations, tried, tuple(sentence(one_line(s, width=500)) for s in untested), facts)
 
@@ -256,6 +257,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     (target,) = request.names("target")
     unlearned = tuple(n for n in request.names("unlearned") if n in folders)
     if target not in folders or not unlearned:
+        # The evaluation that failed, and not an attack on another model.
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
     models, origins = (target, *unlearned), Origins.read(run, folders, target)
@@ -385,6 +387,7 @@ def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
 
+    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
     further = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
     return (*(form for name in further for form in audit_of(find_eval(name)).formats), *plan.formats)
 
@@ -432,6 +435,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     At the same thresholds the same answers get other verdicts only by other rules, which is said too.
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
+    # A place is named by all that can change its answers, so that places tell whether these are the same.
     answers = content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
     before = read_judgements(folder, answers)
@@ -476,6 +480,7 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
         for audit_folder in places:
             plan = read_plan(audit_folder)
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
+            # The margins of the last judgement stand in the plan; the first one's are in `judgements`.
             plan = replace(plan, settings=settings.identity())
             write_plan(audit_folder, plan)
             judge_plan(folder, audit_folder, plan, anew=True)

@@ -124,6 +124,7 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     for name in NEEDED:
         if row.get(name) in (None, ""):
             raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
+    # With wordings `item` names the fact, and each of them is an item by itself.
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
@@ -208,6 +209,7 @@ def _check(read: ScoreTable, row: QuestionScore) -> None:
 
 
 def _check_values(row: QuestionScore) -> None:
+    # Bits of another format would have no prior and no margin.
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
     for name, value in (("score", row.score), ("chance", row.chance)):
@@ -230,6 +232,7 @@ def _where(row: QuestionScore) -> str:
 
 
 def _key(row: QuestionScore) -> str:
+    # An order has no scale, so that nothing but an AUC can be made of it.
     if row.unit == "order":
         return f"{PREFIX}{row.format}"
     if row.unit == "bits":

@@ -191,6 +191,7 @@ def by_fact(case: Case) -> Case:
     plan = case.plan
     if not plan.facts:
         return case
+    # In the order of the plan, so that a fact has the id of its first wording.
     wordings: dict[str, list[str]] = {}
     for item in plan.splits.get("forget", ()):
         wordings.setdefault(plan.facts.get(item, item), []).append(item)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vestige.artifacts.audits import AuditPlan, Claim, FactLine, Format, PlannedAttack, StoredLine
+from vestige.artifacts.audits import AuditPlan, FactLine, Format, PlannedAttack, StoredLine
 from vestige.auditing.formats import BITS, FORMATS, Scale, TestedFormats
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
@@ -106,13 +106,14 @@ NO_SINGLES = Singles(None, ())
 
 
 def single_facts(
-    ground: Ground, claim: Claim, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
+    ground: Ground, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
 ) -> Singles:
     """The tests of one claim, with Holm's correction for all of them.
 
     `scales` are the admitted ones that the subject was asked in; `attacks` those that count, each with the format that
     it counts in, or none, where the subject is judged as it is.
     """
+    # Ranks need no controls: chance is known.
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
     if graded and len(_controls(graded)) < LEAST_CONTROLS:
         return Singles(None, (), (f"single facts were not tested, which takes {LEAST_CONTROLS} retrained models",))
@@ -124,6 +125,7 @@ def single_facts(
     corrected = holm([test.result.p for test in tests])
     failing = [(p, test) for p, test in zip(corrected, tests, strict=True) if p <= _TAIL and not test.alone]
     if not failing:
+        # What is not sure enough to fail a claim is too likely for it to hold.
         near = [
             test
             for p, test in zip(corrected, tests, strict=True)
@@ -319,6 +321,7 @@ def facts_stored_in(ground: Ground, tested: TestedFormats) -> tuple[tuple[Stored
 
 def _stored(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> Estimate:
     """The share that is stored of the first of the models, the others being its controls."""
+    # A fact is recalled in any wording, so that several make it no surer.
     sample = replace(ground.sample(items, "facts stored", fixed=True), wordings=1.0)
     return facts_stored(recalled[0], recalled[1:], sample, ground.prior("hits")).estimate("stored", "share")
 

@@ -193,6 +193,7 @@ def _attacks(read: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ..
         if attack:
             tested.setdefault(attack, set()).update(*tables.values())
     return tuple(
+        # Nobody says what it showed, so that it counts as one that showed no answers.
         PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in items), False, {})
         for name, items in tested.items()
     )

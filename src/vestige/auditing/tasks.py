@@ -284,6 +284,7 @@ def _say_where(
     def within(path: Path) -> str:
         return str(path.resolve().relative_to(run.path.resolve()))
 
+    # Relative to the run, which may be moved or handed on.
     contents = {
         "folder": within(subject.folder.path),
         "evaluations": [asdict(AskedPlace(*task, *key, within(place.path))) for key, place in answers.items()],

@@ -192,6 +192,7 @@ class Gain:
     def _part(self, cut: np.ufunc) -> Draws:
         """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
         e0, e1 = self.before, self.after
+        # The low end of a difference has the low end of what is added and the high one of what is taken off.
         low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)
         return replace(self.change, value=float(cut(e1.value, 0.0) - cut(e0.value, 0.0)), low=low, high=high)
 
@@ -277,6 +278,7 @@ def against_alternatives(name: str, before: Draws, after: Draws, change: Draws) 
 
     `change` is after less before, with the noise that both share.
     """
+    # Alternatives are attacked with the truth, so that what is carried in lifts both.
     nothing = replace(change, value=0.0, low=np.zeros_like(change.low), high=np.zeros_like(change.high))
     nothing = replace(nothing, method="known: alternatives are under the same attack", item_error=0.0)
     return Gain(

@@ -35,6 +35,7 @@ def code_length(logp: Float[np.ndarray, " T"]) -> float:
     values = np.asarray(logp, dtype=float)
     if not np.isfinite(values).all() or (values > 1e-9).any():
         raise ValueError("a log-probability is finite and at most 0")
+    # Rounding may leave a sum a digit above 0.
     return max(0.0, float(-values.sum() / math.log(2)))
 
 
@@ -53,6 +54,7 @@ def capacity(bounds: Mapping[str, float]) -> Capacity:
     """The least of the named upper bounds: of a prompt its text, its code length and what the search could see."""
     if not bounds:
         raise ValueError("a capacity needs at least one bound")
+    # Each is an upper bound by itself, so that the least holds.
     name = min(bounds, key=bounds.__getitem__)
     return Capacity(bounds[name], name)
 

@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import brentq
 from scipy.special import betainc, chdtri, ndtr, ndtri, stdtrit
 
-from vestige.metrics.contrasts import BOUND, Draws
+from vestige.metrics.contrasts import BOUND, Draws, PlanBasis
 from vestige.metrics.intervals import (
     LEVEL,
     ByControl,
@@ -80,12 +80,10 @@ class Requirement(NamedTuple):
     items: float = 1.0
 
 
-def requirement_of(draws: Draws, margin: float, facts: int, *, both: bool = False) -> Requirement | None:
-    """The quantity as it was read in an audit of so many facts; None where no training was to be drawn again."""
-    if draws.planned is None:
-        return None
-    noise, _, wordings = draws.planned
-    return Requirement(noise._replace(fact=noise.fact / _of_one_wording(wordings)), margin, both, draws.n / facts)
+def requirement_of(planned: PlanBasis, margin: float, *, items: float = 1.0, both: bool = False) -> Requirement:
+    """A quantity as it was read in an audit, on so many `items` for each fact."""
+    noise = planned.noise._replace(fact=planned.noise.fact / _of_one_wording(planned.wordings))
+    return Requirement(noise, margin, both, items)
 
 
 def held(requirement: Requirement, design: Design) -> float:
@@ -128,6 +126,7 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
     def short(level: float) -> float:
         return failed(requirement, design, level, tests=tests) - POWER
 
+    # No leakage is above 1; bits have no end, and a thousand an answer are all that an answer has.
     most = 1.0 if requirement.noise.width is not None else requirement.margin + 1_000.0
     return None if short(most) < 0 else float(brentq(short, requirement.margin, most, xtol=1e-4))
 
@@ -173,11 +172,7 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
     facts = min(draws.n for draws, _, _ in planned)
     controls, wordings = min(plan.controls for *_, plan in planned), min(plan.wordings for *_, plan in planned)
     design = Design(facts, controls, wordings)
-    requirements = [
-        requirement
-        for draws, margin, _ in planned
-        if (requirement := requirement_of(draws, margin, facts, both=both)) is not None
-    ]
+    requirements = [requirement_of(p, margin, items=draws.n / facts, both=both) for draws, margin, p in planned]
     power = joint_hold_rate(requirements, design)
     ways = needed(requirements, design) if power < POWER else {}
     return Advice(power, describe_needed(ways, design), ways.get("facts"))
@@ -262,9 +257,9 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
     With bounds, an effect brings a spread of its own: a share x of the items that leak adds x (1 - x) / n.
     """
     if draws.planned is not None:
-        requirement = requirement_of(draws, margin, draws.n)
-        assert requirement is not None
-        return least_shown(requirement, Design(draws.n, draws.planned.controls, draws.planned.wordings))
+        return least_shown(
+            requirement_of(draws.planned, margin), Design(draws.n, draws.planned.controls, draws.planned.wordings)
+        )
     noise = draws.item_error**2 + draws.seed_error**2
 
     def short(value: float) -> float:

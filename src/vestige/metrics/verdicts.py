@@ -14,12 +14,13 @@ resamples. Orders are of these models; another training may come out elsewhere.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from vestige.core.estimates import Estimate
 from vestige.core.settings import Settings
 from vestige.metrics.contrasts import Draws, holm, step_down
 from vestige.metrics.gains import Gain
@@ -161,6 +162,12 @@ class ClaimVerdict:
     at_least: float | None = None
     at_most: float | None = None
     needed: str = ""
+    further: Mapping[str, Estimate] = field(default_factory=dict)
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """What it rests on by name: the evidence, and `further` numbers that were not tested here."""
+        return {e.name: e.draws.estimate(e.metric, e.unit) for e in self.evidence} | dict(self.further)
 
 
 def admitted(admission: Draws, thresholds: Thresholds) -> bool:
