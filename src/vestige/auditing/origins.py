@@ -163,7 +163,7 @@ class Origins:
         if odd := [name for name, x in zip(local, squares[0], strict=True) if not isfinite(x)]:
             sentences.append(f"The weights of {_names(odd)} are of another shape than the target's, and not compared.")
         apart = {
-            name: {other: sqrt(x) for other, x in zip(local, row, strict=True) if other != name and isfinite(x)}
+            name: {partner: sqrt(x) for partner, x in zip(local, row, strict=True) if partner != name and isfinite(x)}
             for name, row in zip(local, squares, strict=True)
         }
         apart = {name: to_others for name, to_others in apart.items() if to_others}

@@ -468,7 +468,8 @@ def level_draws(
     unit = None if ruler is None else _checked(ruler, sample).differences()
     read = _over_items(np.stack([row.subject for row in scores]), bounds, unit, sample)
     return [
-        _with_seeds(drawn, row, sample, None, name="", trained=False) for drawn, row in zip(read, scores, strict=True)
+        _with_seeds(item_draws, row, sample, None, name="", trained=False)
+        for item_draws, row in zip(read, scores, strict=True)
     ]
 
 
