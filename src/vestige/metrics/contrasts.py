@@ -467,10 +467,8 @@ def level_draws(
     scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
     unit = None if ruler is None else _checked(ruler, sample).differences()
     read = _over_items(np.stack([row.subject for row in scores]), bounds, unit, sample)
-    return [
-        _with_seeds(item_draws, row, sample, None, name="", trained=False)
-        for item_draws, row in zip(read, scores, strict=True)
-    ]
+    pairs = zip(read, scores, strict=True)
+    return [_with_seeds(item_draws, row, sample, None, name="", trained=False) for item_draws, row in pairs]
 
 
 def _item_draws(
