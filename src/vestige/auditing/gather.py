@@ -66,12 +66,12 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
     ranked = Ranked()
     for evaluation in plan.evaluations:
-        place = EvalFolder(run.path / evaluation.path)
+        answers = EvalFolder(run.path / evaluation.path)
         source = Source(evaluation.subject, evaluation.attack, evaluation.point)
         stands = stands_for.get((source.subject, source.attack), {})
-        _add(values, scored_by, source, evaluation.eval, read_scores(place), stands)
+        _add(values, scored_by, source, evaluation.eval, read_scores(answers), stands)
         if evaluation.eval == EXPOSURE:
-            ranked = _with_ranks(ranked, source, read_records(place), stands, of_target=source == Source(plan.target))
+            ranked = _with_ranks(ranked, source, read_records(answers), stands, of_target=source == Source(plan.target))
     prompts, carried = [], dict[tuple[str, str], Carried]()
     for (subject, name), folder in folders.items():
         if folder.prompt.exists():
@@ -241,11 +241,11 @@ def _add(
                 tables.setdefault(metric, {})[item] = value if isinstance(value, float) else float(str(value))
     for metric, table in tables.items():
         for where, key in _homes(source, metric):
-            others = scored_by.setdefault((where, key), set()) - {name}
+            scorers = scored_by.setdefault((where, key), set()) - {name}
             earlier: Mapping[str, float] = values.setdefault(where, {}).get(key, {})
-            if others and earlier.keys() & table.keys():
+            if scorers and earlier.keys() & table.keys():
                 raise InputError(
-                    f"the evaluations {min(others)} and {name} both score {key} of the "
+                    f"the evaluations {min(scorers)} and {name} both score {key} of the "
                     "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
                 )
             scored_by[where, key].add(name)

@@ -91,11 +91,11 @@ class Origins:
         """
         begun_with = ("", self.target_digest)
         retrained = self.retrained_among(unlearned)
-        others = [name for name in unlearned if self.specs[name].parent not in begun_with and name not in retrained]
-        if others:
+        strangers = [name for name in unlearned if self.specs[name].parent not in begun_with and name not in retrained]
+        if strangers:
             yield (
                 f"Made from another model than the target ({_names([self.target])}) that this audit compares with: "
-                f"{_names(others)}; what differs between the two targets counts as lost, left or brought back."
+                f"{_names(strangers)}; what differs between the two targets counts as lost, left or brought back."
             )
 
     def other_recipes(self, retrained: Sequence[str]) -> dict[str, str]:

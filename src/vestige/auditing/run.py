@@ -324,7 +324,7 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
 
 
 def _facts(
-    forget: Sequence[Item], kept: Sequence[Item], request: AuditRequest
+    forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Which forget questions ask for the fact of another, by words, by an embedder, or none; and what to say of that.
 
@@ -341,7 +341,7 @@ def _facts(
     from vestige.models.embedder import load_embedder
 
     embed = load_embedder(how, device=request.device).embed
-    reworded = said_of_rewordings(forget, kept, embed)
+    reworded = said_of_rewordings(forget, retain, embed)
     return facts_of(forget, embed), (reworded,) if reworded else ()
 
 

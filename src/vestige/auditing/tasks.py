@@ -194,8 +194,8 @@ def evaluate_task(
         for q in questions
     ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
-    asked = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
-    _say_where(folder, request, subject, (model.name, ""), asked, None)
+    answers = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
+    _say_where(folder, request, subject, (model.name, ""), answers, None)
 
 
 def _patching(settings: Settings, run: RunFolder, request: AuditRequest) -> Settings:
@@ -240,20 +240,20 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
 
     folder = RunFolder(Path(run))
     audit_folder = folder.audit(request.splits.forget)
-    places = {
+    attacks = {
         m.name: AttackFolder(folder.path / answers.attacked[0].path)
         for m in request.models
         if (answers := answers_of(audit_folder, m.name, attack)) is not None
     }
-    prompts = {name: read_prompt(place) for name, place in places.items()}
+    prompts = {name: read_prompt(folder_of_attack) for name, folder_of_attack in attacks.items()}
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
     # One reader is in memory at a time, so that the mean is summed up on the way.
     for number, reader in enumerate(readers):
         subject = subject_of(folder, request, reader)
-        for name, place in places.items():
+        for name, folder_of_attack in attacks.items():
             # A prompt is measured as text: to another tokeniser or template it would be other tokens.
-            if read_versioned(place.spec, "reads")["reads"] != subject.made.digest.reads:
+            if read_versioned(folder_of_attack.spec, "reads")["reads"] != subject.made.digest.reads:
                 raise InputError(
                     f"{reader.name} and {name} have different tokenisers or chat templates, so a prompt found on one "
                     "cannot be measured on the other; audit models of one family together"
@@ -287,7 +287,7 @@ def _say_where(
     # Relative to the run, which may be moved or handed on.
     contents = {
         "folder": within(subject.folder.path),
-        "evaluations": [asdict(AskedPlace(*task, *key, within(place.path))) for key, place in answers.items()],
+        "evaluations": [asdict(AskedPlace(*task, *key, within(folder.path))) for key, folder in answers.items()],
         "attacked": [] if attacked is None else [asdict(AttackPlace(*task, within(attacked.path)))],
     }
     write_json(run.audit(request.splits.forget).places(task_name(*task)), {"schema": SCHEMA, **contents})
