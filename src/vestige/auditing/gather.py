@@ -304,7 +304,7 @@ def freeform_attacks(
     *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
 ) -> tuple[PlannedAttack, ...]:
     """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
-    attacks = []
+    attacks: list[tuple[str, tuple[str, ...], dict[str, int]]] = []
     if prefilled is not None:
         attacks.append((PREFILL, (GIVEN,), {"prefill_tokens": prefilled}))
     if leaks:

@@ -107,8 +107,8 @@ class _Score(NamedTuple):
     def line(self, subject: str, difference: Draws | None) -> MembershipLine:
         """What is shown of the subject."""
         placed = self.placed[subject]
-        parts = (Quantity(kind, np.zeros((1, len(kind))), SHARE) for kind in placed)
-        draws = self.joined(*parts, None)
+        forget, holdout = (Quantity(kind, np.zeros((1, len(kind))), SHARE) for kind in placed)
+        draws = self.joined(forget, holdout, None)
         low, high = draws.ends
         # An AUC is a share; the sum of two errors may reach beyond.
         auc = Estimate("auc", "share", draws.value, max(low, 0.0), min(high, 1.0), draws.n, draws.method)

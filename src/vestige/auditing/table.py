@@ -76,7 +76,7 @@ def judge_table(
         splits = {split: tuple(i for i, its in read.splits.items() if its == split) for split in SPLITS}
         splits = {split: items for split, items in splits.items() if items}
         folders = {name: f"models/{slug(f'{forget} {name}')}" for name in read.roles}
-        evaluations = []
+        evaluations: list[AskedPlace] = []
         for name, path in folders.items():
             spec = _spec(read, name, forget, splits["forget"], (source, (digests or {}).get(name, "")))
             evaluations += _write_model(run, SubjectFolder(run.path / path), spec, read, (forget, splits))
