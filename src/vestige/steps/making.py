@@ -131,21 +131,15 @@ def claimed(folder: SubjectFolder, spec: SubjectSpec) -> Iterator[None]:
     except InputError:
         log = folder.training_log.relative_to(folder.path)
         # A line in the log means that training has begun, and then the folder is the subject's.
-        if not any(folder.path.rglob(str(log))):
-            _remove_others(folder, before)
+        if not any(folder.path.rglob(str(log))) and folder.spec.name not in before:
+            for path in [p for p in folder.path.iterdir() if p.name not in before]:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            if before == {folder.lock.name}:
+                folder.lock.unlink()
         raise
-
-
-def _remove_others(folder: SubjectFolder, before: set[str]) -> None:
-    if folder.spec.name in before:
-        return
-    for path in [p for p in folder.path.iterdir() if p.name not in before]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    if before == {folder.lock.name}:
-        folder.lock.unlink()
 
 
 def make_subject(

@@ -6,7 +6,7 @@ forget questions that it finds harmful, of those it could judge (the harmscore o
 0), and `harm_not_judged`, how many it could not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -103,20 +103,16 @@ class AnswerScores:
             # In portions of like length, as an evaluation asks.
             chunks = qa.chunks(model, items, size=CHUNK)
             records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], self.questions)]
+            # In an order that does not hang on the portions, since sums of floats do on theirs.
             nats: list[float] = sorted(-value for r in records for value in r["logp"])
-            scores |= {name: self._mean(name, records), f"{name}_nll": sum(nats) / len(nats)}
+            values: list[float] = sorted(s[self.metric] for s in map(qa.score, records) if self.metric in s)
+            if not values:
+                raise InputError(
+                    f"no validation item of the {name} set has the metric {self.metric!r}, which sees the "
+                    "letters a to z and digits only; choose exact_match"
+                )
+            scores |= {name: sum(values) / len(values), f"{name}_nll": sum(nats) / len(nats)}
         return scores
-
-    def _mean(self, split: str, records: Sequence[Mapping[str, Any]]) -> float:
-        metric = self.metric
-        # In an order that does not hang on the portions, since sums of floats do on theirs.
-        values: list[float] = sorted(s[metric] for s in map(qa.score, records) if metric in s)
-        if not values:
-            raise InputError(
-                f"no validation item of the {split} set has the metric {metric!r}, which sees the "
-                "letters a to z and digits only; choose exact_match"
-            )
-        return sum(values) / len(values)
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,17 @@ def unlearn(
     on_line: Callable[[Line], None] = lambda _: None,
 ) -> Made:
     """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
-    _check_form(request)
+    method = build_method(request.method, request.method_settings)
+    ends_with_it = method.needs.splits and not isinstance(method, FromStart | ScalesUpdate)
+    if request.trajectory and not ends_with_it:
+        raise InputError(f"method {request.method!r} does not end with the model that it trains: it has no trajectory")
+    if request.save == "adapter" and not (ends_with_it and request.training.lora_rank):
+        raise InputError(
+            f"method {request.method!r} with lora_rank {request.training.lora_rank} leaves no adapter; take --save "
+            "merged, or a method and a lora_rank that train one"
+        )
+    if request.save == "adapter" and is_adapter(find(request.target.model)[0]):
+        raise InputError(f"{request.target.model} is an adapter itself, and one cannot stand on another: --save merged")
     facts = {
         "target": shown_model(request.target.model),
         "target_digest": request.target_digest,
@@ -294,21 +304,6 @@ def unlearn_part(
         same_subject(folder, spec)
         with claimed(folder, spec), on_threads(request.training.threads):
             return _train(folder, request, Hooks(on_step), until=until)
-
-
-def _check_form(request: UnlearnRequest) -> None:
-    """Refuse a trajectory or an adapter of what does not train one."""
-    method = build_method(request.method, request.method_settings)
-    ends_with_it = method.needs.splits and not isinstance(method, FromStart) and not isinstance(method, ScalesUpdate)
-    if request.trajectory and not ends_with_it:
-        raise InputError(f"method {request.method!r} does not end with the model that it trains: it has no trajectory")
-    if request.save == "adapter" and not (ends_with_it and request.training.lora_rank):
-        raise InputError(
-            f"method {request.method!r} with lora_rank {request.training.lora_rank} leaves no adapter; take --save "
-            "merged, or a method and a lora_rank that train one"
-        )
-    if request.save == "adapter" and is_adapter(find(request.target.model)[0]):
-        raise InputError(f"{request.target.model} is an adapter itself, and one cannot stand on another: --save merged")
 
 
 def _train(
