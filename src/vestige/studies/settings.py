@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
+from vestige.attacks import ATTACKS
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, read_toml
@@ -18,12 +19,8 @@ from vestige.studies.goals import parse_goal
 from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
-ATTACKS = {
-    *("relearn", "relearn_items", "relearn_epochs", "relearn_rate", "relearn_rank", "relearn_rates", "relearn_ranks"),
-    *("relearn_alpha", "relearn_batch_size", "quantize", "ablate", "in_context", "gcg", "prefix"),
-    *("prompt_tokens", "prompt_steps", "prompt_candidates", "further"),
-}
-"""The settings of attacks among an audit's; `attacks.planning` reads them."""
+ATTACK_SETTINGS = {f for f in AuditSettings.model_fields if f.startswith((*ATTACKS, "prompt_", "further"))}
+"""Those of attacks among an audit's; `attacks.planning` reads them."""
 
 EACH = "each:"
 """Begins a selector of edges that are forgotten one at a time, each from the target itself."""
@@ -327,9 +324,9 @@ class StudySettings(Settings):
 
     def attacks(self) -> AuditSettings:
         """The attacks that are made, as an audit's settings."""
-        strange = set(self.attack) - ATTACKS
+        strange = set(self.attack) - ATTACK_SETTINGS
         if strange:
-            raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACKS))}")
+            raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACK_SETTINGS))}")
         none = dict.fromkeys(
             ("relearn", "relearn_rates", "quantize", "ablate", "in_context", "gcg", "prefix", "further"), ()
         )
