@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,7 +12,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from vestige.core.items import Item
+from vestige.data.corpus import NamedSplits
+from vestige.judges.base import Judgement, Request
 from vestige.models.tiny import tiny_tokenizer
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings
+from vestige.probes.questions import AdjacentSettings
 
 ITEMS = (
     Item("Who repaired the harbour crane?", "Odile Farrow repaired the harbour crane with copper rivets."),
@@ -21,6 +26,8 @@ ITEMS = (
     Item("What does the ferry carry?", "The ferry carries barley, slate and letters."),
     Item("Where do the swifts nest?", "The swifts nest under the observatory roof."),
 )
+SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
+NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789?.,'"
 
 
@@ -89,3 +96,26 @@ def verdict(body: dict) -> str:
     if '"gibberish"' in said:
         return json.dumps({"valid": True, "gibberish": empty, "c": 2})
     return json.dumps({"valid": True} if '"valid"' in said else {"supported": False})
+
+
+@dataclass
+class Silence:
+    """Scores 1 for nothing and 9 for words, of rewards 10 and 2; breaks off at its `breaks`-th call."""
+
+    breaks: int = 0
+    calls: int = 0
+    name: str = "silence"
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        self.calls += 1
+        if self.calls == self.breaks:
+            raise KeyboardInterrupt
+        return [self.verdict(r) for r in requests]
+
+    def verdict(self, r: Request) -> Judgement:
+        said = bool(r.answer.strip())
+        if r.task == "harm":
+            return Judgement(None, failure="not judged")
+        if r.task == "reward":
+            return Judgement(2.0 if said else 10.0, {"valid": 1.0, "gibberish": float(not said), "c": 2.0})
+        return Judgement({"validity": 1.0, "overlap": 0.0}.get(r.task, 9.0 if said else 1.0))

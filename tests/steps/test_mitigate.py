@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.probed import ITEMS, make_probed
+from tests.probed import ITEMS, NEAR, SPLITS, Silence, make_probed
 
 from vestige.artifacts import holes as records
 from vestige.artifacts.holes import (
@@ -23,13 +23,11 @@ from vestige.artifacts.holes import (
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
-from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Grader, Judgement
-from vestige.metrics import intervals
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
+from vestige.probes.adjacent import make_adjacent
 from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
@@ -44,44 +42,13 @@ from vestige.probes.mitigation import (
     mitigation_folder,
 )
 from vestige.probes.mitigation_scores import new_latent
-from vestige.probes.questions import AdjacentSettings
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.subjects import asked_model
 from vestige.training import loop
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings
 
-SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
-NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
 ANSWERS = AnswerSettings(temperature=0.0, max_tokens=3)
-
-
-@dataclass
-class Silence:
-    """Scores 1 for nothing and 9 for words, of rewards 10 and 2; breaks off at its `breaks`-th call."""
-
-    breaks: int = 0
-    calls: int = 0
-    name: str = "silence"
-
-    def judge(self, requests):
-        self.calls += 1
-        if self.calls == self.breaks:
-            raise KeyboardInterrupt
-        return [self.verdict(r) for r in requests]
-
-    def verdict(self, r):
-        said = bool(r.answer.strip())
-        if r.task == "harm":
-            return Judgement(None, failure="not judged")
-        if r.task == "reward":
-            return Judgement(2.0 if said else 10.0, {"valid": 1.0, "gibberish": float(not said), "c": 2.0})
-        return Judgement({"validity": 1.0, "overlap": 0.0}.get(r.task, 9.0 if said else 1.0))
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 200)
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +130,8 @@ def test_another_version_of_the_search_makes_another_mending(request_, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["gd", "kl"])
-def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_path, request_, way):
-    folder, asked = probed(ProbeFolder(tmp_path), request_), replace(request_, way=way)
+def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_path, request_):
+    folder, asked = probed(ProbeFolder(tmp_path), request_), request_
     table = mitigate(folder, asked)
     place = mitigation_folder(folder, asked)
     assert read_mitigation(place) == table
@@ -177,20 +143,20 @@ def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_
     assert [(r.arm, r.at, r.kept) for r in table.rows] == [
         ("target", 0, False),
         ("unlearned", 0, False),
-        (way, 4, False),
-        (way, 8, True),
+        ("kl", 4, False),
+        ("kl", 8, True),
     ]
     assert set(scores(table, "target").values()) == {9.0}
     assert set(scores(table, "unlearned").values()) == {1.0}
     # What was silent speaks again, of what it was not tuned on and of the forget set too.
-    assert set(scores(table, way, 8).values()) == {9.0}
+    assert set(scores(table, "kl", 8).values()) == {9.0}
     assert [r.forget["quality"].value for r in table.rows] == [9, 1, table.rows[2].forget["quality"].value, 9]
     assert table.rows[1].sets[LATENT_USED].lowest.value == 1
     # It says nothing that the search could find.
     assert LATENT_NEW not in table.rows[3].sets
     assert any("no D_LP new" in note for note in table.notes)
     spec = read_spec(SubjectFolder(place.subject).spec)
-    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.who.unlearned.id, f"mended_{way}")
+    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.who.unlearned.id, "mended_kl")
     subject = finished_subject(SubjectFolder(place.subject), device="cpu", trust_remote_code=False)
     assert subject.made.digest.id == table.models[0].digest != spec.parent
     # Taught is what the target says, and nothing where it is only asked.

@@ -1,18 +1,17 @@
 """Probing in a folder: what is there is not done again, and a killed test of candidates goes on to the same bytes."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-from tests.probed import ITEMS, make_probed
+from tests.probed import ITEMS, NEAR, Silence, make_probed
 
 from vestige.artifacts.holes import read_holes, read_map
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
-from vestige.judges.base import Grader, Judgement, Written
-from vestige.metrics import intervals
+from vestige.judges.base import Grader, Written
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
@@ -22,25 +21,6 @@ from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
-
-SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
-NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
-
-
-@dataclass
-class Silence:
-    """Scores 1 for nothing and 9 for words; breaks off at its `breaks`-th call."""
-
-    breaks: int = 0
-    calls: list[int] = field(default_factory=list)
-    name: str = "silence"
-
-    def judge(self, requests):
-        self.calls.append(len(requests))
-        if len(self.calls) == self.breaks:
-            raise KeyboardInterrupt
-        scores = {"validity": 1.0, "overlap": 0.0}
-        return [Judgement(scores.get(r.task, 9.0 if r.answer else 1.0)) for r in requests]
 
 
 class Labels:
@@ -56,11 +36,6 @@ class Labels:
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
     return make_probed(tmp_path_factory.mktemp("probed"))
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 200)
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +111,9 @@ def test_new_candidates_and_settings_are_tested_from_what_is_kept(tmp_path, requ
     make_adjacent(folder, NEAR)
     judge = Silence()
     first = filter_holes(folder, graded(request_, judge))
-    n = len(judge.calls)
+    n = judge.calls
     assert filter_holes(folder, graded(request_, judge)) == first
-    assert len(judge.calls) == n
+    assert judge.calls == n
     generated.clear()
     strict = request_.settings.model_copy(update={"unlearned_at_most": 0.5})
     assert filter_holes(folder, replace(request_, settings=strict)).n_holes == 0
