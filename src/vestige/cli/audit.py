@@ -352,7 +352,7 @@ def _judge_logs(
     if dry_run:
         return show(taken)
     run, margins = RunFolder(output_dir or OUTPUT), typed.of(AuditSettings)
-    outcomes = judge_taken(taken, run, forget=forget, margins=margins, as_json=printing.as_json, why=printing.why)
+    outcomes = judge_taken(taken, run, forget=forget, margins=margins, printing=printing)
     end_with(outcomes, baseline)
 
 

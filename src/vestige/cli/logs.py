@@ -6,13 +6,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vestige.cli.tables import print_json, print_summaries, print_table, print_verdicts
+from vestige.cli.tables import print_summaries, print_table
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
+    from vestige.cli.audit import PrintOptions
     from vestige.logs.folders import LogGroup
 
 EXAMPLE = "example"
@@ -110,7 +111,7 @@ def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
 
 
 def judge_taken(
-    taken: Taken, run: "RunFolder", *, forget: str | None, margins: Mapping[str, Any], as_json: bool, why: bool
+    taken: Taken, run: "RunFolder", *, forget: str | None, margins: Mapping[str, Any], printing: "PrintOptions"
 ) -> "list[AuditOutcome]":
     """Judge what was taken, write the report, and print what was found."""
     from vestige.auditing.logs import judge_logs
@@ -120,7 +121,7 @@ def judge_taken(
 
     # Margins that make no sense are refused before anything is shown.
     settings_of(margins)
-    if not as_json:
+    if not printing.as_json:
         show(taken)
     failed: dict[str, str] = {}
     outcomes = []
@@ -140,7 +141,10 @@ def judge_taken(
             failed[group.name] = str(error)
     if outcomes:
         build_report(run.path)
-        _tell(run, outcomes, failed, as_json=as_json, why=why)
+        if printing.as_json or printing.why:
+            printing.verdicts(run.path, outcomes, failed)
+        else:
+            _print_short(run, outcomes)
     if failed:
         reasons = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
         if not outcomes:
@@ -186,41 +190,27 @@ def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
     )
 
 
-def _tell(
-    run: "RunFolder", outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, as_json: bool, why: bool
-) -> None:
-    from vestige.artifacts.verdicts import verdict_rows
+_LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 
-    if as_json:
-        untested = {o.forget: list(o.untested) for o in outcomes}
-        rows = verdict_rows(outcomes)
-        return print_json({"report": str(run.report), "verdicts": rows, "untested": untested, "failed": dict(failed)})
-    if why:
-        return print_verdicts(outcomes, run.path, why=True, report=run.report)
+
+def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
+    """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
+    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
+
     for outcome in outcomes:
-        _print_short(outcome)
+        lines = {(v.subject, v.claim): v for v in outcome.verdicts}
+        rows = []
+        for subject in outcome.unlearned:
+            forgot, utility = (lines[subject, claim] for claim in _LEAD)
+            # A model that says nothing any more has no leak, which is no success.
+            bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
+            rows.append([subject, WORDS[forgot.outcome], bound, WORDS[utility.outcome]])
+        heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
+        title = f"{outcome.forget}, {outcome.n_judged} facts, {controls_said(outcome)}"
+        print_table(title, heads, rows, no_wrap=heads[1:2])
     print(
         "Logs hold no attacks and seldom what the other claims need. All of them, with reasons: "
         f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"
     )
     print(f"report: {run.report}")
     print_summaries(outcomes)
-
-
-_LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
-
-
-def _print_short(outcome: "AuditOutcome") -> None:
-    """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
-    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
-
-    lines = {(v.subject, v.claim): v for v in outcome.verdicts}
-    rows = []
-    for subject in outcome.unlearned:
-        forgot, utility = (lines[subject, claim] for claim in _LEAD)
-        # A model that says nothing any more has no leak, which is no success.
-        bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-        rows.append([subject, WORDS[forgot.outcome], bound, WORDS[utility.outcome]])
-    controls = controls_said(outcome)
-    heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
-    print_table(f"{outcome.forget}, {outcome.n_judged} facts, {controls}", heads, rows, no_wrap=heads[1:2])

@@ -7,7 +7,6 @@ there is to choose from.
 import json
 import shlex
 import shutil
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,13 +43,10 @@ def init_command(
     output_dir: Annotated[Path, typer.Argument(help="Where the run goes; audit.toml is written there.")] = Path(
         "runs/mine"
     ),
-    data: Annotated[
-        str | None, typer.Option(help="All questions and answers: a file, a compiled folder, a hub id.")
-    ] = None,
-    forget: Annotated[str | None, typer.Option(help="Items to forget: a file, or selectors.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="The model that everything begins with: a folder or hub id.")
-    ] = None,
+    *,
+    data: Annotated[str, typer.Option(help="All questions and answers: a file, a compiled folder, a hub id.")],
+    forget: Annotated[str, typer.Option(help="Items to forget: a file, or selectors.")],
+    model: Annotated[str, typer.Option(help="The model that everything begins with: a folder or hub id.")],
     method: Annotated[str, typer.Option(help="Unlearning method: a name from `vestige list methods`.")] = "npo_gd",
     controls: Annotated[int, typer.Option(min=1, help="Models to train that never see the forget set.")] = 5,
     target: Annotated[str | None, typer.Option(help="The model that knows, if you have it already.")] = None,
@@ -64,12 +60,8 @@ def init_command(
 ) -> None:
     """Check the data, say what an audit of it could decide, write audit.toml, and print the commands to run.
 
-    Prompts for missing options. Trains nothing and loads no model.
+    Trains nothing and loads no model.
     """
-    data = data or _asked("--data", "Questions and answers (file, folder or hub id)")
-    forget = forget or _asked("--forget", "What is to be forgotten (file of items, or a selector such as edge:A_B)")
-    model = model or _asked("--model", "Model to begin with (folder, hub id, or builtin:tiny)")
-
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.auditing.settings import AuditSettings
@@ -124,14 +116,6 @@ class _Models(NamedTuple):
     retrained: tuple[str, ...]
     start: str
     method: str
-
-
-def _asked(option: str, question: str) -> str:
-    # A pipeline must not wait for an answer that nobody types.
-    if not sys.stdin.isatty():
-        raise InputError(f"{option} is missing; `vestige init --help` says what is needed")
-    answer: str = typer.prompt(question)
-    return answer.strip()
 
 
 def _columns(splits: "NamedSplits") -> list[str]:

@@ -122,7 +122,8 @@ def first_screen(
     shown at once and the rest. `benchmark` has whether the benchmark can tell, with names of models where it is not the
     same for all.
     """
-    colours, scale, steps = Colours(outcome, palette), _Scale.of(outcome), steps_of(outcome)
+    colours, steps = Colours(outcome, palette), steps_of(outcome)
+    scale = _Scale.of(outcome, steps)
     methods, judged = methods_of(outcome), {v.claim for v in outcome.verdicts}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     references = [s for s in audited(outcome) if s not in methods]
@@ -228,9 +229,9 @@ class _Scale:
     high: float
 
     @classmethod
-    def of(cls, outcome: AuditOutcome) -> "_Scale":
+    def of(cls, outcome: AuditOutcome, steps: Sequence[HarderStep]) -> "_Scale":
         estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
-        estimates += [e for step in steps_of(outcome) for e in step.levels.values()]
+        estimates += [e for step in steps for e in step.levels.values()]
         ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
         # The controls (0) and the target (1) are always in the picture, with air beyond.
         least, most = min((*ends, -0.1)), max((*ends, 1.1))
