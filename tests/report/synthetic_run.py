@@ -34,8 +34,8 @@ ATTRIBUTES = (
     *("cooling off", "law", "court"),
 )
 FORGETS = ("edge:A_B", "edge:A_C")
-SELECTORS = ("random:1@dense", "file:edges.txt", "my items.jsonl", "first")
-"""Forget sets that hold the edge A_B, though their names do not say so."""
+SELECTOR = "random:1@dense"
+"""A forget set that holds the edge A_B, though its name does not say so."""
 METHODS = ("dpo", "ga", "idk_gd", "kl")
 
 SCRIPT = "</script><script>window.pwned=1</script>"
@@ -247,7 +247,7 @@ def score(row: Mapping[str, object]) -> dict[str, float]:
 
 def edge_of(forget: str) -> str:
     """The edge that a forget set holds; none for no forget set."""
-    return "A_B" if forget in SELECTORS else forget.removeprefix("edge:")
+    return "A_B" if forget == SELECTOR else forget.removeprefix("edge:")
 
 
 def splits(asked: list[Item], forget: str) -> dict[str, tuple[str, ...]]:

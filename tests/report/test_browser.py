@@ -211,11 +211,3 @@ def test_every_method_can_stand_beside_the_anchors(page):
     assert page.texts("#items .item:first-child .reply .kicker bdi") == [
         *("target", "DPO", "GA", "IDK + GD", "KL", "retrained")
     ]
-
-
-def test_dark_ink_is_light(page):
-    ink = {}
-    for scheme in ("light", "dark"):
-        page.resize(1440, 900, scheme)
-        ink[scheme] = page.run("getComputedStyle(document.body).color")
-    assert ink == {"light": "rgb(28, 28, 26)", "dark": "rgb(236, 234, 229)"}

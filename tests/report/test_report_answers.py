@@ -1,15 +1,12 @@
 """Which split an item is shown to be of, and what the estimates of a forget set are read against."""
 
-import csv
-
 import pytest
-from synthetic_run import SELECTORS, spec, write_run
+from synthetic_run import SELECTOR, spec, write_run
 
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import note_bytes
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json
-from vestige.report import build_report
 from vestige.report.contents import read_contents
 from vestige.report.evidence import (
     AskedItem,
@@ -21,9 +18,9 @@ from vestige.report.evidence import (
     pooled,
     split_of,
 )
-from vestige.report.page import payload, render
+from vestige.report.page import render
 
-FORGET = "random:1@dense"
+FORGET = SELECTOR
 ITEMS = frozenset(spec("retrained", FORGET).forgotten[0].items)
 ASKED = {
     id_: AskedItem(id_, "q", "a", edge, group, "")
@@ -106,18 +103,6 @@ def test_the_edges_of_a_forget_set_that_nobody_was_evaluated_on_are_not_known():
     assert forget_set_of(None).edges is None
     # Items without an edge can be forgotten as well: then no edge of the graph is.
     assert forget_set_of({"forget": ("c",)}).edges == frozenset()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("selector", SELECTORS)
-def test_whatever_a_forget_set_is_called_its_splits_and_edges_are_right(tmp_path, selector):
-    run = RunFolder(write_run(tmp_path / "demo", forgets=(selector,)))
-    build_report(run.path)
-    with (run.tables / "items.csv").open(encoding="utf-8", newline="") as file:
-        split = {row["edge"] or "factual": row["split"] for row in csv.DictReader(file)}
-    assert [split[e] for e in ("A_B", "A_C", "E1_F1", "factual")] == ["forget", "retain", "independent", "factual"]
-    assert "unknown" not in split.values()
-    assert payload(read_contents(run))["forgets"][0]["edges"] == ["A_B"]
 
 
 @pytest.mark.slow

@@ -275,17 +275,15 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
 
 def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
     """The rows of tables/results.csv."""
-    return [
-        {
-            **{name: getattr(s.subject, name) for name in _SUBJECT},
-            "forget": s.forget,
-            **{name: getattr(r, name) for name in _PLACE},
-            **{name: estimate[name] for name in _ESTIMATE},
-        }
-        for s in summaries
-        for r in s.results
-        for estimate in [to_json(r.estimate)]
-    ]
+    rows = []
+    for s in summaries:
+        subject = {name: getattr(s.subject, name) for name in _SUBJECT} | {"forget": s.forget}
+        for r in s.results:
+            # An end that the items do not tell is an empty cell, and not `inf`.
+            estimate = to_json(r.estimate)
+            place = {name: getattr(r, name) for name in _PLACE}
+            rows.append({**subject, **place, **{name: estimate[name] for name in _ESTIMATE}})
+    return rows
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:

@@ -445,15 +445,12 @@ def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> Non
     forecast = forecast_audit(run, request)
     if as_json:
         return print_json(forecast.as_json())
-    columns = {
-        "task": [row.task for row in forecast.each],
-        "items shown": [row.shown for row in forecast.each],
-        "training steps": [row.steps for row in forecast.each],
-        **({"passes, at most": [row.passes for row in forecast.each]} if forecast.n_passes else {}),
-        "questions asked": [row.questions for row in forecast.each],
-    }
-    title = f"audit of {request.splits.forget}: for each of {forecast.n_models} models"
-    print_table(title, list(columns), [[str(cell) for cell in row] for row in zip(*columns.values(), strict=True)])
+    # Passes are of searches for prompts alone, which most audits do not make.
+    heads = {"task": "task", "shown": "items shown", "steps": "training steps"}
+    heads |= {"passes": "passes, at most"} if forecast.n_passes else {}
+    heads["questions"] = "questions asked"
+    rows = [[str(getattr(row, name)) for name in heads] for row in forecast.each]
+    print_table(f"audit of {request.splits.forget}: for each of {forecast.n_models} models", list(heads.values()), rows)
     first = (f"published figures: {forecast.published} questions to the target",) if forecast.published else ()
     for sentence in (*first, *numbered(request.models), *forecast.untested, forecast.said):
         typer.echo(one_line(sentence, width=500))

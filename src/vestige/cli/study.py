@@ -126,13 +126,11 @@ def _show(progress: "StudyProgress", *, as_json: bool) -> None:
     if as_json:
         return print_json(progress)
     heads = ["kind", "cells", "done", "at work", "failed", "seconds each", "tokens each", "peak MB"]
-    rows = [
-        [k.kind, *(f"{n:,}" for n in (k.cells, k.done, k.at_work, k.failed)), *measured]
-        for k in progress.kinds
-        for measured in [
-            [f"{n:,.{d}f}" if n is not None else "" for n, d in ((k.seconds, 1), (k.tokens, 0), (k.peak_mb, 0))]
-        ]
-    ]
+    rows = []
+    for k in progress.kinds:
+        counts = [f"{n:,}" for n in (k.cells, k.done, k.at_work, k.failed)]
+        measured = ["" if n is None else f"{n:,.{d}f}" for n, d in ((k.seconds, 1), (k.tokens, 0), (k.peak_mb, 0))]
+        rows.append([k.kind, *counts, *measured])
     print_table("", heads, rows, no_wrap=["kind"])
     typer.echo(f"{progress.done:,} of {progress.cells:,} cells are done")
     if progress.left is not None and progress.done < progress.cells:
