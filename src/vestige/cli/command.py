@@ -205,15 +205,13 @@ def group(
 
 def _application(name: str, home: str | typer.Typer) -> typer.Typer:
     """The function at `home` as an application of one command; an application as it is."""
-    run: Any = home
-    if isinstance(home, str):
-        module, _, function = home.partition(":")
-        # As in `attack:plain_command/quantize`: what makes the command of that name.
-        function, _, argument = function.partition("/")
-        run = getattr(import_module(f"vestige.cli.{module}"), function)
-        run = run(argument) if argument else run
-    if isinstance(run, typer.Typer):
-        return run
+    if isinstance(home, typer.Typer):
+        return home
+    module, _, function = home.partition(":")
+    # As in `attack:plain_command/quantize`: what makes the command of that name.
+    function, _, argument = function.partition("/")
+    run = getattr(import_module(f"vestige.cli.{module}"), function)
+    run = run(argument) if argument else run
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     # Typer keeps the line breaks of a docstring, which a terminal of another width would break again.
     paragraphs = (inspect.getdoc(run) or "").split("\n\n")

@@ -11,16 +11,9 @@ from vestige.cli.output import say
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
-models_app = typer.Typer(help="Fetch the built-in models and the sentence embedder.", no_args_is_help=True)
 _SPECS = {"smollm2": "builtin:smollm2", "minilm": "minilm"}
 
 
-@models_app.callback()
-def _several() -> None:
-    """So that `get` stays a word of its own, though it is the only one."""
-
-
-@models_app.command("get")
 def get_command(
     name: Annotated[
         str, typer.Argument(help="Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).")

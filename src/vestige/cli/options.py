@@ -56,13 +56,7 @@ Verify = Annotated[
     bool,
     typer.Option("--verify", help="Check stored answers: read all their models' files and regenerate a sample."),
 ]
-Parallel = Annotated[
-    str | None,
-    typer.Option(help="Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it)."),
-]
-Save = Annotated[str, typer.Option(help="merged: a whole model; adapter: the LoRA adapter alone, for peft.")]
 SubjectName = Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")]
-BaseModel = Annotated[str, typer.Argument(help="Hub id, local folder, folder with an adapter, or built-in model.")]
 Target = Annotated[str, typer.Argument(help="The target model: a folder from `vestige finetune`, or any model.")]
 Data = Annotated[
     str,
@@ -80,22 +74,12 @@ Forget = Annotated[
 Retain = Annotated[
     str | None, typer.Option(help="What to keep: a file or selectors, as for --forget; by default everything else.")
 ]
-LeftOut = Annotated[str | None, typer.Option("--forget", help="Leave these items out: makes a `retrained` control.")]
 Alternatives = Annotated[
     str | None,
     typer.Option(help="File of false answers to the forget questions (columns question, alternatives)."),
 ]
-TrainFactual = Annotated[bool, typer.Option("--train-factual", help="Train on the factual questions too.")]
-Retrained = Annotated[
-    str | None, typer.Option(help="A model that never saw the forget set, for rules such as 'forget<=retrained'.")
-]
-Role = Annotated[str, typer.Option(help="Role of an external model: base, target, retrained, unlearned.")]
-Name = Annotated[str | None, typer.Option(help="Name in reports of a model from elsewhere.")]
 Evals = Annotated[str, typer.Option(help="Evaluations, comma-separated: see `vestige list evals`.")]
 Longest = Annotated[int, typer.Option(help="Longest reply, in tokens; a longer one counts as truncated.")]
-EvidenceDir = Annotated[
-    str | None, typer.Option("--output-dir", help="Where the evidence goes; by default into the subject's own folder.")
-]
 PublishedAs = Annotated[
     str | None,
     typer.Option(
@@ -104,18 +88,18 @@ PublishedAs = Annotated[
         "default the one of its name. none leaves this out.",
     ),
 ]
-Embedder = Annotated[
-    str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
-]
 
 
 @dataclass(frozen=True)
 class EvidenceOptions:
     """Whose evidence it is: where it goes, what a model from elsewhere is, the seed, and how results are printed."""
 
-    output_dir: EvidenceDir = None
-    role: Role = "base"
-    name: Name = None
+    output_dir: Annotated[
+        str | None,
+        typer.Option("--output-dir", help="Where the evidence goes; by default into the subject's own folder."),
+    ] = None
+    role: Annotated[str, typer.Option(help="Role of an external model: base, target, retrained, unlearned.")] = "base"
+    name: Annotated[str | None, typer.Option(help="Name in reports of a model from elsewhere.")] = None
     seed: Seed = 0
     verify: Verify = False
     as_json: AsJson = False

@@ -19,7 +19,6 @@ from vestige.cli.options import (
     AsJson,
     Data,
     DryRun,
-    Embedder,
     Forget,
     OutputDir,
     Retain,
@@ -83,7 +82,9 @@ class ProbeOptions:
             "(key in VESTIGE_JUDGE_KEY), or a package's judge; settings behind a question mark."
         ),
     ] = "grounded"
-    embedder: Embedder = None
+    embedder: Annotated[
+        str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
+    ] = None
     seed: Seed = 0
     as_json: AsJson = False
 

@@ -14,12 +14,6 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.studies.studies import StudyProgress
 
-study_app = typer.Typer(
-    name="study",
-    help="Experiments of many cells from one file: plan, run, report; resumes, on one machine or on many.",
-    no_args_is_help=True,
-)
-
 File = Annotated[Path, typer.Argument(help="The study, a TOML file; `vestige study preset` writes one.")]
 Folder = Annotated[
     Path | None,
@@ -27,7 +21,6 @@ Folder = Annotated[
 ]
 
 
-@study_app.command("plan")
 def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
     """Say which cells FILE has, which are done, being made or failed and why, and what is left. Runs nothing."""
     from vestige.studies.studies import open_study_file, status
@@ -35,7 +28,6 @@ def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False)
     _show(status(open_study_file(file, output_dir)), as_json=as_json)
 
 
-@study_app.command("run")
 def run_command(
     file: File,
     output_dir: Folder = None,
@@ -78,7 +70,6 @@ def run_command(
     say_next("study", "report", file, *(("--output-dir", output_dir) if output_dir else ()))
 
 
-@study_app.command("report")
 def report_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
     """Write the tables and figures of FILE from the cells that are there. No model is loaded.
 
@@ -102,7 +93,6 @@ def report_command(file: File, output_dir: Folder = None, as_json: AsJson = Fals
         raise GoalNotReached("; ".join(warnings))
 
 
-@study_app.command("preset")
 def preset_command(
     name: Annotated[str, typer.Argument(help="A built-in study; without a name, all are listed.")] = "",
     model: Annotated[

@@ -17,18 +17,12 @@ from vestige.cli.options import (
     TRAINING,
     UNLEARNING,
     AsJson,
-    BaseModel,
     Data,
     DryRun,
     Fresh,
-    LeftOut,
     OutputDir,
-    Parallel,
-    Retrained,
-    Save,
     Seed,
     Target,
-    TrainFactual,
     UnlearningOptions,
     Workers,
     corpus_from,
@@ -77,8 +71,15 @@ class OutputOptions:
 class TrainingOptions:
     """How one training is made and saved, by one process or several."""
 
-    parallel: Parallel = None
-    save: Save = "merged"
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            help="Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it)."
+        ),
+    ] = None
+    save: Annotated[str, typer.Option(help="merged: a whole model; adapter: the LoRA adapter alone, for peft.")] = (
+        "merged"
+    )
     dry_run: DryRun = False
 
 
@@ -154,10 +155,12 @@ def _print_model(output: OutputOptions, trained: "Made") -> None:
     common="data output_dir forget seed learning_rate epochs batch_size lora_rank device dry_run fresh config",
 )
 def finetune_command(
-    model: BaseModel,
+    model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with an adapter, or built-in model.")],
     data: Data,
-    forget: LeftOut = None,
-    train_factual: TrainFactual = False,
+    forget: Annotated[
+        str | None, typer.Option("--forget", help="Leave these items out: makes a `retrained` control.")
+    ] = None,
+    train_factual: Annotated[bool, typer.Option("--train-factual", help="Train on the factual questions too.")] = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in reports.")] = None,
     seed: Seed = 0,
     *,
@@ -237,7 +240,9 @@ def unlearn_command(
     base: Annotated[
         str | None, typer.Option(help="Method retrain: the model to begin with, if TARGET does not record it.")
     ] = None,
-    retrained: Retrained = None,
+    retrained: Annotated[
+        str | None, typer.Option(help="A model that never saw the forget set, for rules such as 'forget<=retrained'.")
+    ] = None,
     harm_judge: Annotated[
         str | None,
         typer.Option(
