@@ -173,9 +173,13 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
     results = []
     for name, e in v.evidence.items():
         config = {
-            **{"metric_id": f"vestige.{e.metric}", "metric_unit": e.unit},
-            **{"lower_is_better": v.claim != "benchmark valid", "score_type": "continuous"},
-            **{"min_score": None, "max_score": None},
+            "metric_id": f"vestige.{e.metric}",
+            "metric_unit": e.unit,
+            "lower_is_better": v.claim != "benchmark valid",
+            "score_type": "continuous",
+            # Leakage may lie below 0 and above 1.
+            "min_score": None,
+            "max_score": None,
         }
         uncertainty: dict[str, Any] = {"num_samples": e.n}
         if math.isfinite(e.low) and math.isfinite(e.high):

@@ -44,7 +44,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.verdicts import Earlier
-    from vestige.auditing.request import AuditedModel, AuditRequest
+    from vestige.auditing.request import AuditRequest
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
@@ -96,12 +96,6 @@ class ModelOptions:
         str | None,
         typer.Option(help="Your positive control: a target that withholds what it knows. By default one is made."),
     ] = None
-
-    def models(self) -> "tuple[AuditedModel, ...]":
-        """All of them with names of their own, the target first; of a plan the target need not be named."""
-        from vestige.auditing.request import named_models
-
-        return named_models(self.target or "target", self.unlearned or [], self.retrained or [], self.suppressed)
 
 
 @dataclass(frozen=True)
@@ -302,6 +296,7 @@ def _request(
 ) -> "AuditRequest":
     """What is asked of the audit; prints what was noted on the data."""
     from vestige import requests
+    from vestige.auditing.request import named_models
     from vestige.auditing.settings import AuditSettings
     from vestige.data.loaders import pack_named
     from vestige.models.address import shown_address
@@ -310,7 +305,9 @@ def _request(
     settings, untested = requests.audit_settings(
         typed.of(AuditSettings), attacks=attacks, quick=quick, suppressed=models.suppressed is not None
     )
-    audited, forget, data = models.models(), questions.forget or "", questions.data or questions.retain or ""
+    # Of a plan the target need not be named.
+    audited = named_models(models.target or "target", models.unlearned or [], models.retrained or [], models.suppressed)
+    forget, data = questions.forget or "", questions.data or questions.retain or ""
     files = {name: value for name, value in vars(questions).items() if name not in ("data", "forget")}
     request = requests.audit(
         audited, corpus_from(typed, data), forget, settings, reading(typed), untested=untested, **files, **how

@@ -1,6 +1,5 @@
 """Commands about data: `vestige compile` and `vestige check-data`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ from vestige.core.ids import slug
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.audits import Soundness, SoundnessLine
+    from vestige.artifacts.audits import Soundness
 
 
 COMPILE = Part("vestige.data.folder:CompileSettings", "Settings")
@@ -121,22 +120,18 @@ def check_data_command(
 
 
 def _print(soundness: "Soundness", output_dir: Path) -> None:
-    _table(f"{soundness.forget}: can this data set tell?", soundness.lines)
+    rows = []
+    for line in soundness.lines:
+        verdict = {True: "passes", False: "fails", None: "cannot tell"}[line.sound]
+        effect = "" if line.effect is None else str(line.effect)
+        rows.append([line.check, verdict, effect, "" if line.p is None else f"{line.p:.2g}"])
+    heads = ["check", "", "effect", "p"]
+    print_table(f"{soundness.forget}: can this data set tell?", heads, rows, no_wrap=heads)
+    for line in soundness.lines:
+        if line.sound is not True:
+            typer.echo(f"{line.check}: {one_line(line.reason, width=600)}")
     if soundness.needs:
         typer.echo(soundness.needs)
     for sentence in soundness.left_out:
         typer.echo(f"does not apply: {one_line(sentence, width=300)}")
     typer.echo(f"result in {output_dir / 'soundness.json'}")
-
-
-def _table(title: str, lines: "Sequence[SoundnessLine]") -> None:
-    rows = []
-    for line in lines:
-        verdict = {True: "passes", False: "fails", None: "cannot tell"}[line.sound]
-        effect = "" if line.effect is None else str(line.effect)
-        rows.append([line.check, verdict, effect, "" if line.p is None else f"{line.p:.2g}"])
-    heads = ["check", "", "effect", "p"]
-    print_table(title, heads, rows, no_wrap=heads)
-    for line in lines:
-        if line.sound is not True:
-            typer.echo(f"{line.check}: {one_line(line.reason, width=600)}")

@@ -1,6 +1,5 @@
 """`vestige evaluate`: asks a model."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,6 @@ from vestige.core.text import one_line
 from vestige.evals import EVALS
 
 if TYPE_CHECKING:
-    from vestige.artifacts.layout import EvalFolder
     from vestige.steps.evaluate import Subject
 
 
@@ -72,6 +70,7 @@ def evaluate_command(
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
     from vestige import requests
     from vestige.artifacts.provenance import odd_tokens_told
+    from vestige.artifacts.records import read_summary, result_rows
     from vestige.data.alternatives import with_alternatives
     from vestige.data.loaders import published_of
     from vestige.steps.evaluate import check_published, evaluate, requests_of
@@ -102,24 +101,16 @@ def evaluate_command(
     for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
         if note:
             say(note)
-    _print(folders, splits.forget, as_json=evidence.as_json)
-    if not evidence.as_json:
-        _say_next(evaluated, subject, data_words(typed, data, forget or "FORGET"))
-
-
-def _print(folders: "Sequence[EvalFolder]", forget: str, *, as_json: bool) -> None:
-    """Print the estimates of each evaluation, and where its evidence lies."""
-    from vestige.artifacts.records import read_summary, result_rows
-
-    summaries = [read_summary(folder.summary(forget)) for folder in folders]
-    if as_json:
-        evidence = {s.eval: str(folder.path) for s, folder in zip(summaries, folders, strict=True)}
-        return print_json({"evidence": evidence, "results": result_rows(summaries)})
+    summaries = [read_summary(folder.summary(splits.forget)) for folder in folders]
+    if evidence.as_json:
+        places = {s.eval: str(folder.path) for s, folder in zip(summaries, folders, strict=True)}
+        return print_json({"evidence": places, "results": result_rows(summaries)})
     for summary, folder in zip(summaries, folders, strict=True):
         print_results(summary)
         for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
             typer.echo(f"leaked_corrected: {how} (labelled replies)")
         typer.echo(f"evidence in {folder.path}")
+    _say_next(evaluated, subject, data_words(typed, data, forget or "FORGET"))
 
 
 def _say_next(subject: "Subject", name: str, words: tuple[str, ...]) -> None:

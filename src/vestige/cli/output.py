@@ -162,8 +162,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
     console = Console(stderr=True)
     started = time.monotonic()
     if not console.is_terminal:
-        with _plain_lines(title, started) as show:
-            yield show
+        yield _plain_lines(title, started)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -183,19 +182,19 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
         yield show
 
 
-@contextlib.contextmanager
-def _plain_lines(title: str, started: float) -> Iterator[Callable[[float, str], None]]:
+def _plain_lines(title: str, started: float) -> Callable[[float, str], None]:
     # The first line comes at once, then one in half a minute: a log must stay readable.
-    last = [-30.0]
+    last = -30.0
 
     def show(share: float, note: str) -> None:
+        nonlocal last
         now = time.monotonic() - started
-        if now - last[0] >= 30 and share < 1:
-            last[0] = now
+        if now - last >= 30 and share < 1:
+            last = now
             parts = (f"{title}: {100 * share:.0f} %", time_left(share, now), one_line(note, width=100))
             print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
-    yield show
+    return show
 
 
 def time_left(share: float, elapsed: float) -> str:

@@ -220,15 +220,13 @@ def print_verdicts(
 
 def groups_in_words(outcome: "AuditOutcome") -> list[str]:
     """Contracts and persons, those first against which most is shown; all of them stand in the report."""
-    from vestige.artifacts.verdicts import sized
-    from vestige.report.words import format_name
+    from vestige.report.words import group_said
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
     lines = []
     for g in rows[:_MOST_FACTS]:
-        value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
-        left = f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
-        lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {left}{', above the margin' if g.exceeds else ''}")
+        margin = ", above the margin" if g.exceeds else ""
+        lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {group_said(g)}{margin}")
     return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"] if len(rows) > _MOST_FACTS else lines
 
 

@@ -307,8 +307,11 @@ def _sound(line: SoundnessLine) -> dict[str, Any]:
     numbers = [with_interval(line.effect)] if line.effect else []
     numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
     return {
-        **{"outcome": outcome, "word": word},
-        **{"check": line.check, "numbers": ", ".join(numbers), "reason": line.reason},
+        "outcome": outcome,
+        "word": word,
+        "check": line.check,
+        "numbers": ", ".join(numbers),
+        "reason": line.reason,
     }
 
 

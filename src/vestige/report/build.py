@@ -20,10 +20,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, GroupLine, read_plan
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
-from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, sized
+from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
 from vestige.core.errors import InputError
 from vestige.core.files import (
     machine_errors,
@@ -48,6 +48,7 @@ from vestige.report.words import (
     attack_name,
     audited,
     format_name,
+    group_said,
     listed,
     method_name,
     methods_of,
@@ -209,7 +210,13 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             for v in outcome.verdicts
         ],
         "groups": [
-            (contents.parties.get(g.group, g.group), method_name(g.subject), _group_bound(g), g.n_facts, g.exceeds)
+            (
+                contents.parties.get(g.group, g.group),
+                method_name(g.subject),
+                typeset(group_said(g)),
+                g.n_facts,
+                g.exceeds,
+            )
             for g in sorted(outcome.groups, key=lambda g: (g.group, g.subject))
         ],
         "formats": [format_name(f.format) for f in outcome.formats if f.admitted],
@@ -221,13 +228,6 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             for entry in frameworks()
         ],
     }
-
-
-def _group_bound(g: GroupLine) -> str:
-    """What is left of one contract or person, with the interval that holds all of them at once."""
-    value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
-    words = "likelier" if g.size.unit == "bits" else "left"
-    return typeset(f"{value} {words} ({low} to {high}), {format_name(g.by)}")
 
 
 def frameworks() -> Sequence[Mapping[str, Any]]:

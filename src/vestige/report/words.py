@@ -20,11 +20,12 @@ from vestige.artifacts.audits import (
     STATEMENTS,
     AuditOutcome,
     Claim,
+    GroupLine,
     Outcome,
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import n_facts, percentage
+from vestige.artifacts.verdicts import n_facts, percentage, sized
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.report.evidence import forget_label
@@ -177,6 +178,12 @@ def _named_attack(match: re.Match[str], words: str) -> str:
 def format_name(name: str) -> str:
     """A format of question in words, as in `written answer`; another name as it is."""
     return _FORMATS.get(name, name)
+
+
+def group_said(g: GroupLine) -> str:
+    """What is left of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
+    value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
+    return f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
 
 
 def typeset(text: str) -> str:
