@@ -292,9 +292,7 @@ def unlearn(
     return make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
 
 
-def unlearn_part(
-    folder: SubjectFolder, request: UnlearnRequest, until: int, on_step: Callable[[Progress], None] = lambda _: None
-) -> tuple[LoadedModel, TrainingEnd]:
+def unlearn_part(folder: SubjectFolder, request: UnlearnRequest, until: int) -> tuple[LoadedModel, TrainingEnd]:
     """The model as it stands after `until` steps, to be looked at; `unlearn` in the same folder goes on from there.
 
     Nothing is saved but the checkpoint.
@@ -303,7 +301,7 @@ def unlearn_part(
     with locked(folder.lock):
         same_subject(folder, spec)
         with claimed(folder, spec), on_threads(request.training.threads):
-            return _train(folder, request, Hooks(on_step), until=until)
+            return _train(folder, request, Hooks(), until=until)
 
 
 def _train(

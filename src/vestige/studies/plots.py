@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -38,15 +38,13 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def saved(
-    path: Path, inches: tuple[float, float], layout: Literal["constrained"] | None = "constrained"
-) -> Iterator[Figure]:
+def saved(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
     """A figure of this size to draw on, written to `path` afterwards."""
     with matplotlib.rc_context():
         # From matplotlib's own defaults, so that a reader's matplotlibrc does not change the bytes.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        figure = Figure(figsize=inches, layout=layout)
+        figure = Figure(figsize=inches, layout="constrained")
         yield figure
         content = io.BytesIO()
         figure.savefig(content, format="svg", metadata={"Date": None})
