@@ -96,6 +96,7 @@ def test_means_and_spread_over_seeds_are_those_by_hand(study: Study) -> None:
     assert one.low < 0.3095 - 0.2 < 0.3095 + 0.2 < one.high, "t of 2 degrees of freedom"
     every = rows["both", "ga", "1e-05", "forget"]
     assert (every.items, every.sets) == (80, 4)
+    assert ("of 4 clusters" in every.interval, "clusters" in one.interval) == (True, False), "a contract is a cluster"
     # One contract of four keeps 0.1 + 0.1 seed more: 0.05 in the mean, and a spread of 0.125 a seed.
     assert (every.value, every.sd) == pytest.approx((0.3595, 0.125))
     kept = rows["both", "ga", "1e-05", "retain"]
