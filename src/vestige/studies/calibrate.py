@@ -209,6 +209,7 @@ class CalibrateRequest:
 
     def of(self, point: GridPoint) -> UnlearnRequest:
         """What is asked of one candidate: what `vestige unlearn` would be asked for at its rate."""
+        # The rate alone differs, so that a candidate is what `vestige unlearn` makes at that rate.
         training = self.unlearning.training.model_copy(update={"learning_rate": point.rate})
         if point.strength is None:
             return replace(self.unlearning, training=training)
@@ -269,6 +270,7 @@ def check_reach(request: CalibrateRequest, retrained: LoadedModel) -> None:
     goal = request.goal
     if goal.split != "forget":
         return
+    # Nobody can be made to know less of something than one who never heard of it.
     score = request.scores(retrained)["forget"]
     if score > goal.bound:
         raise InputError(

@@ -36,6 +36,7 @@ class Goal:
 
     def rank(self, forget: float, retain: float) -> tuple[float, float, float]:
         """What scores are ordered by, the best first: the shortfall, the other score, and then the bounded one."""
+        # Of equals in the bound the other score decides, and only then how far within the bound it is.
         rest = (-retain, forget) if self.split == "forget" else (forget, -retain)
         return (self.shortfall(forget, retain), *rest)
 

@@ -160,6 +160,7 @@ class Probed:
 
     def tests(self, source: str) -> dict[str, float | str]:
         """The p-values of t-tests over the prompts that were judged on both sides."""
+        # Paired, so that a prompt counts only where a judge graded both answers.
         scores = [
             (t.target_score, t.unlearned_score, t.origin or t.id)
             for t in (read_tested(self.folder) if self.folder else ())
@@ -338,6 +339,7 @@ class HoleTables:
         # Reversed, so that of several placebos, whose numbers share a place, the first is shown.
         cells = {(n.row, n.set, n.measure): n.text() for n in reversed(numbers)}
         measures = list(dict.fromkeys(n.measure for n in numbers))
+        # In the order in which they were found, which is that of the study's file.
         rows = dict.fromkeys((n.row, n.set) for n in numbers)
         title, note = TITLES[number]
         notes = [note]
@@ -483,6 +485,7 @@ def repeat_numbers(table: int, row: str, of_set: str, runs: Runs, *, seed: int) 
         yield _number(table, row, of_set, "no prompt was graded in every run", "quality after")
         return
     for when, scores in (("before", runs.before), ("after", runs.after)):
+        # The interval is over prompts and the SD over runs: they answer different questions.
         by_prompt, by_run = scores.mean(axis=0), scores.mean(axis=1)
         estimate = mean_estimate(f"quality {when}", by_prompt, "score", SCALE, runs.origins, seed=seed)
         yield _number(table, row, of_set, estimate)

@@ -13,6 +13,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.text import one_line
 
+# The normal distribution's 97.5 % quantile: the harness's standard errors are large-sample ones.
 _Z = 1.959963984540054
 
 
@@ -80,6 +81,7 @@ def _scores(file: Path) -> list[BenchmarkScore]:
 def _pretrained(model_args: str | Mapping[str, Any]) -> str:
     """The model that the harness was given, which older versions keep as one text of `key=value`."""
     if isinstance(model_args, str):
+        # Values may hold a sign of equality themselves, as paths do.
         model_args = dict(part.split("=", 1) for part in model_args.split(",") if "=" in part)
     return str(model_args["pretrained"])
 

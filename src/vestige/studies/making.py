@@ -276,6 +276,7 @@ def _rules(study: Study) -> tuple[TrajectorySettings, ValidationSettings, str]:
     judge = str(entries.pop("harm_judge", ""))
     if judge and not judge_spec(judge).by_model:
         raise InputError(f"trajectory.harm_judge = {one_line(judge)!r}: takes a language model; {BY_MODEL}")
+    # One table in the file for both: a person sets when a training is looked at and by what at one place.
     rules = {key: entries.pop(key) for key in [*entries] if key in TrajectorySettings.model_fields}
     # Conditions to stop add to those that always hold.
     rules["stop_when"] = (*TrajectorySettings().stop_when, *rules.get("stop_when", ()))

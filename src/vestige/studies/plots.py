@@ -79,6 +79,7 @@ def draw_panels(
                     markersize=3.5, linewidth=0 if panel.places else 1.2, elinewidth=0.7, label=short_name(label),
                 )  # fmt: skip
             tops = [value[0] for points in panel.lines.values() for _, value in points]
+            # A judge's scores go from 1 to 10; both have room for a marker at their ends.
             axis.set_ylim((-0.02, 1.02) if max(tops, default=0.0) <= 1 else (0.8, 10.2))
             axis.set_title(panel.title, fontsize=8, loc="left")
             axis.set_xlabel(panel.x)
@@ -101,6 +102,7 @@ def draw_graph(graph: Graph, path: Path) -> None:
         centre=(),
     )
     colours = {type_: LIGHT[f"method-{n % 8}"] for n, type_ in enumerate(graph.types)}
+    # At most the width of a printed double page, however large the graph is.
     inches = max(2.0, min(14.0, 0.6 * drawing.width)), max(1.5, min(14.0, 0.6 * drawing.height)) + 0.3
     with saved(path, inches) as figure:
         axis = figure.add_subplot()

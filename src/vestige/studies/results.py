@@ -327,6 +327,7 @@ class PooledResults:
         interval = interval_over_seeds(
             values, clusters=scores.clusters, bounds=(0.0, 1.0), seed=seed, resamples=RESAMPLES
         )
+        # Of the seeds' means: how far another training would come out elsewhere.
         sd = float(values.mean(axis=1).std(ddof=1)) if len(values) > 1 else None
         members = self._members(group)
         degrees = [m.connectivity for m in members if m.connectivity is not None]

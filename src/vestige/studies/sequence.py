@@ -102,6 +102,7 @@ class RequestSequence:
             splits = named_splits(self.corpus, name, before=[s.resolved for s in resolved])
             refuse_not_found(self.corpus, splits, None)
             for earlier in resolved:
+                # What two requests share would be forgotten by the first, and its leak counted for both.
                 shared = {*splits.splits["forget"]} - {*without(splits.splits["forget"], earlier.splits["forget"])}
                 if shared:
                     question = one_line(min(item.question for item in shared), width=60)

@@ -327,6 +327,7 @@ class StudySettings(Settings):
         strange = set(self.attack) - ATTACK_SETTINGS
         if strange:
             raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACK_SETTINGS))}")
+        # An audit makes attacks by default, and a study those alone that it names.
         none = dict.fromkeys(
             ("relearn", "relearn_rates", "quantize", "ablate", "in_context", "gcg", "prefix", "further"), ()
         )

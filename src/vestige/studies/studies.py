@@ -148,6 +148,7 @@ def jobs_for(study: Study, jobs: int | None) -> int:
 def _free_mb() -> int:
     """Memory that can be had without swapping."""
     try:
+        # Free memory leaves out what the system only caches, so the available is what counts.
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) // 1024
     except OSError:

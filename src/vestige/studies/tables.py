@@ -27,6 +27,7 @@ from vestige.studies.results import (
 )
 
 _SHORT = {"rouge1_recall": "ROUGE-1", "mrr": "MRR", "top_hit": "top hit", "exact_match": "exact"}
+# Names come from files of others: whatever would begin a mark-up or a tag is escaped.
 _MARK = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|~"})
 _TEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
