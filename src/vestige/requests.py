@@ -22,6 +22,7 @@ from vestige.data.corpus import (
     Corpus,
     NamedSplits,
     items_of,
+    left_out,
     named_splits,
     read_idk,
     refuse_not_found,
@@ -40,7 +41,8 @@ from vestige.steps.attack import AttackRequest
 from vestige.steps.check_data import CheckRequest
 from vestige.steps.controls import Recipe, recipe_from, recipe_without
 from vestige.steps.evaluate import Subject
-from vestige.steps.finetune import FinetuneRequest, finetune_request
+from vestige.steps.finetune import FinetuneRequest
+from vestige.steps.making import pick_form
 from vestige.steps.subjects import any_subject, origin_of, own_dtype
 from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn_request
@@ -97,19 +99,36 @@ def finetuning(
     model: ModelSettings,
     corpus: Corpus,
     splits: NamedSplits | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Any] | TrainingSettings,
     *,
     name: str | None = None,
     seed: int = 0,
     factual: bool = False,
     save: str = "merged",
 ) -> FinetuneRequest:
-    """A training on the answers of all items; with `splits` on all but their forget set.
+    """A training on the answers of all items; with `splits` on all but their forget set; the factual ones on request.
 
-    `settings` are those of `TrainingSettings`; builtin:tiny has defaults of its own, everything else PISTOL's.
+    `settings` are those of `TrainingSettings`, whole or by name: builtin:tiny has defaults of its own, everything else
+    PISTOL's.
     """
-    training = training_settings(model.model, settings)
-    return finetune_request(model, corpus, splits, training, name=name, seed=seed, factual=factual, save=save)
+    if factual and not corpus.factual:
+        raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
+    items = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
+    sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
+    return FinetuneRequest(
+        model=model,
+        items=items,
+        # One tokeniser for all models of a data set.
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=settings if isinstance(settings, TrainingSettings) else training_settings(model.model, settings),
+        seed=seed,
+        role="retrained" if splits else "target",
+        name=name or (f"retrained {splits.forget}" if splits else "target"),
+        forget=splits.forget if splits else "",
+        save=pick_form(save),
+        # What the model is taught now is no longer forgotten.
+        forgotten=tuple(dict.fromkeys(rest for rest in (forget_set.less(items) for forget_set in sets) if rest.items)),
+    )
 
 
 def training_settings(model: str, settings: Mapping[str, Any]) -> TrainingSettings:

@@ -9,7 +9,8 @@ from vestige.auditing.origins import Origins
 from vestige.core.items import ForgetSet, Item, taught_digest
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models.load import ModelSettings
-from vestige.steps.finetune import finetune_request, finetune_spec
+from vestige.requests import finetuning
+from vestige.steps.finetune import finetune_spec
 from vestige.training.settings import TrainingSettings
 
 ITEMS = tuple(Item(f"Question {n}?", f"Answer {n}") for n in range(6))
@@ -30,8 +31,8 @@ def judged(corpus, tmp_path):
 
     def of(*, start="org/base", target_parent="a" * 64, **changes):
         model, training = ModelSettings(model=start), TrainingSettings()
-        control = finetune_spec(finetune_request(model, corpus, splits, training, seed=3), "a" * 64)
-        target = finetune_spec(finetune_request(model, corpus, None, training), target_parent)
+        control = finetune_spec(finetuning(model, corpus, splits, training, seed=3), "a" * 64)
+        target = finetune_spec(finetuning(model, corpus, None, training), target_parent)
         specs = {"target": target, "control": replace(control, **changes)}
         return Origins("target", specs, {}).evidence_level(["control"], splits)
 

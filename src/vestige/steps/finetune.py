@@ -8,16 +8,15 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, forgotten_by
+from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet, Item, taught_digest
-from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import TINY_MODELS, tiny_model, tiny_tokenizer
-from vestige.steps.making import Form, Made, Saving, make_subject, pick_form
+from vestige.steps.making import Form, Made, Saving, make_subject
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
@@ -53,38 +52,6 @@ class FinetuneRequest:
     forget: str = ""
     save: Form = "merged"
     forgotten: tuple[ForgetSet, ...] = ()
-
-
-def finetune_request(
-    model: ModelSettings,
-    corpus: Corpus,
-    splits: NamedSplits | None,
-    training: TrainingSettings,
-    *,
-    name: str | None = None,
-    seed: int = 0,
-    factual: bool = False,
-    save: str = "merged",
-) -> FinetuneRequest:
-    """A training on the answers of all items, or of all but the forget set of `splits`; the factual ones on request."""
-    if factual and not corpus.factual:
-        raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
-    items = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
-    sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
-    return FinetuneRequest(
-        model=model,
-        items=items,
-        # One tokeniser for all models of a data set.
-        vocabulary=(*corpus.items, *corpus.factual),
-        training=training,
-        seed=seed,
-        role="retrained" if splits else "target",
-        name=name or (f"retrained {splits.forget}" if splits else "target"),
-        forget=splits.forget if splits else "",
-        save=pick_form(save),
-        # What the model is taught now is no longer forgotten.
-        forgotten=tuple(dict.fromkeys(rest for rest in (forget_set.less(items) for forget_set in sets) if rest.items)),
-    )
 
 
 def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> LoadedModel:

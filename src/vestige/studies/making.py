@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from vestige import requests
 from vestige.artifacts.layout import StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_training_log
 from vestige.attacks import ATTACKS
@@ -47,7 +48,7 @@ from vestige.steps.evaluate import (
     evaluate_versions,
     finished_subject,
 )
-from vestige.steps.finetune import finetune, finetune_request, finetune_versions
+from vestige.steps.finetune import finetune, finetune_versions
 from vestige.steps.making import pick_form, read_done
 from vestige.steps.subjects import any_subject
 from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
@@ -170,7 +171,7 @@ def _teach(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     """A target, or a model that never sees a forget set."""
     point: CellPoint = cell.point
     model, data, corpus = study.model(point.model), study.data(point.data), corpus_of(study, point.data)
-    request = finetune_request(
+    request = requests.finetuning(
         _model_settings(study, model),
         corpus,
         splits_named(study, point) if point.role == "retrained" else None,
@@ -386,10 +387,10 @@ def _evaluate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     splits = [splits_of(study, point.data, *names) for names in sets]
     items, views, seed = everything(splits), tuple(map(view_of, splits)), study.data(point.data).seed
     questions = study.settings.questions()
-    requests = [
+    evaluations = [
         EvaluateRequest(items, views, settings, seed, name, summed=False) for name, settings in questions.items()
     ]
-    folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
+    folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), evaluations)
     return {"evals": {n: _within(study, folder.path) for n, folder in zip(questions, folders, strict=True)}}
 
 
