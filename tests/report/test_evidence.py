@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import items, spec, write_run, write_subject
+from synthetic_run import METHODS, items, spec, write_run, write_subject
 
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import note_bytes, write_spec
@@ -29,22 +29,9 @@ def test_a_run_without_subjects_is_refused(tmp_path):
 
 def test_subjects_come_in_the_order_base_target_retrained_unlearned(run):
     evidence = read_evidence(RunFolder(run))
-    assert [s.label for s in evidence.subjects] == [
-        *(
-            "base",
-            "target",
-            "retrained",
-            "retrained",
-            "dpo",
-            "dpo",
-            "ga",
-            "ga",
-            "idk_gd",
-            "idk_gd",
-            "kl",
-            "kl",
-        )
-    ]
+    # Of two forget sets each control and method has one.
+    twice = [label for label in ("retrained", *METHODS) for _ in range(2)]
+    assert [s.label for s in evidence.subjects] == ["base", "target", *twice]
     assert evidence.forgets == ("edge:A_B", "edge:A_C")
     assert evidence.missing == ()
 
