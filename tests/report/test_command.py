@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 from vestige.cli.app import report_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
-from vestige.report import build
 
 app = typer.Typer()
 app.command()(report_command)
@@ -33,7 +32,7 @@ def test_as_json_it_is_one_document_with_every_file(run):
 
 @pytest.mark.slow
 def test_one_report_is_written_at_a_time(run, monkeypatch):
-    monkeypatch.setattr(build, "LOCK_SECONDS", 0.0)
+    monkeypatch.setitem(replacing.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
     with replacing(run / "report.html", patience_seconds=0):
         done = CliRunner().invoke(app, [str(run)])
     assert isinstance(done.exception, InputError)

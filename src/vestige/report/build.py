@@ -57,9 +57,6 @@ from vestige.report.words import (
     typeset,
 )
 
-LOCK_SECONDS = 60.0
-"""How long to wait for another report of the same run."""
-
 
 def build_report(run: Path, *, verify: bool = False) -> Path:
     """Write tables/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
