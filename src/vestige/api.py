@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -450,11 +451,8 @@ def attack(
     corpus, asked_by = _corpus(data), _evals(evals)
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
 
-    def guide() -> Any:
-        folder_of_target = None if evidence is None else f"{evidence}/target"
-        return requests.subject(_path(target), read, folder_of_target, role="target")
-
-    request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide if target is not None else None)
+    guide = None if target is None else partial(requests.guide, _path(target), read, evidence)
+    request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide)
     attacked = requests.subject(path, read, evidence, role=role)
     folder = run_attack(attacked, request)
     before = evaluate_together(attacked, requests_of(splits, request.evals, seed, request.attack.tested))

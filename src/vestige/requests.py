@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import forgotten_by
 from vestige.attacks import ATTACKS, known_attacks
 from vestige.attacks.planning import AttackSettings, check_kind
@@ -262,6 +263,12 @@ def subject(
     return any_subject(
         model_settings(model, read), output_dir, role=role, name=name, dtype=read.get("dtype"), verify=verify
     )
+
+
+def guide(model: str, read: Mapping[str, Any], output_dir: str | None) -> Subject:
+    """The model whose words an attack is to bring; what it is stands beside the evidence, if it is from elsewhere."""
+    elsewhere = output_dir is not None and own_folder(model) is None
+    return subject(model, read, f"{output_dir}/target" if elsewhere else None, role="target")
 
 
 def attack(

@@ -27,6 +27,7 @@ from vestige.cli.options import (
     corpus_from,
     eval_names,
     evals_from,
+    reading,
     say_notes,
 )
 from vestige.cli.output import progress_bar, refuse_torchrun
@@ -103,7 +104,7 @@ class AttackOptions:
         evals = evals_from(typed, eval_names(self.evals), kind, max_new_tokens=self.max_new_tokens)
         corpus = corpus_from(typed, self.data)
         splits = say_notes(requests.questions(corpus, self.forget, self.retain, models=[subject]), alternatives=True)
-        guide = None if target is None else partial(evidence.guide, typed, target)
+        guide = None if target is None else partial(requests.guide, target, reading(typed), evidence.output_dir)
         request = requests.attack(settings, splits, evals, seed=evidence.seed, guide=guide, start=start)
         attack, attacked = request.attack, evidence.subject(typed, subject)
         # Attacked first: what it refuses is refused before anything is asked or written.

@@ -104,22 +104,12 @@ class EvidenceOptions:
     verify: Verify = False
     as_json: AsJson = False
 
-    def subject(self, typed: Given, name: str, *, alone: bool = True) -> "Subject":
-        """The model that is asked; of several each has a folder in --output-dir, called as its own is."""
+    def subject(self, typed: Given, name: str) -> "Subject":
+        """The model that is asked."""
         from vestige import requests
 
-        folder = self.output_dir if alone or self.output_dir is None else f"{self.output_dir}/{Path(name).name}"
-        read = reading(typed)
-        return requests.subject(name, read, folder, role=self.role, name=self.name or "", verify=self.verify)
-
-    def guide(self, typed: Given, name: str) -> "Subject":
-        """The model whose words an attack is to bring; there is no evidence about it, but what it is, if elsewhere."""
-        from vestige import requests
-        from vestige.artifacts.layout import own_folder
-
-        # One of Vestige's has its identity in its own folder.
-        elsewhere = self.output_dir is not None and own_folder(name) is None
-        return requests.subject(name, reading(typed), f"{self.output_dir}/target" if elsewhere else None, role="target")
+        read, named = reading(typed), self.name or ""
+        return requests.subject(name, read, self.output_dir, role=self.role, name=named, verify=self.verify)
 
 
 @dataclass(frozen=True)
