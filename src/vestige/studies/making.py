@@ -46,7 +46,6 @@ from vestige.steps.evaluate import (
     check_published,
     evaluate_together,
     evaluate_versions,
-    finished_subject,
 )
 from vestige.steps.finetune import finetune, finetune_versions
 from vestige.steps.making import pick_form, read_done
@@ -371,8 +370,7 @@ def _subject(study: Study, point: CellPoint, folder: Path) -> Subject:
     model = study.model(point.model)
     if (point.role == "target" and not model.teach) or (point.method and study.method(point.method).model):
         return _given_subject(study, folder, point)
-    trusted = model.trust_remote_code
-    return finished_subject(SubjectFolder(folder), device=study.settings.device, trust_remote_code=trusted)
+    return any_subject(_model_settings(study, model, folder), None)
 
 
 def _evaluate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
