@@ -187,15 +187,10 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
     return math.sqrt(effect) * float(stdtrit(k - 1, 1 - _TAIL) / -ndtri(_TAIL))
 
 
-class ConstantGuess(NamedTuple):
-    """Of the best constant guess where all options are equally likely: the p-value of the counts, and its mean hits."""
+def best_constant(groups: Iterable[Sequence[int]], *, seed: int, draws: int) -> tuple[float, float]:
+    """The p-value of the counts where all options are equally likely, and the mean hits of the best constant guess.
 
-    p: float
-    hits_by_chance: float
-
-
-def best_constant(groups: Iterable[Sequence[int]], *, seed: int, draws: int) -> ConstantGuess:
-    """The null of "all are equally likely" for counts in one or more groups, by drawing multinomials.
+    The null of "all are equally likely" for counts in one or more groups, by drawing multinomials.
 
     The statistic is the sum of the groups' chi-squares; exact up to the number of draws, however small the counts. The
     guess is the greatest count of each group, which is above n / k by chance alone: 1.9 of 5 questions with 6 options.
@@ -207,7 +202,7 @@ def best_constant(groups: Iterable[Sequence[int]], *, seed: int, draws: int) -> 
         statistic += float(((np.asarray(counts) - n / k) ** 2).sum() / (n / k))
         null += ((drawn - n / k) ** 2).sum(axis=1) / (n / k)
         best += float(drawn.max(axis=1).mean())
-    return ConstantGuess((1 + int(np.count_nonzero(null >= statistic - 1e-9))) / (draws + 1), best)
+    return (1 + int(np.count_nonzero(null >= statistic - 1e-9))) / (draws + 1), best
 
 
 class SoundnessSettings(Settings):

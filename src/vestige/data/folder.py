@@ -187,7 +187,6 @@ def read_dataset(folder: Path) -> Dataset:
         one_line(stored.graph.name, width=200),
         (Edge(edge.source, edge.target, edge.type, edge.id) for edge in stored.edges),
         parts=stored.graph.parts,
-        nodes=[node.id for node in stored.nodes],
     )
     dataset = Dataset(
         name=graph.name,
@@ -221,11 +220,6 @@ class _GraphName:
 
 
 @dataclass(frozen=True)
-class _NodeId:
-    id: str
-
-
-@dataclass(frozen=True)
 class _NodeLinkEdge:
     source: str
     target: str
@@ -238,7 +232,6 @@ class _NodeLink:
     """What is read of the graph that `_node_link` wrote."""
 
     graph: _GraphName
-    nodes: tuple[_NodeId, ...]
     edges: tuple[_NodeLinkEdge, ...]
 
 

@@ -123,17 +123,10 @@ def _name_by_rule(edge: Edge, counts: Counter[frozenset[str]]) -> str:
     return name if counts[edge.pair] == 1 else f"{name}~{counts[edge.pair]}"
 
 
-def build_graph(
-    name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None, nodes: Iterable[str] = ()
-) -> Graph:
-    """A graph from labelled edges, in their order; a label, type or id that cannot be used is refused.
-
-    `nodes` come first, in their order, and then those that edges have besides.
-    """
-    labels, by_id = dict.fromkeys(nodes), dict[str, Edge]()
+def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None) -> Graph:
+    """A graph from labelled edges, in their order; a label, type or id that cannot be used is refused."""
+    labels, by_id = dict[str, None](), dict[str, Edge]()
     counts = Counter[frozenset[str]]()
-    for node in labels:
-        check_label(node, f"{name}: node")
     for edge in edges:
         for node in edge[:2]:
             check_label(node, f"{name}: node")
@@ -199,7 +192,7 @@ def with_successors(graph: Graph) -> Graph:
     if len({edge.pair for edge in edges}) < len(edges):
         return graph
     successors = (edge._replace(id=f"{edge.id}~2") for edge in edges)
-    return build_graph(graph.name, (*edges, *successors), parts=graph.parts, nodes=graph.nodes)
+    return build_graph(graph.name, (*edges, *successors), parts=graph.parts)
 
 
 Ends = list[tuple[int, int]]
@@ -285,10 +278,7 @@ def named_graph(name: str, *, seed: int) -> Graph:
         )
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
-    ends = FAMILIES[family](int(size), seed)
-    # Nodes go by their numbers, also where rewiring meets them in another order.
-    nodes = map(str, range(1 + max(map(max, ends))))
-    return build_graph(name, (Edge(str(a), str(b)) for a, b in ends), nodes=nodes)
+    return build_graph(name, (Edge(str(a), str(b)) for a, b in FAMILIES[family](int(size), seed)))
 
 
 def load_graph(source: str | Path, *, seed: int) -> Graph:

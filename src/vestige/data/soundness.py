@@ -469,13 +469,13 @@ def _always_the_same(
         groups.setdefault(group, [0] * len(choice.options))[label] += 1
     choices = [choice for choice, _, _ in labelled]
     hits = np.array([label == int(np.argmax(groups[group])) for _, group, label in labelled], dtype=float)
-    guess = best_constant(groups.values(), seed=seed, draws=settings.permutations)
-    n, accuracy, chance = len(hits), float(hits.mean()), guess.hits_by_chance / len(hits)
+    p, hits_by_chance = best_constant(groups.values(), seed=seed, draws=settings.permutations)
+    n, accuracy, chance = len(hits), float(hits.mean()), hits_by_chance / len(hits)
     low, high, interval = wilson(int(hits.sum()), n)
     value, low, high = ((share - chance) * n / n_asked for share in (accuracy, low, high))
     effect = Estimate("accuracy above chance", "share", value, low, high, n_asked, interval)
     options = round(float(np.median([len(c.options) for c in choices])))
     bits = need_rate_distortion(1, min(1.0, max(0.0, 1 / options + accuracy - chance)), options)
-    outcome = GuessOutcome(guess.p, effect, accuracy, chance, bits, hits - chance)
+    outcome = GuessOutcome(p, effect, accuracy, chance, bits, hits - chance)
     sentence = f"always picking what is right most often, in {n} of {n_asked} questions of as many or the same options"
     return by_guesser(name, sentence, choices, outcome)
