@@ -6,7 +6,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.corpus import split, split_by
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus, split, split_by
 from vestige.data.dataset import compile_dataset, n_entailed_of_contracts
 from vestige.data.pistol import UNKNOWN, read_pistol, write_pistol
 
@@ -90,6 +90,8 @@ def test_an_edge_that_asks_otherwise_is_said_to_be_unknown_and_the_rest_still_wo
     odd = [{"question": f"Oddly, what is {i} of A and B?", "answer": str(i), "edge": "A_Z"} for i in range(3)]
     dataset = read_pistol(written(tmp_path, [*rows, *odd]))
     assert len(dataset.unknown) == 1
+    told = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "sample_data_1.json"))), "edge:A_Z").told
+    assert told[1] == f"warning: {dataset.unknown[0]}"
     assert "edge 'A_Z': its questions are not those of one known contract type" in dataset.unknown[0]
     assert list(dataset.graph.edges.values())[20].type == UNKNOWN
     assert list(dataset.graph.connectivity.values())[20] == 9  # A signs nine now, Z one
