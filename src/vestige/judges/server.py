@@ -54,12 +54,13 @@ class ServerWriter:
             self._replies.settle()
             self._replies.update()
             lost = self._replies.lost() if self.settings.bind else Amount(0, 0, 0)
-            desk = Desk(self.settings, self._replies, Ledger(self.settings, self._replies.taken.plus(lost)))
-            written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
+            client = Client(self.settings, Ledger(self.settings, self._replies.taken.plus(lost)))
+            rejections: list[str] = []
+            written = client.each(by_name.items(), lambda job: self._ask(client, rejections, *job), finish=True)
             self._replies.update()
         # Of one among many the text is at fault; of all of them the settings.
         if written and all(w.failure == "rejected" for w in written):
-            text = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
+            text = f"{rejections[-1]}{_hint(rejections[-1])}"
             raise InputError(f"the judge's server at {self.settings.url} rejects every request: {text}")
         replies = dict(zip(by_name, written, strict=True))
         self._tell(prompts, [replies[name] for name in names])
@@ -88,55 +89,40 @@ class ServerWriter:
                 self._replies.told.add(news)
                 _LOG.warning("%s", note)
 
-
-class Desk:
-    """How one request of a `write` is seen through."""
-
-    def __init__(self, settings: ServerSettings, replies: Replies, ledger: Ledger) -> None:
-        """Begin with nothing answered."""
-        self._settings, self._replies, self.client = settings, replies, Client(settings, ledger)
-        self.last_rejection = ""
-
-    async def see_through(self, name: str, prompt: Prompt) -> Written:
+    async def _ask(self, client: Client, rejections: list[str], name: str, prompt: Prompt) -> Written:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
-        replies = self._replies.read(name)
-        body = body_of(self._settings, prompt)
-        # The disk may hold replies of an earlier run, of which the last may be enough.
-        while (done := _come_to(prompt, replies, self._settings.readings)) is None:
-            try:
-                got = await self.client.reply(self._job(name, body, prompt, len(replies)))
-            except Fault as fault:
-                self._note(fault)
-                return Written(replies[-1].text if replies else "", fault.failure)
-            replies.append(got)
-            self._replies.write(name, self._settings.url, body, replies)
-        return done
-
-    def _job(self, name: str, body: dict[str, Any], prompt: Prompt, n_kept: int) -> Job[Kept]:
-        """One request, noted while it is under way."""
-        most = most_of(prompt, self._settings.reasoning_tokens)
+        replies, body = self._replies.read(name), body_of(self.settings, prompt)
+        most = most_of(prompt, self.settings.reasoning_tokens)
 
         def note(sent: bool) -> None:
             if sent:
-                self._replies.begin(name, n_kept, most)
+                self._replies.begin(name, len(replies), most)
             else:
                 self._replies.end(name)
 
-        read = partial(_reply, self.client, prompt)
-        return Job("chat/completions", body, read, most, _amount, note)
+        job = Job("chat/completions", body, partial(_reply, client, prompt), most, _amount, note)
+        # The disk may hold replies of an earlier run, of which the last may be enough.
+        while (done := _come_to(prompt, replies, self.settings.readings)) is None:
+            try:
+                replies.append(await client.reply(job))
+            except Fault as fault:
+                words = client.told(str(fault))
+                self._refuse_for_all(fault, words, answered=client.answered)
+                rejections += [words] if fault.failure == "rejected" else []
+                return Written(replies[-1].text if replies else "", fault.failure)
+            self._replies.write(name, self.settings.url, body, replies)
+        return done
 
-    def _note(self, fault: Fault) -> None:
-        words = self.client.told(str(fault))
+    def _refuse_for_all(self, fault: Fault, words: str, *, answered: bool) -> None:
+        """Raise InputError for what no request can mend."""
         # Once a server has answered, a broken line is a fault of one request.
-        if fault.failure == "connection" and not self.client.answered:
-            raise InputError(f"no judge answers at {self._settings.url} ({words}); start the server or mend the URL")
+        if fault.failure == "connection" and not answered:
+            raise InputError(f"no judge answers at {self.settings.url} ({words}); start the server or mend the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
             raise InputError(
-                f"the judge's server at {self._settings.url} refuses the model {self._settings.model!r} ({words}); "
-                f"look at the URL, the model's name and the key in {self._settings.key_variable}"
+                f"the judge's server at {self.settings.url} refuses the model {self.settings.model!r} ({words}); "
+                f"look at the URL, the model's name and the key in {self.settings.key_variable}"
             )
-        if fault.failure == "rejected":
-            self.last_rejection = words
 
 
 def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
