@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.judges.spending import Replies
+from vestige.judges.spending import ServerReplies
 
 KILLS, CONCURRENCY, STRIDE = 20, 2, 80
 SMALL = (
@@ -107,7 +107,7 @@ def test_a_probe_killed_at_twenty_random_writes_comes_to_the_same_bytes_and_coun
         paid = list(log.paid)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     assert sorted(set(paid)) == needed
-    lost = Replies(ProbeFolder(tmp_path / "broken").judge).lost()
+    lost = ServerReplies(ProbeFolder(tmp_path / "broken").judge).lost()
     assert kills == KILLS
     assert len(paid) - len(needed) <= lost.calls <= CONCURRENCY * kills
     assert not list((tmp_path / "broken").rglob("*.partial"))

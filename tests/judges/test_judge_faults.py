@@ -11,7 +11,7 @@ from tests.judges.test_judge_server import KEY, VARIABLE, rating, requests_of, s
 
 from vestige.core.errors import InputError, MachineError
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import Replies
+from vestige.judges.spending import ServerReplies
 from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Amount, Limits
 from vestige.models.http import Client, Fault, Job, Ledger
@@ -85,7 +85,7 @@ def test_garbage_does_not_show_half_of_a_key(monkeypatch):
 
 
 def notes_on(folder):
-    replies = Replies(folder)
+    replies = ServerReplies(folder)
     replies.update()
     return replies.other_models()
 
@@ -142,7 +142,7 @@ def test_replies_on_the_disk_are_counted_without_reading_each_of_them_again(tmp_
         for first in range(20, 25):
             PromptedJudge(own).judge(requests_of(1, first=first))
     assert not [path for path in opened if path.parent.name != "under-way"]
-    replies = Replies(tmp_path)
+    replies = ServerReplies(tmp_path)
     replies.update()
     assert replies.taken == (25, 2500, 250)
 
@@ -150,14 +150,14 @@ def test_replies_on_the_disk_are_counted_without_reading_each_of_them_again(tmp_
 def test_a_reply_that_a_kill_kept_from_the_list_is_listed_and_a_folder_without_its_list_is_refused(tmp_path):
     with serving(rating) as log:
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))
-        listed = Replies(tmp_path).listed
+        listed = ServerReplies(tmp_path).listed
         whole = listed.read_text().splitlines(keepends=True)
         name = json.loads(whole[1])["request"]
         listed.write_text(whole[0] + whole[2] + whole[1][:20])
-        Replies(tmp_path).begin(name, 0, Amount(1, 1000, 100))
+        ServerReplies(tmp_path).begin(name, 0, Amount(1, 1000, 100))
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))
         assert sorted(listed.read_text().splitlines(keepends=True)) == sorted(whole)
-        assert Replies(tmp_path).lost().calls == 0
+        assert ServerReplies(tmp_path).lost().calls == 0
         listed.write_text('{"request": 1}\n')
         with pytest.raises(InputError, match=r"replies\.jsonl is no list of replies"):
             PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))

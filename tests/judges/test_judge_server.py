@@ -15,7 +15,7 @@ from vestige.core.errors import InputError
 from vestige.judges.base import Prompt, Request
 from vestige.judges.server import ServerWriter, _reply
 from vestige.judges.spec import ServerSettings, judge_spec
-from vestige.judges.spending import Replies
+from vestige.judges.spending import ServerReplies
 from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Amount, Limits
 from vestige.models.http import Client, Garbled, Ledger
@@ -144,7 +144,7 @@ def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
         twice = len(log.paid) - len(set(log.paid))
     assert scores(judged) == [1.0 + i % 10 for i in range(40)]
     assert len(set(log.paid)) == 40
-    lost = Replies(tmp_path).lost()
+    lost = ServerReplies(tmp_path).lost()
     assert twice <= lost.calls <= 2 * kills, "two threads, so at most two a kill, and none of them unnoticed"
 
 
@@ -243,14 +243,14 @@ def test_a_limit_holds_for_all_that_is_asked_in_a_folder_and_counts_what_a_kill_
         seventh = PromptedJudge(writer(log, tmp_path, Limits(most_requests=6))).judge(requests_of(1, first=6))
         # Two were under way when a run was killed: the reply to one had been kept, and nobody has seen the other's.
         name = next(tmp_path.glob("??/*.json")).stem
-        Replies(tmp_path).begin(name, 0, Amount(1, 500, 50))
-        Replies(tmp_path).begin("0" * 32, 0, Amount(1, 1000, 100))
+        ServerReplies(tmp_path).begin(name, 0, Amount(1, 500, 50))
+        ServerReplies(tmp_path).begin("0" * 32, 0, Amount(1, 1000, 100))
         eighth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=7))).judge(requests_of(1, first=7))
-        assert Replies(tmp_path).lost() == (1, 1000, 100)
+        assert ServerReplies(tmp_path).lost() == (1, 1000, 100)
         ninth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=8))).judge(requests_of(1, first=7))
     # Six calls were answered and one was lost: a seventh is not to be had for seven, and is for eight.
     assert [j.failure for j in (*seventh, *eighth, *ninth)] == ["limit", "limit", ""]
-    assert Replies(tmp_path).lost().calls == 1
+    assert ServerReplies(tmp_path).lost().calls == 1
 
 
 def test_a_limit_of_money_needs_prices():

@@ -43,13 +43,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             raise SecurityError(_TOO_MUCH)
         return ""
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context, operator: str, first: Any, second: Any) -> Any:
         """A product or a power, which in one step can take for ever or make gigabytes."""
-        texts = [value for value in (left, right) if isinstance(value, str | list | tuple)]
-        too_long = texts and len(texts[0]) * abs(right if texts[0] is left else left) > _LONGEST
-        if too_long or (operator == "**" and abs(right) > _GREATEST_POWER):
+        texts = [value for value in (first, second) if isinstance(value, str | list | tuple)]
+        too_long = texts and len(texts[0]) * abs(second if texts[0] is first else first) > _LONGEST
+        if too_long or (operator == "**" and abs(second) > _GREATEST_POWER):
             raise SecurityError(_TOO_MUCH)
-        return super().call_binop(context, operator, left, right)
+        return super().call_binop(context, operator, first, second)
 
 
 def rendered_in_time(template: Template, **values: Any) -> str:

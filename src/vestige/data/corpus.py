@@ -324,8 +324,8 @@ def named_splits(
             edges = {i.edge for i in splits["forget"] if i.edge is not None}
             on_others = tuple(i for i in splits["retain"] if i.edge not in edges)
             if n := len(splits["retain"]) - len(on_others):
-                more = f"{n} more question{'s' * (n > 1)}"
-                notes.append(f"not kept: {more} about what is to be forgotten, which --forget leaves out")
+                count = f"{n} more question{'s' * (n > 1)}"
+                notes.append(f"not kept: {count} about what is to be forgotten, which --forget leaves out")
             splits["retain"] = on_others
     forgotten = _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None)
     if forgotten:

@@ -198,8 +198,8 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
     for _ in range(_ROUNDS if degree <= longest else 0):
         clashing = _clashes(edges, days.tolist(), gap)
         if not clashing:
-            drawn: list[int] = days.tolist()
-            return drawn
+            ordinals: list[int] = days.tolist()
+            return ordinals
         days[clashing] = scaled(random_words(rng, len(clashing)), low[clashing], high[clashing])
     raise InputError(
         f"{graph.name}: node {shown(busiest)} signs {degree:,} contracts, one a day at most, and the key dates leave "

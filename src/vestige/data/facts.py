@@ -107,15 +107,15 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     for item in kept:
         families[_kind(item, rare)][_told(item)] += 1
     everything = {answer for family in families.values() for answer in family}
-    found = {}
+    luck_by_id = {}
     for item in forget:
         kind, answer = _kind(item, rare), _told(item)
         n = families[kind].total()
         if n >= _FAMILY:
-            found[item.id] = Luck(content_id([str(kind), answer]), (families[kind][answer] + 1) / (n + 1))
+            luck_by_id[item.id] = Luck(content_id([str(kind), answer]), (families[kind][answer] + 1) / (n + 1))
         elif len(answer) >= _LONG and answer not in everything:
-            found[item.id] = Luck(content_id([item.id, answer]), 1 / (len(kept) + 1))
-    return found
+            luck_by_id[item.id] = Luck(content_id([item.id, answer]), 1 / (len(kept) + 1))
+    return luck_by_id
 
 
 def _kind(item: Item, rare: Rarity) -> Hashable:
@@ -127,8 +127,8 @@ def _kind(item: Item, rare: Rarity) -> Hashable:
 
 def _told(item: Item) -> tuple[str, ...]:
     """The words of the answer that the question does not have."""
-    asked = set(words(item.question))
-    return tuple(word for word in words(fact_of(item) or item.answer) if word not in asked)
+    question_words = set(words(item.question))
+    return tuple(word for word in words(fact_of(item) or item.answer) if word not in question_words)
 
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
@@ -232,13 +232,13 @@ class _Questions:
 
     def one_fact(self, first: int, second: int) -> bool:
         """Whether two questions ask for one fact (see `facts_of`)."""
-        left, right = self.items[first], self.items[second]
-        both_name = left.attribute is not None and right.attribute is not None
-        if (both_name and left.attribute != right.attribute) or not self._same_answer(first, second):
+        item, later = self.items[first], self.items[second]
+        both_name = item.attribute is not None and later.attribute is not None
+        if (both_name and item.attribute != later.attribute) or not self._same_answer(first, second):
             return False
         if both_name:
             return True
-        answer, no_edge = self.answers[first], left.edge is None
+        answer, no_edge = self.answers[first], item.edge is None
         a, b = self.words[first], self.words[second]
         if no_edge and len(answer) < _SENTENCE and not (self.names[first] <= b and self.names[second] <= a):
             return False

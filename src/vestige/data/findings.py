@@ -198,10 +198,10 @@ def best_constant(groups: Iterable[Sequence[int]], *, seed: int, draws: int) -> 
     rng, statistic, null, best = generator(seed, "counts drawn anew"), 0.0, np.zeros(draws), 0.0
     for counts in groups:
         n, k = sum(counts), len(counts)
-        drawn = rng.multinomial(n, np.full(k, 1 / k), size=draws)
+        samples = rng.multinomial(n, np.full(k, 1 / k), size=draws)
         statistic += float(((np.asarray(counts) - n / k) ** 2).sum() / (n / k))
-        null += ((drawn - n / k) ** 2).sum(axis=1) / (n / k)
-        best += float(drawn.max(axis=1).mean())
+        null += ((samples - n / k) ** 2).sum(axis=1) / (n / k)
+        best += float(samples.max(axis=1).mean())
     return (1 + int(np.count_nonzero(null >= statistic - 1e-9))) / (draws + 1), best
 
 

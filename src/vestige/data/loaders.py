@@ -300,8 +300,8 @@ class Pack(Settings):
 
     def _read(self, split: PackSplit) -> tuple[Item, ...]:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
-        named = split.model_dump(include=_KEYS, exclude_none=True)
-        keys = {name.removesuffix("_key"): key for name, key in named.items()}
+        columns_by_key = split.model_dump(include=_KEYS, exclude_none=True)
+        keys = {name.removesuffix("_key"): key for name, key in columns_by_key.items()}
         columns = RECOGNISED | OPTION_COLUMNS | {*keys.values(), "text"}
         table = source_table(source, split=split.split, config=split.config, columns=columns)
         if split.form == "text":
@@ -395,8 +395,8 @@ def load_items(
     and the hub. `limit` takes the first rows; those after them are parsed and not checked. `keep_duplicates`
     admits a question twice where the answers differ (TOFU's full set has one).
     """
-    named = {"question": question_key, "answer": answer_key, "edge": edge_key, "group": group_key}
-    keys = {part: key for part, key in named.items() if key is not None}
+    by_part = {"question": question_key, "answer": answer_key, "edge": edge_key, "group": group_key}
+    keys = {part: key for part, key in by_part.items() if key is not None}
     columns = RECOGNISED | OPTION_COLUMNS | {*keys.values()}
     table = source_table(source, split=split, config=config, columns=columns)
     if limit is not None:

@@ -72,5 +72,5 @@ def probe_sources(
     splits = {"forget": items, "retain": tuple(i for i in retained if i.id not in gone)}
     n_gone = len(retained) - len(splits["retain"])
     notes = (f"not kept: {n_gone} questions that were forgotten before",) if n_gone else ()
-    named = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
-    return ProbeSources(empty, named, texts, tuple(p for p in kept_texts if p.id not in read))
+    named_sets = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
+    return ProbeSources(empty, named_sets, texts, tuple(p for p in kept_texts if p.id not in read))

@@ -2,7 +2,7 @@
 
 A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
 were under way, at most `concurrency`, are asked again, since nobody has seen their replies; they are counted
-(`spending.Replies`), and at their most against the limits.
+(`spending.ServerReplies`), and at their most against the limits.
 """
 
 import logging
@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.judges.base import Prompt, Written
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import Kept, Replies, estimated_tokens, most_of, request_name
+from vestige.judges.spending import Kept, ServerReplies, estimated_tokens, most_of, request_name
 from vestige.models.address import Amount
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
@@ -67,9 +67,9 @@ class ServerWriter:
         return [replies[name] for name in names]
 
     @cached_property
-    def _replies(self) -> Replies:
+    def _replies(self) -> ServerReplies:
         # One for all that is written, so that the list is read on and no note is told twice.
-        return Replies(self.folder)
+        return ServerReplies(self.folder)
 
     def _tell(self, prompts: Sequence[Prompt], written: Sequence[Written]) -> None:
         """Say once what a person should know at once, not only at the end."""

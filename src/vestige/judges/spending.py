@@ -66,7 +66,7 @@ def request_name(url: str, body: Mapping[str, Any]) -> str:
     return content_id({"version": VERSION, "url": url, "body": body}, length=32)
 
 
-class Replies:
+class ServerReplies:
     """The replies in a folder, the list of them, and notes of the requests that are on their way.
 
     `taken` is what the listed ones took, and `models` how many there are by (model asked for, model told); `update`

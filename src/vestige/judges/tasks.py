@@ -311,8 +311,8 @@ _READS: Mapping[str, Callable[[str], Verdict]] = {
 }
 
 TASKS: Mapping[str, JudgeTask] = {
-    name: JudgeTask(name, **{**told, "read": _READS[told["read"]]})
-    for name, told in packaged_toml("vestige.judges", "tasks.toml").items()
+    name: JudgeTask(name, **{**row, "read": _READS[row["read"]]})
+    for name, row in packaged_toml("vestige.judges", "tasks.toml").items()
 }
 """Every task by its name."""
 

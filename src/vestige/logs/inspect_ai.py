@@ -43,11 +43,11 @@ def read(path: Path) -> Log:
     texts: dict[str, tuple[str, str, str]] = {}
     for sample in listed(path, samples, ("id", "input")):
         item = str(sample["id"])
-        if not (given := sample.get("scores")):
+        if not (by_scorer := sample.get("scores")):
             reading.unread.append(f"{one_line(item, width=40)}: the sample has no score")
         reply = _text((sample.get("output") or {}).get("completion"))
         texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
-        for name, score in (given or {}).items():
+        for name, score in (by_scorer or {}).items():
             value = score.get("value") if isinstance(score, dict) else None
             for key, mark in value.items() if isinstance(value, dict) else [("", value)]:
                 scores[f"{name}, {key}" if key else name][item].append(MARKS.get(str(mark), mark))

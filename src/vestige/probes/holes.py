@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.judges.base import Request
-from vestige.judges.spending import BYTES_PER_TOKEN, Replies, estimated_tokens
+from vestige.judges.spending import BYTES_PER_TOKEN, ServerReplies, estimated_tokens
 from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
 from vestige.metrics.diversity import MOST_GROUPS
 from vestige.models.address import Limits
@@ -67,7 +67,7 @@ class FilterRequest:
 
 def server_notes(folder: ProbeFolder) -> list[str]:
     """What the judge's server did that the table does not show: who answered, and what was lost."""
-    replies = Replies(folder.judge)
+    replies = ServerReplies(folder.judge)
     replies.update()
     notes, lost = replies.other_models(), replies.lost()
     if lost.calls:
