@@ -159,6 +159,7 @@ def test_the_example_that_fast_bleu_prints():
     expected = [[0.745356, 0.624073], [0.019138, 0.013721]]
     found = seen.bleu([text.split() for text in TEXTS])
     assert found == pytest.approx(np.array(expected), abs=5e-7)
+    assert (seen.bleu([text.split() for text in TEXTS]) == found).all(), "scoring adds nothing"
     assert seen.likeness([TEXTS[0].split()]) == pytest.approx([(0.745356 + 0.624073) / 2], abs=5e-7)
 
 
