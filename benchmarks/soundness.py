@@ -205,7 +205,7 @@ def measure(leak: str, share: float, n: int, draws: int, *, given: bool, seed: i
     for draw in range(draws):
         rng = np.random.default_rng([seed, draw, n])
         read = material(planted(leak, share, n, rng, given=given), SETTINGS, seed=draw)
-        lines = decide(without_model(read, SETTINGS, seed=draw)[0], SETTINGS)
+        lines = decide(without_model(read)[0], SETTINGS)
         failed = [line.check for line in lines if line.sound is False]
         names.update(failed)
         alarms += bool(failed)

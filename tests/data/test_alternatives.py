@@ -75,7 +75,7 @@ def test_the_same_data_give_the_same_alternatives_and_fewer_are_the_first_of_mor
 
 
 def told(splits):
-    lines = decide(of_alternatives(material(splits, SETTINGS, seed=0), SETTINGS, seed=0), SETTINGS)
+    lines = decide(of_alternatives(material(splits, SETTINGS, seed=0)), SETTINGS)
     return {line.check: line.p for line in lines}
 
 
@@ -84,7 +84,7 @@ def test_drawn_alternatives_cannot_be_told_from_the_truth_and_wrong_answers_can(
     edges = ",".join(f"edge:{edge}" for edge in list(compiled.dataset.graph.edges)[::2])
     splits = with_alternatives(compiled, named_splits(compiled, edges))
     # As if they had been given: those that were drawn are not checked again.
-    assert of_alternatives(material(splits, SETTINGS, seed=0), SETTINGS, seed=0) == ()
+    assert of_alternatives(material(splits, SETTINGS, seed=0)) == ()
     p = told(replace(splits, drawn=frozenset()))
     assert "alternatives: looks" in p
     assert min(p.values()) > 0.05

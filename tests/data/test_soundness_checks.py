@@ -20,7 +20,7 @@ SETTINGS = SoundnessSettings(permutations=2_000)
 
 
 def verdicts(splits: NamedSplits, seed: int = 0) -> dict[str, bool | None]:
-    lines = decide(without_model(material(splits, SETTINGS, seed=seed), SETTINGS, seed=seed)[0], SETTINGS)
+    lines = decide(without_model(material(splits, SETTINGS, seed=seed))[0], SETTINGS)
     return {line.check: line.sound for line in lines}
 
 
@@ -44,7 +44,7 @@ def test_the_planted_items_are_those_that_are_named():
     rng = np.random.default_rng(1)
     splits = bench.planted("copied items", 0.25, 40, rng, given=True)
     copies = {i.question.casefold().replace(" ?", "?") for i in splits.splits["retain"] if i.edge == "copies"}
-    checks, _ = without_model(material(splits, SETTINGS, seed=0), SETTINGS, seed=0)
+    checks, _ = without_model(material(splits, SETTINGS, seed=0))
     copied = next(c for c in checks if c.name == "copied questions")
     assert {i.question.casefold() for i in splits.splits["forget"] if i.id in copied.leaking} == copies
     assert len(copied.leaking) == 10
@@ -54,7 +54,7 @@ def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path)
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
     splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B")
     read = material(splits, SETTINGS, seed=0)
-    line = next(x for x in decide(without_model(read, SETTINGS, seed=0)[0], SETTINGS) if x.check == "entailed answers")
+    line = next(x for x in decide(without_model(read)[0], SETTINGS) if x.check == "entailed answers")
     assert line.sound is False
     assert line.reason.startswith("2 of 20 forget answers are stated by retained contracts, and 2 more are names")
 
@@ -82,7 +82,7 @@ def test_tofus_wrong_answers_are_told_from_the_right_ones_without_the_question()
 def test_without_options_the_check_says_so_and_cannot_tell():
     items = tuple(Item(f"What is number {n}?", f"It is {n}.") for n in range(20))
     read = material(NamedSplits("f", {"forget": items[:8], "retain": items[8:]}, {}), SETTINGS, seed=0)
-    line = decide(without_model(read, SETTINGS, seed=0)[0], SETTINGS)[-1]
+    line = decide(without_model(read)[0], SETTINGS)[-1]
     assert (line.check, line.sound) == ("options and questions", None)
     assert "0 forget items can be asked with options" in line.reason
 

@@ -266,7 +266,7 @@ def question_words(retain: Sequence[Item]) -> Guesser:
 
 @dataclass(frozen=True)
 class Material:
-    """A data set as it is checked: both splits, what the graph says, and the questions with options of each split.
+    """A data set as it is checked, and how: both splits, what the graph says, and each split's questions with options.
 
     `unasked` says of a forget item without options why it has none. `beside` are forget questions with the true answer
     and some of the alternatives that were given to it as options.
@@ -278,7 +278,9 @@ class Material:
     asked: tuple[Choice, ...]
     taught: tuple[Choice, ...]
     unasked: str
-    beside: tuple[Choice, ...] = ()
+    beside: tuple[Choice, ...]
+    settings: SoundnessSettings
+    seed: int
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
@@ -311,6 +313,8 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         taught=tuple(c for c in choices_of(teaching, drawing).values() if isinstance(c, Choice)),
         unasked=next((c.reason for c in forget_choices if isinstance(c, Unasked)), "has none"),
         beside=tuple(_beside(i, settings, seed) for i in forget if i.alternatives and i.id not in splits.drawn),
+        settings=settings,
+        seed=seed,
     )
 
 
@@ -340,25 +344,25 @@ class _GuesserCheck(NamedTuple):
     guess: Guesser
     either: bool = False
 
-    def check(self, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+    def check(self, choices: Sequence[Choice], checked: Material) -> Check:
         """What it gets; of a guesser and its opposite the better, whose p-value counts twice."""
-        outcome, sentence = _outcome(self.guess, choices, settings, seed), self.sentence
+        outcome, sentence = _outcome(self.guess, choices, checked), self.sentence
         if self.either:
-            opposite = _outcome(lambda choice: -self.guess(choice), choices, settings, seed)
+            opposite = _outcome(lambda choice: -self.guess(choice), choices, checked)
             if opposite.p < outcome.p:
                 outcome, sentence = opposite, f"the opposite of {sentence}"
             outcome = outcome._replace(p=min(1.0, 2 * outcome.p))
         return by_guesser(self.name, sentence, choices, outcome)
 
 
-def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> GuessOutcome:
+def _outcome(guess: Guesser, choices: Sequence[Choice], checked: Material) -> GuessOutcome:
     edges = [c.edge for c in choices if c.edge is not None]
     return above_own_options(
         [picks(guess(c)) for c in choices],
         [c.answer for c in choices],
         edges if len(edges) == len(choices) else None,
-        seed=seed,
-        draws=settings.permutations,
+        seed=checked.seed,
+        draws=checked.settings.permutations,
     )
 
 
@@ -375,11 +379,9 @@ def _tests(retain: Sequence[Item], rare: Rarity) -> list[_GuesserCheck]:
     ]
 
 
-def without_model(
-    checked: Material, settings: SoundnessSettings, *, seed: int
-) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """All checks that apply, and in sentences which do not."""
-    forget, retain, asked = checked.forget, checked.retain, checked.asked
+    forget, retain, asked, settings = checked.forget, checked.retain, checked.asked, checked.settings
     checks, left_out = [copied(forget, retain), near_duplicates(forget, retain, settings)], []
     if any(_is_long(i.answer) for i in forget):
         checks.append(copied_answers(forget, retain, settings))
@@ -396,7 +398,7 @@ def without_model(
         return (*checks, Check("options and questions", undecided=why + checked.unasked)), tuple(left_out)
     places = [(c, len(c.options), c.answer) for c in asked if c.source == "given"]
     if len(places) >= LEAST_ITEMS:
-        checks.append(_always_the_same("position of the right option", places, len(asked), settings, seed))
+        checks.append(_always_the_same("position of the right option", places, checked))
     else:
         left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
     options_of = {c.item: tuple(sorted(map(normalised, c.options))) for c in asked}
@@ -407,16 +409,16 @@ def without_model(
         if counts[options := options_of[c.item]] >= LEAST_ITEMS
     ]
     if labels:
-        checks.append(_always_the_same("balance of labels", labels, len(asked), settings, seed))
+        checks.append(_always_the_same("balance of labels", labels, checked))
     else:
         left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
     rare = Rarity.of([i.question for i in (*forget, *retain)])
     about = "picking what stands in retain items about the same subject"
     tests = [_GuesserCheck("answers given away", about, given_away(retain, rare)), _LENGTH, *_tests(retain, rare)]
-    checks += [test.check(asked, settings, seed) for test in tests]
+    checks += [test.check(asked, checked) for test in tests]
     if len(checked.taught) >= LEAST_TAUGHT:
         looks = _GuesserCheck("options alone", "picking by looks, without the question", options_only(checked.taught))
-        checks.append(looks.check(asked, settings, seed))
+        checks.append(looks.check(asked, checked))
     else:
         why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         checks.append(Check("options alone", undecided=why))
@@ -427,7 +429,7 @@ OF_ALTERNATIVES = "alternatives: "
 """How the names of checks begin that are about the alternatives to the forget questions."""
 
 
-def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int) -> tuple[Check, ...]:
+def of_alternatives(checked: Material) -> tuple[Check, ...]:
     """Whether the true answers can be told from their alternatives by looks, or by what the retain set says.
 
     Each guesser's pick is tried and its opposite, since a truth that is always the last would hide what a model knows.
@@ -447,18 +449,11 @@ def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int
         learned = {c.item: guess for half, guess in zip(halves, (second, first), strict=True) for c in half}
         tests.append(_GuesserCheck("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
     return tuple(
-        test._replace(name=OF_ALTERNATIVES + test.name, either=True).check(checked.beside, settings, seed)
-        for test in tests
+        test._replace(name=OF_ALTERNATIVES + test.name, either=True).check(checked.beside, checked) for test in tests
     )
 
 
-def _always_the_same(
-    name: str,
-    labelled: Sequence[tuple[Choice, Hashable, int]],
-    n_asked: int,
-    settings: SoundnessSettings,
-    seed: int,
-) -> Check:
+def _always_the_same(name: str, labelled: Sequence[tuple[Choice, Hashable, int]], checked: Material) -> Check:
     """Whether one label (a place, an option that all have) of a group of questions is right more often than others.
 
     What the best constant guess gets stands above what it gets by chance, as a share of all questions that are asked:
@@ -469,8 +464,8 @@ def _always_the_same(
         groups.setdefault(group, [0] * len(choice.options))[label] += 1
     choices = [choice for choice, _, _ in labelled]
     hits = np.array([label == int(np.argmax(groups[group])) for _, group, label in labelled], dtype=float)
-    p, hits_by_chance = best_constant(groups.values(), seed=seed, draws=settings.permutations)
-    n, accuracy, chance = len(hits), float(hits.mean()), hits_by_chance / len(hits)
+    p, hits_by_chance = best_constant(groups.values(), seed=checked.seed, draws=checked.settings.permutations)
+    n, n_asked, accuracy, chance = len(hits), len(checked.asked), float(hits.mean()), hits_by_chance / len(hits)
     low, high, interval = wilson(int(hits.sum()), n)
     value, low, high = ((share - chance) * n / n_asked for share in (accuracy, low, high))
     effect = Estimate("accuracy above chance", "share", value, low, high, n_asked, interval)

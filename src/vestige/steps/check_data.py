@@ -24,9 +24,9 @@ def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
     """Check a data set and write soundness.json in the run."""
     with locked(run.path / ".soundness.lock", patience_seconds=0):
         read = material(request.splits, request.settings, seed=request.seed)
-        checks_of_questions, left_out = without_model(read, request.settings, seed=request.seed)
+        checks_of_questions, left_out = without_model(read)
         # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
-        of_others = of_alternatives(read, request.settings, seed=request.seed)
+        of_others = of_alternatives(read)
         checks = (*checks_of_questions, *of_others)
         lines = (*decide(checks_of_questions, request.settings), *decide(of_others, request.settings))
         failed = {line.check for line in lines if line.sound is False}
