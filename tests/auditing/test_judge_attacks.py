@@ -146,15 +146,6 @@ def test_with_no_attack_nothing_is_said_of_recovery():
     assert "no attack was run" in line.reason
 
 
-def test_one_of_two_attacks_is_enough_to_fail():
-    other = attack("quantize 4 bits", "quantize", "nothing", points=("given",))
-    ends = everywhere(RETAIN_ONLY, 0.0) | everywhere(other, 0.0, unlearned=0.7)
-    line = verdict(judge(case(None, ends, attacks=(RETAIN_ONLY, other)), resamples=QUICK), "not recoverable")
-    assert line.outcome == "fails"
-    assert "recovery in quantize 4 bits, generate is 0.70 [" in line.reason
-    assert "among 8 quantities" in line.reason
-
-
 def test_too_few_tested_items_are_no_scale():
     few = attack(tested=FORGET[:1])
     found = judge(case(None, everywhere(few, 0.0), attacks=(few,)), resamples=QUICK)

@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from vestige.artifacts.audits import Format, FormatLine
-from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of, shown
+from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of
 from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.items import QUESTION_FORMS
+from vestige.core.text import listed
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.gains import (
     Controls,
@@ -29,7 +29,7 @@ from vestige.metrics.gains import (
     leakage,
     leakage_vs_chance,
 )
-from vestige.metrics.intervals import LABORATORY, SeedPrior, interval_over_seeds, shared, spread
+from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.verdicts import Evidence, admitted, steady
 
@@ -119,7 +119,7 @@ class Scale:
         """That of the format."""
         return self.form.name
 
-    def scores(self, source: Sourced) -> Float[np.ndarray, " N"]:
+    def scores(self, source: Sourced) -> ByItem:
         """The scores of one source by item."""
         return self.ground.scores.of(source, self.key, self.items)
 
@@ -234,7 +234,7 @@ def read_stored(ground: Ground) -> TestedFormats:
         unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form.name)]
         if unrelated:
             untested.append(
-                f"{form.name.capitalize()} outputs of blocks say nothing of {', '.join(map(shown, unrelated))}, whose "
+                f"{form.name.capitalize()} outputs of blocks say nothing of {listed(unrelated)}, whose "
                 "weights do not descend from the target's initial ones; they are no controls of it."
             )
         # Of two starts a patched output shows the start and not what was forgotten.
@@ -375,8 +375,8 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
 def _clustered(
     ground: Ground,
     prior: SeedPrior,
-    target: Float[np.ndarray, " N"],
-    rows: Float[np.ndarray, "M N"],
+    target: ByItem,
+    rows: ByControl,
     items: Sequence[str],
     width: float | None = 1.0,
 ) -> SeedPrior:
@@ -449,7 +449,7 @@ def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list
         untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")
     missing = [model for model in plan.retrained if model not in retrained]
     if missing and retrained:
-        untested.append(f"The format {name} was not asked of {', '.join(map(shown, missing))}.")
+        untested.append(f"The format {name} was not asked of {listed(missing)}.")
     return items
 
 

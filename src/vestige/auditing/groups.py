@@ -20,6 +20,7 @@ from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground, groups_of, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
+from vestige.core.text import listed
 from vestige.metrics.contrasts import Draws, simultaneous, step_down
 from vestige.metrics.gains import Controls
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
@@ -265,5 +266,5 @@ def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> Clai
 
 def _names(groups: Sequence[str]) -> str:
     n_further = len(groups) - _NAMED
-    names = ", ".join(map(shown, groups[:_NAMED]))
+    names = listed(groups[:_NAMED])
     return f"{names} and {n_further} more" if n_further > 0 else names

@@ -51,9 +51,9 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     losses_read = read_kept(ground)
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
-    exposed = read_exposure(ground)
+    exposure_error, of_exposure = read_exposure(ground)
     # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
-    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposed.error)
+    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposure_error)
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested)
@@ -65,7 +65,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
         *warnings,
         *_of_plan(case.plan),
-        *exposed.sentences,
+        *of_exposure,
         *stored.untested,
         *([not_counted] if not_counted else []),
         *(text for text in (ground.apart, ground.case.told_by) if text),
@@ -86,7 +86,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         suppressed=plan.suppressed,
         control=tuple(line for line in verdicts if line.subject == plan.suppressed),
         able=ability.lines,
-        exposure_error=exposed.error,
+        exposure_error=exposure_error,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,

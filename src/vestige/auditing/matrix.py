@@ -126,17 +126,13 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
                 leaked = expressed[subject].leaks[scale.name].draws.estimate(scale.unit, scale.unit)
                 low, high, method = bands[subject][scale.name]
                 band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
-            below = _below(ground, expressed[subject], scale.name)
+            shares, bits = expressed[subject].excess.get(scale.name), expressed[subject].bits
+            # Over-forgetting, in shares, and for forced answers in bits as well.
+            below = shares is not None and over_forgotten(shares, ground.thresholds.delta)
+            if scale.name == "forced" and bits is not None:
+                below = below or over_forgotten(bits.draws, ground.thresholds.delta_bits)
             cells[subject].append(MatrixCell(subject, scale.name, level, leaked, band, below))
     return [cell for of_subject in cells.values() for cell in of_subject]
-
-
-def _below(ground: Ground, expressed: Expressed, name: str) -> bool:
-    """Over-forgetting, in shares, and for forced answers in bits as well."""
-    bits = expressed.bits.draws if name == "forced" and expressed.bits is not None else None
-    if bits is not None and over_forgotten(bits, ground.thresholds.delta_bits):
-        return True
-    return name in expressed.excess and over_forgotten(expressed.excess[name], ground.thresholds.delta)
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:

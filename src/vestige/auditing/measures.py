@@ -171,9 +171,7 @@ def read_measures(
         if (items := ground.scores.common(subjects, key, plan.splits.get(split, ())))
     }
     for subject in subjects:
-        lines += _forget_quality(ground, subject)
-        lines += _utility(ground, subject, parts)
-        lines += _means(ground, subject)
+        lines += _of_subject(ground, subject, parts)
     lines += [
         MeasureLine(line.subject, f"privleak, {line.score}", line.privleak, "per cent, against the mean of retrained")
         for line in membership
@@ -182,8 +180,11 @@ def read_measures(
     return (*lines, *_generalization(ground, tested))
 
 
-def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
-    """Against all other retrained seeds pooled: their items count once a seed."""
+def _of_subject(
+    ground: Ground, subject: str, utility: Mapping[tuple[str, str], tuple[str, ...]]
+) -> Iterator[MeasureLine]:
+    """Forget quality, utility over the items that all subjects have, and means of memorisation."""
+    # Against all other retrained seeds pooled: their items count once a seed.
     others_retrained = [name for name in ground.plan.retrained if name != subject]
     for measure, form in RATIOS:
         key = f"memory/truth_ratio_{form}"
@@ -195,19 +196,12 @@ def _forget_quality(ground: Ground, subject: str) -> Iterator[MeasureLine]:
             seeds = f"{len(retrained)} retrained seed{'s pooled' if len(retrained) > 1 else ''}"
             description = f"KS p-value, {form} truth ratios of {len(items)} items against those of {seeds}"
             yield MeasureLine(subject, measure, forget_quality(scores, pooled), description)
-
-
-def _utility(ground: Ground, subject: str, parts: Mapping[tuple[str, str], tuple[str, ...]]) -> Iterator[MeasureLine]:
-    if not parts:
-        return
-    # A truth ratio that rounding left a digit below 0 is 0.
-    values = [max(0.0, float(ground.scores.of(subject, key, items).mean())) for (_, key), items in parts.items()]
-    splits, scores = (", ".join(dict.fromkeys(names)) for names in zip(*parts, strict=True))
-    description = f"harmonic mean of {len(parts)}: {scores} on {splits} (TOFU's takes nine, on its own three sets)"
-    yield MeasureLine(subject, "model_utility", harmonic_mean(values), description)
-
-
-def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
+    if utility:
+        # A truth ratio that rounding left a digit below 0 is 0.
+        values = [max(0.0, float(ground.scores.of(subject, key, items).mean())) for (_, key), items in utility.items()]
+        splits, keys = (", ".join(dict.fromkeys(names)) for names in zip(*utility, strict=True))
+        description = f"harmonic mean of {len(utility)}: {keys} on {splits} (TOFU's takes nine, on its own three sets)"
+        yield MeasureLine(subject, "model_utility", harmonic_mean(values), description)
     for measure, key, description in MEANS:
         items = ground.scores.common([subject], key, ground.plan.splits["forget"])
         if items:
@@ -248,14 +242,10 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
             bounds = _bounds(ground, attack, subject)
             if not bounds:
                 continue
-            least, (need, inputs) = information.capacity(bounds), _forced(ground, attack, subject)
-            option_needs, counts = _options(ground, attack, subject)
-            need |= option_needs
+            least, (need, inputs) = information.capacity(bounds), _need(ground, attack, subject)
             gained = need.get("gain", 0.0)
             ratio = information.prompt_data_entropy_ratio(least.bits, gained) if gained > 0 else None
-            lines.append(
-                BudgetLine(subject, attack.name, bounds, least.bits, least.bound, need, inputs | counts, ratio)
-            )
+            lines.append(BudgetLine(subject, attack.name, bounds, least.bits, least.bound, need, inputs, ratio))
     return tuple(lines)
 
 
@@ -285,57 +275,47 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     return {}
 
 
-def _forced(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Bits to write the answers down for somebody who knows what the subject knows, and bits gained."""
-    before, after = Source(subject), Source.after(subject, attack)
-    items = ground.scores.common([before], BITS_KEY, attack.tested)
-    if not items:
-        return {}, {}
-    # A log-probability that rounding left a digit above 0 is 0.
-    nats = np.minimum(ground.scores.of(before, BITS_KEY, items), 0.0) * math.log(2)
-    need = {"code_length": information.code_length(nats)}
-    inputs = {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
-    if ground.scores.common([after], BITS_KEY, items) == items:
-        reached = np.minimum(ground.scores.of(after, BITS_KEY, items), 0.0) * math.log(2)
-        need["gain"] = information.need_of_gain(nats, reached)
-        inputs["bits an answer after"] = float(-reached.mean() / math.log(2))
+def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
+    """The ways of counting what the result needs, and the numbers that they were counted from.
+
+    Bits to write the answers down for somebody who knows what the subject knows, and bits gained; and the three counts
+    that rest on wrong answers to questions with k options, k being 1 / chance.
+    """
+    scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
+    need, inputs = dict[str, float](), dict[str, float]()
+    if items := scores.common([before], BITS_KEY, attack.tested):
+        # A log-probability that rounding left a digit above 0 is 0.
+        nats = np.minimum(scores.of(before, BITS_KEY, items), 0.0) * math.log(2)
+        need["code_length"] = information.code_length(nats)
+        inputs |= {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
+        if scores.common([after], BITS_KEY, items) == items:
+            reached = np.minimum(scores.of(after, BITS_KEY, items), 0.0) * math.log(2)
+            need["gain"] = information.need_of_gain(nats, reached)
+            inputs["bits an answer after"] = float(-reached.mean() / math.log(2))
+    right, chance = f"{OPTION}/accuracy", f"{OPTION}/chance"
+    items = scores.common([subject], chance, scores.common([subject], right, attack.tested))
+    options = np.rint(1 / scores.of(subject, chance, items)) if items else np.zeros(1)
+    k = int(options[0])
+    # Questions with differing numbers of options have no one k to count with.
+    if k >= 2 and (options == k).all():
+        values = scores.of(subject, right, items)
+        # Options that are tied share the answer, so the sum need not be whole.
+        n, wrong, accuracy = len(items), round(float((1 - values).sum())), float(values.mean())
+        need |= {
+            "wrong_answers": information.need_wrong_answers(wrong, k),
+            "corrections": information.need_corrections(n, wrong, k),
+            "rate_distortion": information.need_rate_distortion(n, min(1.0, accuracy), k),
+        }
+        inputs |= {"questions": float(n), "wrong": float(wrong), "options": float(k), "accuracy": accuracy}
     return need, inputs
 
 
-def _options(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
-    """The three counts that rest on wrong answers to questions with k options; k is 1 / chance."""
-    right, chance = f"{OPTION}/accuracy", f"{OPTION}/chance"
-    items = ground.scores.common([subject], chance, ground.scores.common([subject], right, attack.tested))
-    if not items:
-        return {}, {}
-    options = np.rint(1 / ground.scores.of(subject, chance, items))
-    k = int(options[0])
-    if (options != k).any() or k < 2:
-        # Questions with differing numbers of options have no one k to count with.
-        return {}, {}
-    values = ground.scores.of(subject, right, items)
-    # Options that are tied share the answer, so the sum need not be whole.
-    n, wrong, accuracy = len(items), round(float((1 - values).sum())), float(values.mean())
-    need = {
-        "wrong_answers": information.need_wrong_answers(wrong, k),
-        "corrections": information.need_corrections(n, wrong, k),
-        "rate_distortion": information.need_rate_distortion(n, min(1.0, accuracy), k),
-    }
-    return need, {"questions": float(n), "wrong": float(wrong), "options": float(k), "accuracy": accuracy}
+def read_exposure(ground: Ground) -> tuple[Estimate | None, tuple[str, ...]]:
+    """What the ranks among alternatives say of the data and the controls, over the facts that all were asked.
 
-
-class ExposureReading(NamedTuple):
-    """The leakage against alternatives of the retrained models together, and what a reader should know, in sentences.
-
-    The former should be 0; None where none were retrained, or nothing was asked with alternatives.
+    First the leakage against alternatives of the retrained models together, which should be 0; None where none were
+    retrained, or nothing was asked with alternatives. Then what a reader should know, in sentences.
     """
-
-    error: Estimate | None
-    sentences: tuple[str, ...]
-
-
-def read_exposure(ground: Ground) -> ExposureReading:
-    """What the ranks among alternatives say of the data and the controls, over the facts that all were asked."""
     plan, ranked = ground.plan, ground.case.ranked
     names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, EXPOSED.key)]
     items = ground.scores.common(names, EXPOSED.key, ground.judged)
@@ -346,7 +326,7 @@ def read_exposure(ground: Ground) -> ExposureReading:
             "reads the true answer in fewer tokens, as one does that was made from the forget set."
         )
     if plan.target not in names or not items:
-        return ExposureReading(None, tuple(sentences))
+        return None, tuple(sentences)
     length = ranks(ground, items, plan.target).value
     error = _error(ground, items, [name for name in plan.retrained if name in names], length)
     if error is not None:
@@ -354,7 +334,7 @@ def read_exposure(ground: Ground) -> ExposureReading:
             f"Against alternatives the retrained models have a leakage of {error} together, which would be 0 were the "
             "true answers and their alternatives alike to them."
         )
-    return ExposureReading(error, tuple(sentences))
+    return error, tuple(sentences)
 
 
 def _error(ground: Ground, items: tuple[str, ...], retrained: list[str], length: float) -> Estimate | None:

@@ -12,7 +12,7 @@ from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, read_versioned, write_sealed
-from vestige.core.text import one_line
+from vestige.core.text import listed, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.models.address import is_address
 
@@ -64,7 +64,7 @@ class Origins:
             return (), ()
         has, it = ("has", "it answers") if len(same) == 1 else ("have", "they answer")
         return same, (
-            f"{_names(same)} {has} the target's own weights, in which nothing was forgotten: what {it} otherwise comes "
+            f"{listed(same)} {has} the target's own weights, in which nothing was forgotten: what {it} otherwise comes "
             "from the chat template, the tokeniser or the config.",
         )
 
@@ -74,7 +74,7 @@ class Origins:
             of_target = self.parts[self.target][part]
             if names := [name for name, parts in self.parts.items() if parts[part] != of_target]:
                 yield (
-                    f"Asked through another {label} than the target: {_names(names)}; what differs between their "
+                    f"Asked through another {label} than the target: {listed(names)}; what differs between their "
                     f"answers may come from the {label} and not from the weights."
                 )
 
@@ -94,8 +94,8 @@ class Origins:
         strangers = [name for name in unlearned if self.specs[name].parent not in begun_with and name not in retrained]
         if strangers:
             yield (
-                f"Made from another model than the target ({_names([self.target])}) that this audit compares with: "
-                f"{_names(strangers)}; what differs between the two targets counts as lost, left or brought back."
+                f"Made from another model than the target ({listed([self.target])}) that this audit compares with: "
+                f"{listed(strangers)}; what differs between the two targets counts as lost, left or brought back."
             )
 
     def other_recipes(self, retrained: Sequence[str]) -> dict[str, str]:
@@ -129,7 +129,7 @@ class Origins:
             same = first.setdefault(self.parts[name]["weights"], name)
             if same != name and name in retrained:
                 sentences[name] = (
-                    f"{_names([name])} is left out as a control: its weights are those of {_names([same])}, as when a "
+                    f"{listed([name])} is left out as a control: its weights are those of {listed([same])}, as when a "
                     "training is repeated without another --seed."
                 )
         return sentences
@@ -145,7 +145,7 @@ class Origins:
         sentences = []
         if away := [name for name in models if name not in local]:
             sentences.append(
-                f"The weights of {_names(away)} were not seen, so that nothing but answers tells copies apart."
+                f"The weights of {listed(away)} were not seen, so that nothing but answers tells copies apart."
             )
         # Two models have one distance, which nothing can be held against.
         if len(local) < 3:
@@ -161,7 +161,7 @@ class Origins:
         except InputError as error:
             return {}, (*sentences, f"The weights of the models were not compared with each other: {error}.")
         if odd := [name for name, x in zip(local, squares[0], strict=True) if not isfinite(x)]:
-            sentences.append(f"The weights of {_names(odd)} are of another shape than the target's, and not compared.")
+            sentences.append(f"The weights of {listed(odd)} are of another shape than the target's, and not compared.")
         apart = {
             name: {partner: sqrt(x) for partner, x in zip(local, row, strict=True) if partner != name and isfinite(x)}
             for name, row in zip(local, squares, strict=True)
@@ -173,10 +173,6 @@ class Origins:
 
 _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
 """Settings that change what is computed at a time, and not what is taught; `model` is held against by its digest."""
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(one_line(name, width=60) for name in names)
 
 
 def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> str:

@@ -29,12 +29,12 @@ from vestige.artifacts.audits import (
     WorstLine,
 )
 from vestige.auditing.formats import EXPOSURE, Scale, TestedFormats, formats_of, ranks
-from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items, shown
+from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items
 from vestige.auditing.matrix import worst_line
 from vestige.auditing.scores import Carried, Case, Scores, Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
-from vestige.core.text import sentence
+from vestige.core.text import listed, sentence
 from vestige.metrics.contrasts import Draws, Quantity, Sample, ratio_draws
 from vestige.metrics.gains import Attacked, Controls, Gain, admission, against_alternatives, gap_in_bits, split
 from vestige.metrics.verdicts import Evidence, saturated
@@ -226,7 +226,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     gaps = [gap for gap in gaps if not ground.case.search_of(gap.attack.name)]
     if tried:
         untested += _apart(ground, tried)
-    untested += [sentence(f"{gap.reason} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
+    untested += [sentence(f"{gap.reason} ({listed(gap.subjects)})") for gap in gaps if gap.subjects]
     evidence = [gap for gap in gaps if not gap.attack.shows_answers]
     missing = {name: tuple(gap.reason for gap in evidence if name in gap.subjects) for name in audited}
     return Recovery(tuple(tried), _attacked(tried), missing, tuple(injections), tuple(curves), tuple(untested))

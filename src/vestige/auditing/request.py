@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
@@ -445,7 +445,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     needs = {"distributions"}
     if mute := [name for name, model in served.items() if not model.engine.scores]:
         untested.append(_left_out(mute, "whose server scores no answers", labels("scores")))
-        untested.append(f"{_names(mute)}: how likely answers are is not read, since the server scores none")
+        untested.append(f"{listed(mute)}: how likely answers are is not read, since the server scores none")
         needs.add("scores")
     evals = tuple(name for name, part in parts.items() if part.needs not in needs)
     forms = settings.forms
@@ -458,7 +458,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     if target in served and settings.suppress and not request.names("suppressed"):
         changes["suppress"] = False
         untested.append(
-            f"no positive control could be made of {_names([target])}, which is behind an address, so that no attack "
+            f"no positive control could be made of {listed([target])}, which is behind an address, so that no attack "
             "has shown that it could find anything; give one with --suppressed"
         )
     untested.append(_may_have_changed(served))
@@ -471,16 +471,12 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     )
 
 
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(one_line(name, width=60) for name in names)
-
-
 def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
     """That something was tried on no model, for the sake of these; "" where there is nothing."""
     if not untried:
         return ""
     are = "is" if len(names) == 1 else "are"
-    return f"not tried on any model, since {_names(names)} {are} behind an address, {why}: {', '.join(untried)}"
+    return f"not tried on any model, since {listed(names)} {are} behind an address, {why}: {', '.join(untried)}"
 
 
 def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
@@ -489,9 +485,9 @@ def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
     for name, model in served.items():
         record = model.provenance()
         server = f" (the server says {one_line(record['server'], width=80)!r})" if record["server"] else ""
-        each.append(f"{_names([name])} at {one_line(model.name, width=120)}{server}, {record['fingerprint'][:12]}")
+        each.append(f"{listed([name])} at {one_line(model.name, width=120)}{server}, {record['fingerprint'][:12]}")
         names.setdefault(record["fingerprint"], []).append(name)
-    alike = "".join(f"; nothing there tells {_names(same)} apart" for same in names.values() if len(same) > 1)
+    alike = "".join(f"; nothing there tells {listed(same)} apart" for same in names.values() if len(same) > 1)
     return (
         f"asked behind an address on {datetime.now(UTC).date().isoformat()}, each with the fingerprint of its replies "
         f"to fixed questions: {'; '.join(each)}{alike}. No weights were seen, and what is served may change"

@@ -72,7 +72,8 @@ class _Test(NamedTuple):
     def __str__(self) -> str:
         after = f" after {self.attack}" if self.attack else ""
         n, of = int(self.result.facts.sum()), len(self.items)
-        p = f"(p = {_rounded(self.result.p)}"
+        # What is smaller than a thousandth says no more than that.
+        p = f"(p = {self.result.p:.2g}" if self.result.p >= 0.001 else "(p = 0.001 or less"
         if self.by == FIRST:
             return (
                 f"it ranks the true answer of {n} of {self.result.null:.0f} facts{after} before all alternatives {p})"
@@ -87,11 +88,6 @@ class _Test(NamedTuple):
             return f"it gives {many} of {of}{after} more bits than any control could {size}"
         where = "in all formats together" if self.by == TOGETHER else f"in {self.by}"
         return f"it gives {many} of {of}{after} away {where}, beyond any control {size}"
-
-
-def _rounded(p: float) -> str:
-    """What is smaller than a thousandth says no more than that."""
-    return f"{p:.2g}" if p >= 0.001 else "0.001 or less"
 
 
 class Singles(NamedTuple):

@@ -21,7 +21,7 @@ from vestige.core.ids import content_id, slug
 from vestige.core.items import ForgetSet
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import SCHEMA
-from vestige.core.text import closest, one_line
+from vestige.core.text import closest, listed, one_line
 from vestige.metrics.verdicts import Thresholds
 
 VERSION = 2
@@ -120,12 +120,12 @@ def _names_by_role(read: ScoreTable) -> dict[str, list[str]]:
     """The models in each role; refused where they cannot be judged."""
     names: dict[str, list[str]] = {role: [m for m, its in read.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
-        many = f"has {len(names['target'])} ({_listed(names['target'])})" if names["target"] else "has none"
+        many = f"has {len(names['target'])} ({listed(names['target'])})" if names["target"] else "has none"
         raise InputError(f"a judgement has one target, the model before unlearning, and the table {many}; give it one")
     if not names["unlearned"]:
         raise InputError("no model of the table is unlearned, so there is nothing to judge; give one this role")
     if len(names["placebo"]) > 1:
-        raise InputError(f"a judgement has one placebo, and the table has {_listed(names['placebo'])}; name one")
+        raise InputError(f"a judgement has one placebo, and the table has {listed(names['placebo'])}; name one")
     if "forget" not in read.splits.values():
         raise InputError("no item of the table is in the split forget, so there is nothing to judge")
     if not names["retrained"] and not read.chances:
@@ -134,10 +134,6 @@ def _names_by_role(read: ScoreTable) -> dict[str, list[str]]:
             "never knew would score; give the scores of one as retrained"
         )
     return names
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(one_line(name, width=60) for name in names)
 
 
 def _refuse_copies(read: ScoreTable) -> tuple[str, ...]:
@@ -175,7 +171,7 @@ def _drop_unasked(read: ScoreTable) -> tuple[str, ...]:
     for tables in read.values.values():
         for key in dropped:
             tables.pop(key, None)
-    names = _listed([key.removesuffix("/score") for key in dropped])
+    names = listed([key.removesuffix("/score") for key in dropped])
     return (f"No unlearned model has these scores of the forget set: {names}.",) if dropped else ()
 
 

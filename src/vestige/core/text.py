@@ -3,6 +3,7 @@
 import difflib
 import tomllib
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
@@ -26,6 +27,11 @@ def half_character(text: str) -> bool:
 def sentence(text: str) -> str:
     """`text` with a capital at the beginning and one full stop at the end."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of whoever gave them, with commas in between, on one line."""
+    return ", ".join(one_line(name, width=60) for name in names)
 
 
 def closest(name: str, names: list[str]) -> str:

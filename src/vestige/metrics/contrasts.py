@@ -565,13 +565,26 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         raise ValueError(f"{len(draws)} quantities but {len(margins)} margins")
     if not draws:
         return ()
-    read = [_read(quantity, margin, below=below) for quantity, margin in zip(draws, margins, strict=True)]
-    reached = [distance.reached for distance in read]
+    read: list[tuple[ByResample, float, float, float]] = []
+    for quantity, margin in zip(draws, margins, strict=True):
+        values, edge, centre = quantity.low, margin, quantity.middles[0]
+        if below:
+            values, edge, centre = -quantity.high, -margin, -quantity.middles[1]
+        if not math.isfinite(centre):
+            # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
+            read.append((values, centre, 0.0, -math.inf))
+            continue
+        arm = centre - (float(np.quantile(values, _TAIL)) if below else quantity.tails[0])
+        beyond = (centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge)
+        read.append((values, centre, arm, beyond))
+    reached = [distance for *_, distance in read]
     order = np.argsort(-np.array(reached), kind="stable")
     # By resample the greatest error of each quantity and all that are less significant; the least significant first.
     greatest, alone = np.full(len(draws[0].low), -math.inf), [0.0] * len(draws)
     for i in reversed(order.tolist()):
-        np.maximum(greatest, read[i].errors(), out=greatest)
+        values, centre, arm, _ = read[i]
+        # A value without error is beyond its margin or it is not; it shares no scale with the others.
+        np.maximum(greatest, (centre - values) / arm if arm > 0 else 0.0, out=greatest)
         # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
         alone[i] = float((np.count_nonzero(greatest >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
     adjusted, so_far = [0.0] * len(draws), 0.0
@@ -579,33 +592,6 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         so_far = max(so_far, alone[i])
         adjusted[i] = so_far
     return tuple(adjusted)
-
-
-class _Distance(NamedTuple):
-    """How far a quantity is beyond its margin, in its own arm, and what its errors are counted from and in."""
-
-    draws: ByResample
-    centre: float
-    arm: float
-    reached: float
-
-    def errors(self) -> ByResample:
-        # A value without error is beyond its margin or it is not; it shares no scale with the others.
-        errors: ByResample = np.zeros(len(self.draws))
-        if self.arm > 0:
-            errors = (self.centre - self.draws) / self.arm
-        return errors
-
-
-def _read(quantity: Draws, margin: float, *, below: bool) -> _Distance:
-    draws, edge = (-quantity.high, -margin) if below else (quantity.low, margin)
-    centre = -quantity.middles[1] if below else quantity.middles[0]
-    if not math.isfinite(centre):
-        # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
-        return _Distance(draws, centre, 0.0, -math.inf)
-    arm = centre - (float(np.quantile(draws, _TAIL)) if below else quantity.tails[0])
-    reached = (centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge)
-    return _Distance(draws, centre, arm, reached)
 
 
 def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:

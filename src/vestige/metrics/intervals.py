@@ -117,7 +117,9 @@ def interval_of_mean(
         raise ValueError(f"{len(scores)} scores but {len(labels)} cluster names")
     n_clusters = 0 if labels is None else len(np.unique(labels))
     if bounds is not None and n_clusters < LEAST_CLUSTERS and np.isin(scores, bounds).all():
-        interval = _scaled_wilson(scores, bounds)
+        unit = wilson(int((scores == bounds[1]).sum()), len(scores))
+        low, high = (bounds[0] + (bounds[1] - bounds[0]) * end for end in (unit.low, unit.high))
+        interval = Interval(low, high, unit.method)
     elif bounds is not None:
         interval = gaffke(scores, bounds=bounds, seed=seed, resamples=resamples)
     else:
@@ -242,13 +244,6 @@ def _widened(
     return Interval(low, high, f"{interval.method}, widened for {k} clusters")
 
 
-def _scaled_wilson(scores: ByItem, bounds: Bounds) -> Interval:
-    """Wilson for scores that are each at one of the bounds."""
-    interval = wilson(int((scores == bounds[1]).sum()), len(scores))
-    width = bounds[1] - bounds[0]
-    return Interval(bounds[0] + width * interval.low, bounds[0] + width * interval.high, interval.method)
-
-
 def _checked(values: ByItem, bounds: Bounds | None) -> ByItem:
     scores = np.asarray(values, dtype=float)
     if scores.ndim != 1 or not len(scores):
@@ -302,12 +297,10 @@ Kind = Literal["hits", "graded", "placements", "bits"]
 """Hits are right or wrong; graded are probabilities, overlaps and truth shares; placements make an AUC."""
 
 
-def _priors() -> dict[str, SeedPrior]:
-    text = files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")
-    return {kind: SeedPrior(row["share"], row["weight"]) for kind, row in tomllib.loads(text).items()}
-
-
-PRIORS = _priors()
+PRIORS = {
+    kind: SeedPrior(row["share"], row["weight"])
+    for kind, row in tomllib.loads(files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")).items()
+}
 """Those of the scope `these` by `Kind`; the file has where they are from."""
 PRIOR, PRIOR_GRADED, PRIOR_BITS = PRIORS["hits"], PRIORS["graded"], PRIORS["bits"]
 
