@@ -401,9 +401,16 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
     ceilings = {attack.name for attack in plan.attacks if attack.shows_answers}
     needed = [f for f in plan.failed if not f.attack or (f.attack not in ceilings and f.role != "target")]
     verdicts = []
-    for line in outcome.verdicts:
+    for verdict in outcome.verdicts:
+        line = verdict
         shared = [f for f in needed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
-        verdicts.append(_tempered(line, [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]))
+        missing = [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]
+        if line.outcome == "holds" and missing:
+            further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{further} failed."
+            left_out = (*line.left_out, *(f"{_what(f)}: {_why(f)}" for f in missing))
+            line = replace(line, outcome="inconclusive", reason=reason, left_out=left_out)
+        verdicts.append(line)
     judged = {*REQUIRED, *(line.claim for line in outcome.verdicts)}
     for f in plan.failed:
         if f.role == "unlearned" and not f.attack:
@@ -415,15 +422,6 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
             ]
     failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
     return replace(outcome, verdicts=tuple(verdicts), untested=(*failures, *outcome.untested))
-
-
-def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:
-    if line.outcome != "holds" or not missing:
-        return line
-    further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{further} failed."
-    left_out = (*line.left_out, *(f"{_what(f)}: {_why(f)}" for f in missing))
-    return replace(line, outcome="inconclusive", reason=reason, left_out=left_out)
 
 
 def _what(failed: FailedTask) -> str:

@@ -273,6 +273,11 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         )
         for claim, quantities in requirements.items()
     )
+    most, ranked_holds, ranked_arm = request.settings.alternatives, None, None
+    items = request.splits.splits["forget"] if "exposure" in request.settings.evals else ()
+    if sizes := [1 + min(most, len(i.alternatives)) for i in items if i.id in ids and i.alternatives]:
+        wide, seed = request.settings.delta_wide, request.seed
+        ranked_holds, ranked_arm = foreseen(sizes, wide, seed=seed, resamples=RESAMPLES)
     whole = joint(requirements)
     whole_holds = holds(whole)
     return AuditPower(
@@ -291,18 +296,10 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         given_away=least_given_away(design.controls),
         untested=(*without, *planned.untested),
         cannot_hold=never,
-        **_ranked(request, ids),
+        ranked=len(sizes),
+        ranked_holds=ranked_holds,
+        ranked_arm=ranked_arm,
     )
-
-
-def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
-    """What the judged facts with alternatives can decide; `exposure` has to be asked."""
-    most, items = request.settings.alternatives, request.splits.splits["forget"]
-    sizes = [1 + min(most, len(i.alternatives)) for i in items if i.id in judged and i.alternatives]
-    if not sizes or "exposure" not in request.settings.evals:
-        return {}
-    holds, arm = foreseen(sizes, request.settings.delta_wide, seed=request.seed, resamples=RESAMPLES)
-    return {"ranked": len(sizes), "ranked_holds": holds, "ranked_arm": arm}
 
 
 def wanted_by_claim(

@@ -328,21 +328,14 @@ def read_exposure(ground: Ground) -> tuple[Estimate | None, tuple[str, ...]]:
     if plan.target not in names or not items:
         return None, tuple(sentences)
     length = ranks(ground, items, plan.target).value
-    error = _error(ground, items, [name for name in plan.retrained if name in names], length)
-    if error is not None:
+    error, tables = None, [ranked.of(name, items) for name in plan.retrained if name in names]
+    if tables and length > 0:
+        # The mean of models that never knew: the same truths for all, so that they are no further facts.
+        rows = [np.mean(same, axis=0) for same in zip(*tables, strict=True)]
+        draws = rank_draws(rows, ranked.units_of(items), length, seed=plan.seed, resamples=ground.resamples)
+        error = draws.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")
         sentences.append(
             f"Against alternatives the retrained models have a leakage of {error} together, which would be 0 were the "
             "true answers and their alternatives alike to them."
         )
     return error, tuple(sentences)
-
-
-def _error(ground: Ground, items: tuple[str, ...], retrained: list[str], length: float) -> Estimate | None:
-    """The leakage of the mean of models that never knew: the same truths for all, so that they are no further facts."""
-    if not retrained or length <= 0:
-        return None
-    ranked, seed = ground.case.ranked, ground.plan.seed
-    tables = [ranked.of(name, items) for name in retrained]
-    rows = [np.mean(same, axis=0) for same in zip(*tables, strict=True)]
-    draws = rank_draws(rows, ranked.units_of(items), length, seed=seed, resamples=ground.resamples)
-    return draws.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")

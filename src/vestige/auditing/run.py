@@ -249,9 +249,11 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     folders = {subject: answers.folder for (subject, attack), answers in answered.items() if not attack}
     # Of a subject that was not evaluated its attacks are not told one by one.
     missing = [
-        FailedTask(m.name, m.role, attack, _why(failed, m.name, attack))
+        FailedTask(m.name, m.role, attack, next((str(failed[t]) for t in tasks if t in failed), "it left no answers"))
         for m in request.models
         for attack in attacks
+        # Its own error, or that of what it waited for.
+        for tasks in [(task_name(m.name, attack), task_name(m.name, ""), making_name(m.name))]
         if (m.name, attack) not in answered and (not attack or m.name in folders)
     ]
     (target,) = request.names("target")
@@ -357,14 +359,6 @@ def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
         if len(times) > 1:
             labels[kind] = {item: label for item, label in labels_by_item.items() if times[label] > 1}
     return labels
-
-
-def _why(failed: Mapping[str, Exception], subject: str, attack: str) -> str:
-    """Why a task left nothing: its own error, or that of the evaluation it waited for."""
-    for name in (task_name(subject, attack), task_name(subject, ""), making_name(subject)):
-        if name in failed:
-            return str(failed[name])
-    return "it left no answers"
 
 
 def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:

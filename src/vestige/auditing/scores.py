@@ -196,10 +196,15 @@ def by_fact(case: Case) -> Case:
     for item in plan.splits.get("forget", ()):
         wordings.setdefault(plan.facts.get(item, item), []).append(item)
     several = {fact: items for fact, items in wordings.items() if len(items) > 1}
-    values = {
-        source: {key: _merged(table, several) for key, table in tables.items()}
-        for source, tables in case.scores.values.items()
-    }
+    values: dict[Source, dict[str, Mapping[str, float]]] = {source: {} for source in case.scores.values}
+    for source, tables in case.scores.values.items():
+        for key, table in tables.items():
+            merged = dict(table)
+            for fact, items in several.items():
+                there = [merged.pop(item) for item in items if item in merged]
+                if there:
+                    merged[fact] = float(np.mean(there))
+            values[source][key] = merged
     return replace(case, plan=_plan_by_fact(plan, wordings), scores=Scores(values), ranked=_ranked(case, several))
 
 
@@ -219,15 +224,6 @@ def _ranked(case: Case, several: Mapping[str, Sequence[str]]) -> Ranked:
             if alike:
                 table[fact] = np.mean(alike, axis=0)
     return replace(ranked, scores=scores, units=units)
-
-
-def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> Column:
-    merged = dict(table)
-    for fact, items in several.items():
-        there = [merged.pop(item) for item in items if item in merged]
-        if there:
-            merged[fact] = float(np.mean(there))
-    return Column(merged)
 
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
