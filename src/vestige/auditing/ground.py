@@ -93,16 +93,14 @@ class Ground:
         prior = self.thresholds.prior(kind)
         return prior._replace(shift=OTHER_RECIPE) if self.plan.recipes else prior
 
-    def level(
-        self, values: Float[np.ndarray, " N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
-    ) -> Estimate:
-        """The mean score of one subject over the items of `sample`, as of items like them; without bounds in bits."""
-        return self.levels(values[None], sample, metric, bounds=bounds)[0]
+    def level(self, values: Float[np.ndarray, " N"], sample: Sample, metric: str) -> Estimate:
+        """The mean score of one subject over the items of `sample`, as of items like them."""
+        return self.levels(values[None], sample, metric)[0]
 
     def levels(
         self, rows: Float[np.ndarray, "Q N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> list[Estimate]:
-        """The same of several subjects or stages, a row each, from one set of draws."""
+        """The same of several subjects or stages, a row each, from one set of draws; without bounds in bits."""
         # A level is one model's: no training is drawn again, so that the questions are.
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)

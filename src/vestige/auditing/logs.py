@@ -78,7 +78,6 @@ def judge_logs(
     forget: str,
     margins: Mapping[str, Any] | None = None,
     forgiving: bool = False,
-    untested: Sequence[str] = (),
     splits: Mapping[str, str] | None = None,
 ) -> AuditOutcome:
     """Judge the models of these logs; evidence and verdicts lie in `run`.
@@ -90,7 +89,7 @@ def judge_logs(
     target = next((log.name for log in logs if log.role == "target"), "")
     while True:
         try:
-            return _judged(run, logs, forget, margins, (*left_out, *untested), splits or {})
+            return _judged(run, logs, forget, margins, left_out, splits or {})
         except Unfit as error:
             if not forgiving or error.name == target:
                 raise
@@ -104,7 +103,7 @@ def _judged(
     logs: Sequence[GivenLog],
     forget: str,
     margins: Mapping[str, Any] | None,
-    untested: tuple[str, ...],
+    left_out: Sequence[str],
     splits: Mapping[str, str],
 ) -> AuditOutcome:
     read = _by_task([_of_forget_set(_read(log), forget) for log in logs], splits)
@@ -136,7 +135,7 @@ def _judged(
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
         digests=digests,
-        untested=(*untested, *not_read),
+        untested=(*left_out, *not_read),
         banked=banked,
     )
     files = [

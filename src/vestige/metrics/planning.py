@@ -131,7 +131,7 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
     return None if short(most) < 0 else float(brentq(short, requirement.margin, most, xtol=1e-4))
 
 
-def needed(requirements: Sequence[Requirement], design: Design, *, together: float = TOGETHER) -> dict[What, int]:
+def needed(requirements: Sequence[Requirement], design: Design) -> dict[What, int]:
     """With how many controls, wordings or facts, each alone, all quantities are shown to hold in 80 % of audits.
 
     What does not help within `MOST` is left out.
@@ -144,7 +144,7 @@ def needed(requirements: Sequence[Requirement], design: Design, *, together: flo
         def enough(n: int, kind: What = kind) -> bool:
             tried = design._replace(**{kind: n})
             return all(held(requirement, tried) >= POWER for requirement in worst) and (
-                joint_hold_rate(worst, tried, together=together) >= POWER
+                joint_hold_rate(worst, tried) >= POWER
             )
 
         least = _least(enough, max(1, math.floor(getattr(design, kind))), most)
@@ -321,14 +321,14 @@ def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
     return min([int(facts.sum()), *(len(np.unique(labels[facts])) for labels in together)])
 
 
-def least_given_away(controls: int, level: float = 0.025) -> int | None:
+def least_given_away(controls: int) -> int | None:
     """How many facts fail a claim that are clear of all controls, if only just, and come of as many events.
 
     None with fewer than three controls.
     """
     if controls < LEAST_CONTROLS:
         return None
-    return math.ceil(math.log(TESTS / level) / math.log(controls + 1))
+    return math.ceil(math.log(TESTS / _TAIL) / math.log(controls + 1))
 
 
 class Standing(NamedTuple):
