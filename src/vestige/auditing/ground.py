@@ -18,7 +18,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.metrics.contrasts import Sample, level_draws
-from vestige.metrics.intervals import Bounds, Kind, SeedPrior
+from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
 from vestige.metrics.verdicts import Thresholds
 
 SHARE: Bounds = (0.0, 1.0)
@@ -93,7 +93,7 @@ class Ground:
         prior = self.thresholds.prior(kind)
         return prior._replace(shift=OTHER_RECIPE) if self.plan.recipes else prior
 
-    def level(self, values: Float[np.ndarray, " N"], sample: Sample, metric: str) -> Estimate:
+    def level(self, values: ByItem, sample: Sample, metric: str) -> Estimate:
         """The mean score of one subject over the items of `sample`, as of items like them."""
         return self.levels(values[None], sample, metric)[0]
 

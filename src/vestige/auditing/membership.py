@@ -24,7 +24,7 @@ from vestige.auditing.ground import SHARE, Ground
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.intervals import SeedPrior, wilson
+from vestige.metrics.intervals import ByItem, SeedPrior, wilson
 from vestige.metrics.membership import placements, privleak
 from vestige.metrics.verdicts import Evidence
 
@@ -58,7 +58,7 @@ class Membership(NamedTuple):
 class _Placed(NamedTuple):
     """Placements of the forget and of the holdout items on one subject."""
 
-    forget: Float[np.ndarray, " N"]
+    forget: ByItem
     holdout: Float[np.ndarray, " H"]
 
 
@@ -216,7 +216,7 @@ def _score(ground: Ground, name: str) -> _Score | None:
     if not forget or not holdout:
         return None
 
-    def read(subject: str, items: tuple[str, ...]) -> Float[np.ndarray, " N"]:
+    def read(subject: str, items: tuple[str, ...]) -> ByItem:
         values = ground.scores.of(subject, key, items)
         return values - ground.scores.of(reference, key, items) if reference else values
 

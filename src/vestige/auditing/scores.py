@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 
 from vestige.artifacts.audits import AuditPlan, Format, PlannedAttack, PromptLine, SoundnessLine
 from vestige.core.items import Scope
+from vestige.metrics.intervals import ByControl, ByItem
 
 
 class Source(NamedTuple):
@@ -43,7 +44,7 @@ class Column(Mapping[str, float]):
     def __init__(self, table: Mapping[str, float]) -> None:
         """Copy the table."""
         self._index = _index(tuple(table))
-        self.array: Float[np.ndarray, " N"] = np.fromiter(table.values(), dtype=float, count=len(table))
+        self.array: ByItem = np.fromiter(table.values(), dtype=float, count=len(table))
 
     def __getitem__(self, item: str) -> float:
         """The value of an item."""
@@ -61,7 +62,7 @@ class Column(Mapping[str, float]):
         """The items; a dict's keys are compared as sets at once."""
         return self._index.keys()
 
-    def of(self, items: Sequence[str]) -> Float[np.ndarray, " N"]:
+    def of(self, items: Sequence[str]) -> ByItem:
         """The values of `items` in their order."""
         return self.array[np.fromiter(map(self._index.__getitem__, items), dtype=np.intp, count=len(items))]
 
@@ -108,11 +109,11 @@ class Scores:
                 there = dict.fromkeys(i for i in there if i in table).keys()
         return tuple(i for i in items if i in there)
 
-    def of(self, source: Sourced, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
+    def of(self, source: Sourced, key: str, items: Sequence[str]) -> ByItem:
         """The values of `items` in their order; every one of them has to be there (see `common`)."""
         return column(self.table(source, key)).of(items)
 
-    def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
+    def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> ByControl:
         """The values of several sources, a row each."""
         return np.stack([self.of(source, key, items) for source in sources])
 
