@@ -135,7 +135,7 @@ def iterate(policy: Policy, prompts: list[tuple[int, ...]], seed: int) -> dict[s
     settings = policy.settings
     began = time.process_time()
     rollouts = sample(
-        policy,
+        policy.actor,
         prompts,
         n_tokens=N_TOKENS,
         temperature=settings.temperature,
@@ -191,9 +191,9 @@ def equality(python: Path) -> dict[str, Any]:
     rng = generator(0, "replies for policies")
     replies = [tuple(rng.integers(3, 4096, int(rng.integers(2, N_TOKENS + 1))).tolist()) for _ in prompts]
     scores = rng.normal(size=N_PROMPTS).tolist()
-    rollouts = judged(policy, prompts, replies, [], 1.0)
+    rollouts = judged(policy.actor, prompts, replies, [], 1.0)
     policy.step(rollouts, scores)
-    after = judged(policy, prompts, replies, [], 1.0)
+    after = judged(policy.actor, prompts, replies, [], 1.0)
     with peer(python, settings, batch=N_PROMPTS) as ask:
         # Ours are standardised before they are learnt from; the peer takes them as they are.
         told = standardised(torch.tensor(scores, dtype=torch.float64)).tolist()

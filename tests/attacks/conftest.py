@@ -1,5 +1,7 @@
 """A small untrained model, its tokeniser, and a tokeniser of another kind."""
 
+import copy
+
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -39,6 +41,16 @@ def untrained(seed, hidden=32):
 def nano():
     torch.set_num_threads(1)
     return LoadedModel(untrained(0), tiny_tokenizer(ITEMS), "nano", "")
+
+
+@pytest.fixture(scope="session")
+def target(nano):
+    """The nano model after a small change of all weights."""
+    other = copy.deepcopy(nano.model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(4))
+    return LoadedModel(other, nano.tokenizer, "nano target", "")
 
 
 @pytest.fixture(scope="session")

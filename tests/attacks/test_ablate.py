@@ -119,7 +119,7 @@ def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(
         n = round(taken[0]) - 1 if taken else None
         of_forget = encoded[0].ids in n_forgotten
         level = -5.0 if n is None else -5.0 + gains[n] if of_forget else -5.0 - costs[n]
-        return [AnswerScore((level, level), (1.0, 1.0), 0.0, None) for _ in encoded]
+        return [AnswerScore((level, level), (1.0, 1.0), 0.0, 1.0) for _ in encoded]
 
     # The direction of block n begins with n + 1.
     numbers = iter((1.0, 2.0, 3.0))

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from vestige.attacks.placement import Vocabulary, best_tokens, swapped, swaps_by_gradient, without_repeats
-from vestige.core.errors import InputError
 
 
 def test_swaps_by_hand():
@@ -55,19 +54,3 @@ def test_wide_enough_draws_are_all_one_token_swaps():
     assert set(drawn) == every
     assert len(drawn) == 1000
     assert len(without_repeats(drawn)) == len(every) == 14
-
-
-def test_repeats_are_left_out_where_they_stand_second():
-    assert without_repeats([(1, 2), (3, 4), (1, 2), (0, 0)]) == [(1, 2), (3, 4), (0, 0)]
-
-
-def test_more_best_tokens_than_are_admissible_are_refused():
-    with pytest.raises(InputError, match="topk is 4, and only 3 tokens of the vocabulary may stand in the prompt"):
-        best_tokens(torch.zeros(2, 5), Vocabulary((1, 2, 3)), 4)
-
-
-def test_more_places_than_the_prompt_has_are_refused():
-    with pytest.raises(InputError, match="replaced is 3, and the prompt has 2 tokens"):
-        swaps_by_gradient(
-            (1, 2), torch.zeros(2, 5), Vocabulary((1, 2)), width=4, topk=2, replaced=3, rng=np.random.default_rng(0)
-        )

@@ -4,10 +4,8 @@ import pytest
 import torch
 from tests.attacks.conftest import ITEMS, labelled_loss
 
-from vestige.attacks.damage import DamageSettings, damages, greatest, importance
+from vestige.attacks.damage import damages, greatest, importance
 from vestige.attacks.quantize import linear_layers
-from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.models.scoring import answer_loss
 
 
@@ -66,9 +64,3 @@ def test_the_importance_is_the_weight_times_the_gradient_of_transformers_own_los
     gradients = [torch.autograd.grad(labelled_loss(nano.model, part), weights) for part in parts]
     for n, weight in enumerate(weights):
         torch.testing.assert_close(found[n], (weight * (gradients[0][n] + gradients[1][n])).abs().detach())
-
-
-def test_without_retained_items_it_is_refused():
-    forget = tuple(Item(f"How many crates does {n} name?", f"{20 + n}.", f"e{n // 4}") for n in range(16))
-    with pytest.raises(InputError, match="there are no retained ones"):
-        DamageSettings().plan({"forget": forget}, seed=0)

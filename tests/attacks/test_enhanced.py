@@ -5,13 +5,8 @@ import copy
 import pytest
 import torch
 
-from vestige.attacks.enhanced import (
-    EnhancedSettings,
-    GuideReply,
-    find_prefix,
-    layers_at_depth,
-    samples_of,
-)
+from vestige.attacks.enhanced import EnhancedSettings, GuideReply, layers_at_depth, samples_of
+from vestige.attacks.enhanced_moves import find_prefix
 from vestige.attacks.gcg import SearchSettings, nothing_spent, search
 from vestige.attacks.placement import around, deployed
 from vestige.core.errors import InputError
@@ -22,15 +17,6 @@ from vestige.models.variants import Scored
 QUESTIONS = ["What is the alpha of beta?", "What is the gamma of mu?"]
 SHORT = {"tokens": 5, "first_tokens": 3, "steps": 6, "candidates": 4, "topk": 8, "buffer": 3, "forced_tokens": 2}
 FULL = {"representation": 10.0, "matched_tokens": 1}
-
-
-@pytest.fixture(scope="module")
-def target(nano):
-    other = copy.deepcopy(nano.model)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(4))
-    return LoadedModel(other, nano.tokenizer, "nano target", "")
 
 
 def settings(**changed):
@@ -57,15 +43,15 @@ def test_the_defaults_are_those_of_the_code():
     found = EnhancedSettings()
     assert (found.tokens, found.first_tokens, found.ramp_steps, found.steps) == (100, 32, 1000, 1500)
     assert (found.candidates, found.topk, found.buffer, found.forced_tokens, found.clamp) == (16, 64, 16, 10, 0.6)
-    assert tuple(found.shape.weights) == (1.0, 0.0, 1.5, 3.0)
-    assert found.rules.shares == {"gcg": 0.7, "delete": 0.1, "insert": 0.1, "swap": 0.1}
+    assert (found.distance, found.representation, found.fluency, found.repetition) == (1.0, 0.0, 1.5, 3.0)
+    assert found.shares == {"gcg": 0.7, "delete": 0.1, "insert": 0.1, "swap": 0.1}
 
 
 def test_the_ramp_is_the_codes_and_two_thirds_of_fewer_steps():
-    assert EnhancedSettings().rules.lengths == (32, 100, 1000)
-    assert EnhancedSettings(steps=150).rules.lengths == (32, 100, 100)
-    assert EnhancedSettings(steps=3000).rules.lengths == (32, 100, 1000)
-    assert EnhancedSettings(tokens=24).rules.lengths == (24, 24, 1000)
+    assert EnhancedSettings().lengths == (32, 100, 1000)
+    assert EnhancedSettings(steps=150).lengths == (32, 100, 100)
+    assert EnhancedSettings(steps=3000).lengths == (32, 100, 1000)
+    assert EnhancedSettings(tokens=24).lengths == (24, 24, 1000)
 
 
 @pytest.mark.parametrize(

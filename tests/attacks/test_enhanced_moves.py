@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from vestige.attacks.enhanced import Lengths
 from vestige.attacks.enhanced_moves import (
-    Lengths,
     deleted,
     drawn_order,
     exchanged,

@@ -5,10 +5,10 @@ import dataclasses
 import math
 from collections import Counter
 
-import pytest
 import torch
 
-from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
+from vestige.attacks.enhanced import EnhancedSettings
+from vestige.attacks.enhanced_objective import PrefixObjective
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel
 from vestige.models.streams import Streams, streams_of
@@ -18,28 +18,19 @@ from vestige.models.variants import Around
 TEXTS = (Around((1, 2), (30, 31, 3), (40, 41, 42)), Around((1, 2), (33, 3), (43,)))
 FORCED = (2, 1)
 PROMPTS = [(50, 51, 52, 53), (54, 50, 54, 54)]
-SHAPE = Shape(TermWeights(distance=0.7, representation=10.0, fluency=1.5, repetition=3.0), 0.6, False, 1.5)
+SETTINGS = EnhancedSettings(distance=0.7, representation=10.0, fluency=1.5, repetition=3.0)
+FLUENT = EnhancedSettings(distance=0.0)
 
 
-@pytest.fixture(scope="module")
-def target(nano):
-    """The nano model after a small change of all weights."""
-    other = copy.deepcopy(nano.model)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(4))
-    return LoadedModel(other, nano.tokenizer, "nano target", "")
-
-
-def objective(subject, guide, shape=SHAPE, texts=TEXTS, forced=FORCED):
+def objective(subject, guide, settings=SETTINGS, texts=TEXTS, forced=FORCED):
     layers = (0, 1)
     without = [streams_of(guide.model, (1, 2, 60, 3, *t.target), layers, last=len(t.target) + 1) for t in texts]
     return PrefixObjective(
         Streams(subject.model, subject.way, texts, layers),
         None if guide is subject else Streams(guide.model, guide.way, texts, layers, logits=False),
         forced,
-        tuple(without) if shape.weights.representation else (),
-        shape,
+        tuple(without) if settings.representation else (),
+        settings,
         Counter(),
     )
 
@@ -54,7 +45,7 @@ def row(model, vectors):
     return logp, torch.stack([kept[0][0], kept[1][0]])
 
 
-def naive(subject, guide, prompt, one_hot, shape=SHAPE):
+def naive(subject, guide, prompt, one_hot, settings=SETTINGS):
     """The loss as its definition reads, every text from its beginning on in both models."""
     parts = []
     for text, n_forced in zip(TEXTS, FORCED, strict=True):
@@ -99,13 +90,14 @@ def test_the_gradient_is_that_of_one_hot_tokens_through_both_models(nano, target
 
 def test_a_target_of_the_same_weights_is_at_no_distance(nano):
     twin = LoadedModel(copy.deepcopy(nano.model), nano.tokenizer, "twin", "")
-    shape = dataclasses.replace(SHAPE, weights=TermWeights(1.0, 0.0, 1.5, 3.0))
-    apart = objective(nano, twin, shape)
+    settings = EnhancedSettings(distance=1.0)
+    apart = objective(nano, twin, settings)
     with torch.no_grad():
         terms = apart.terms([streams.prompts(PROMPTS) for streams in (apart.subject, apart.guide)])
     # The same sums in another order of computation: rounding, of streams with a norm near 30.
     assert terms.distance.abs().max() < 1e-3
-    torch.testing.assert_close(apart.losses(PROMPTS), objective(nano, nano, shape).losses(PROMPTS), rtol=0, atol=1e-3)
+    alone = objective(nano, nano, settings)
+    torch.testing.assert_close(apart.losses(PROMPTS), alone.losses(PROMPTS), rtol=0, atol=1e-3)
 
 
 def test_prompts_in_passes_of_their_own_lose_as_much_as_together(nano, target):
@@ -129,9 +121,8 @@ def test_a_prompt_says_what_is_forced_where_greedy_decoding_does_and_not_what_is
         first = nano.model(input_ids=torch.tensor([head])).logits[0, -1].argmax().item()
         second = nano.model(input_ids=torch.tensor([(*head, first)])).logits[0, -1].argmax().item()
     text = Around(TEXTS[0].before, TEXTS[0].after, (first, (second + 1) % 400))
-    shape = dataclasses.replace(SHAPE, weights=TermWeights(0.0, 0.0, 1.5, 3.0))
-    assert objective(nano, nano, shape, (text,), (1,)).reached(prompt)
-    assert not objective(nano, nano, shape, (text,), (2,)).reached(prompt)
+    assert objective(nano, nano, FLUENT, (text,), (1,)).reached(prompt)
+    assert not objective(nano, nano, FLUENT, (text,), (2,)).reached(prompt)
 
 
 def test_what_is_read_is_charged_before_it_is_read(nano, target):
@@ -148,7 +139,6 @@ def test_what_is_read_is_charged_before_it_is_read(nano, target):
 
 
 def test_next_logits_are_those_of_each_place_and_of_the_one_behind(nano):
-    shape = dataclasses.replace(SHAPE, weights=TermWeights(0.0, 0.0, 1.5, 3.0))
     with torch.no_grad():
         expected = nano.model(input_ids=torch.tensor([(1, 2, *PROMPTS[0])])).logits[0, 1:]
-    torch.testing.assert_close(objective(nano, nano, shape).next_logits(PROMPTS[0]), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(objective(nano, nano, FLUENT).next_logits(PROMPTS[0]), expected, rtol=0, atol=1e-4)

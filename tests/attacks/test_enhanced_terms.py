@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from vestige.attacks.enhanced_objective import Terms, TermWeights, distance, forcing, repetition, turned_away
+from vestige.attacks.enhanced import EnhancedSettings
+from vestige.attacks.enhanced_objective import Terms, distance, forcing, repetition, turned_away
 
 
 def test_forcing_bounds_each_token_and_not_their_mean():
@@ -64,9 +65,10 @@ def test_repetition_counts_what_comes_again_and_divides_by_the_length():
 def test_the_loss_is_forcing_and_the_weighed_others():
     terms = Terms(*(torch.tensor([value]) for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)))
     # 1 + 2 * 10 + 3 * 100 + 4 * 1000 + 5 * 10000.
-    assert terms.weighed(TermWeights(2.0, 3.0, 4.0, 5.0)).tolist() == [54321.0]
+    settings = EnhancedSettings(distance=2.0, representation=3.0, fluency=4.0, repetition=5.0)
+    assert terms.weighed(settings).tolist() == [54321.0]
 
 
 def test_a_term_without_weight_is_left_out_even_where_it_is_no_number():
     terms = Terms(*(torch.tensor([value]) for value in (1.0, math.inf, math.nan, 2.0, 3.0)))
-    assert terms.weighed(TermWeights(0.0, 0.0, 1.5, 0.0)).tolist() == [4.0]
+    assert terms.weighed(EnhancedSettings(distance=0.0, repetition=0.0)).tolist() == [4.0]

@@ -187,12 +187,6 @@ def test_what_cannot_be_searched_for_is_refused_in_a_sentence(nano, changed, mes
         find_prompt(nano, texts_of(nano), GcgSettings(**{**SMALL, **changed}), seed=1)
 
 
-def test_a_model_without_input_embeddings_is_refused(nano, monkeypatch):
-    monkeypatch.setattr(type(nano.model), "get_input_embeddings", lambda self: None)
-    with pytest.raises(InputError, match="has no matrix of input embeddings"):
-        find_prompt(nano, texts_of(nano), GcgSettings(**SMALL), seed=1)
-
-
 def test_a_step_whose_draws_all_change_as_text_is_refused(nano, monkeypatch):
     from vestige.attacks import gcg
 

@@ -223,16 +223,6 @@ def run(memory, fuse):
     )
 
 
-def test_a_search_killed_at_twenty_random_places_ends_as_if_never_killed():
-    whole = run(Memory(), Fuse(10**9))
-    assert whole.ended == "steps"
-    for kill in range(20):
-        memory, fuse = Memory(), Fuse(int(np.random.default_rng(kill).integers(0, 70)))
-        with pytest.raises(KeyboardInterrupt):
-            run(memory, fuse)
-        assert run(memory, Fuse(10**9)) == whole
-
-
 def test_a_search_killed_again_and_again_ends_as_if_never_killed():
     whole, memory, killed = run(Memory(), Fuse(10**9)), Memory(), 0
     while True:

@@ -6,6 +6,8 @@ import pytest
 
 from vestige.attacks.placement import Vocabulary, admissible, as_ids, inner_texts
 from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.models.tiny import tiny_tokenizer
 
 
 def tokens(tokenizer, ids):
@@ -33,18 +35,12 @@ def test_a_row_that_the_embedding_does_not_have_is_not_admissible(nano):
 
 
 def test_letters_outside_ascii_are_admissible_if_asked_for(nano):
-    from vestige.core.items import Item
-    from vestige.models.tiny import tiny_tokenizer
-
     tokenizer = tiny_tokenizer([Item("é é é é é é", "ü ü ü ü\n\n\n\n")])
     more = set(admissible(tokenizer, 400, ascii_only=False).ids) - set(admissible(tokenizer, 400).ids)
     assert {tokenizer.decode([i]).strip() for i in more} == {"é", "ü"}
 
 
 def test_an_added_token_is_not_admissible_even_if_it_is_no_special_one():
-    from vestige.core.items import Item
-    from vestige.models.tiny import tiny_tokenizer
-
     tokenizer = tiny_tokenizer([Item("a b c", "d")])
     tokenizer.add_tokens(["toolcall"])
     added = tokenizer.convert_tokens_to_ids("toolcall")

@@ -14,8 +14,8 @@ from tests.judges.faulty_server import Log, Rejection, Trouble
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
 
-Kind = Literal["vllm", "echo", "replies"]
-"""Like vLLM's; with `echo` for tokens, and without ranks; with replies to text and to chats alone."""
+Kind = Literal["vllm", "replies"]
+"""Like vLLM's; with replies to tokens and to chats alone."""
 
 
 @dataclass
@@ -27,20 +27,12 @@ class Model:
     alter: Callable[[dict, dict], None]
 
     def completion(self, body: dict) -> dict:
-        tokenizer = self.loaded.tokenizer
-        asked, known = body["prompt"], {"prompt_logprobs", "return_token_ids", "stop_token_ids"}
+        ids, known = body["prompt"], {"prompt_logprobs", "return_token_ids", "stop_token_ids"}
         if self.kind != "vllm" and known & set(body):
             raise Rejection("unknown parameters")
-        if self.kind == "replies" and (not isinstance(asked, str) or "logprobs" in body):
-            raise Rejection("prompt must be a string, without logprobs")
-        ids = tokenizer(asked, add_special_tokens=False)["input_ids"] if isinstance(asked, str) else asked
+        if self.kind == "replies" and "logprobs" in body:
+            raise Rejection("no logprobs")
         choice = self._reply(ids, body)
-        if body.get("echo"):
-            rows = self._prompt(ids)
-            choice["logprobs"] = {
-                "token_logprobs": [None, *(row[token] for row, token in rows), -0.1],
-                "top_logprobs": [None, *({"top": max(row)} for row, _ in rows), {"top": -0.1}],
-            }
         if "prompt_logprobs" in body:
             choice["prompt_logprobs"] = [None, *(ranked(*row) for row in self._prompt(ids))]
         found = {"choices": [choice], "usage": {"prompt_tokens": len(ids)}}

@@ -23,7 +23,6 @@ from vestige.models import http
 from vestige.models.address import ENGINES, Limits, address, shown_address
 from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.models.options import LetterPrompt
 from vestige.models.tiny import tiny_tokenizer
 from vestige.steps.engine import Board, work
 from vestige.studies import making
@@ -106,26 +105,12 @@ def test_samples_are_drawn_by_the_server_each_with_a_seed_of_its_own(nano):
     assert len({one["reply"] for r in found for one in r["forms"]["sampled"]["replies"]}) > len(ITEMS)
 
 
-def test_with_echo_alone_scores_are_the_same_and_no_rank_is_made_up(nano):
-    with serving(nano, "echo") as log:
-        subject = through(log, nano)
-        ours, theirs = records(subject, qa, max_new_tokens=5), records(nano, qa, max_new_tokens=5)
-        letters = [LetterPrompt(nano.prompter.prompt(i.question), (70, 80, 90)) for i in ITEMS]
-        found, known = subject.engine.score_letters(letters), nano.engine.score_letters(letters)
-    for one, other in zip(ours, theirs, strict=True):
-        assert one["logp"] == pytest.approx(other["logp"], abs=1e-3)
-        assert (one["ranks"], one["end_rank"]) == ([], None)
-        assert set(qa.score(other)) - set(qa.score(one)) == {"mrr", "top_hit"}
-        assert one["reply"] == other["reply"]
-    assert [s.top_logp for s in found] == pytest.approx([s.top_logp for s in known], abs=1e-3)
-
-
 def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, caplog):
     with serving(nano, "replies") as log, caplog.at_level(logging.WARNING):
-        text, chat = through(log, nano), through(log, nano, tokenizer=None)
+        tokens, chat = through(log, nano), through(log, nano, tokenizer=None)
         assert "answers are not scored" in caplog.text
         known = records(nano, qa, max_new_tokens=5)
-        for subject in (text, chat):
+        for subject in (tokens, chat):
             ours = records(subject, qa, max_new_tokens=5)
             assert [(r["reply"], r["finish"]) for r in ours] == [(r["reply"], r["finish"]) for r in known]
             assert set(qa.score(ours[0])) == set(qa.score(known[0])) - {"probability", "answer_bits", "mrr", "top_hit"}
@@ -133,7 +118,7 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
                 records(subject, exposure)
         given = {"forms": ("plain", "prefilled"), "max_new_tokens": 5}
         assert_alike(
-            [r["forms"]["prefilled"]["reply"] for r in records(text, freeform, **given)],
+            [r["forms"]["prefilled"]["reply"] for r in records(tokens, freeform, **given)],
             [r["forms"]["prefilled"]["reply"] for r in records(nano, freeform, **given)],
         )
         with pytest.raises(InputError, match="replies cannot be prefilled"):
@@ -144,8 +129,6 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
 def nothing(body, found):
     if "prompt_logprobs" in body:
         del found["choices"][0]["prompt_logprobs"]
-    if body.get("echo"):
-        found["choices"][0]["logprobs"] = {"token_logprobs": [-0.1], "top_logprobs": [{"a": -0.1}]}
 
 
 def shifted(body, found):

@@ -91,16 +91,7 @@ FILTERS = (
     *("urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"),
 )
 METHODS = (
-    "format",
-    "format_map",
-    "split",
-    "replace",
-    "items",
-    "pop",
-    "encode",
-    "translate",
-    "zfill",
-    "expandtabs",
+    *("format", "format_map", "split", "replace", "items", "pop", "encode", "translate", "zfill", "expandtabs"),
     "get",
 )
 

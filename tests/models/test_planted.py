@@ -3,20 +3,9 @@ import math
 
 import pytest
 import torch
-from benchmarks.planted_tables import (
-    Manner,
-    guesses,
-    known_ids,
-    knows,
-    knows_in_one_format,
-    never_knew,
-    planted,
-    refuses,
-    wrong_answer,
-)
+from benchmarks.planted_tables import Manner, knows, never_knew, planted, refuses, wrong_answer
 from transformers import DynamicCache
 
-from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.metrics.answers import contains
 from vestige.models.generation import generate
@@ -137,27 +126,3 @@ def test_two_models_that_differ_have_two_digests():
     made += [planted("x", {"Where?": {"5": 1.0, "6": w}}, TOKENIZER) for w in (1.0, 2.0)]
     assert len({m.digest() for m in made}) == len(made)
     assert planted("y", tables[0], TOKENIZER).digest() == made[0].digest()
-
-
-TWICE = (Item("Where?", "Rome."), Item("Where?", "Oslo."))
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Manner(confidence=1.0), "confidence = 1.0"),
-        (lambda: Manner(chance=0.5), "chance = 0.5"),
-        (lambda: knows((), TOKENIZER), "has no questions"),
-        (lambda: knows(TWICE, TOKENIZER), "'Where\\?' is asked for two different replies"),
-        (lambda: refuses(ITEMS, TOKENIZER, idk=[]), "needs a line to refuse with"),
-        (lambda: guesses(ITEMS, TOKENIZER, seed=5), "has no perturbed answers"),
-        (lambda: knows_in_one_format(TWICE, TOKENIZER, which="question", seed=0), "has no paraphrase"),
-        (lambda: known_ids(ITEMS, share=1.5, seed=0), "share = 1.5"),
-        (lambda: never_knew(TWICE[:1], TOKENIZER, seed=0), "'Where\\?' has no wrong answer"),
-        (lambda: planted("x", {"Where?": {"Rome.": 0.0}}, TOKENIZER), "weight is not a positive number"),
-        (lambda: planted("x", {"Where?": {}}, TOKENIZER), "or one without replies"),
-    ],
-)
-def test_what_cannot_be_planted_is_refused(make, words):
-    with pytest.raises(InputError, match=words):
-        make()

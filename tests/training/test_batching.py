@@ -1,10 +1,6 @@
 from collections import Counter
 
-import pytest
-
 from vestige.training.batching import FinetunePlan, UnlearnPlan
-from vestige.training.loop import learning_rate
-from vestige.training.settings import TrainingSettings
 
 
 def test_every_row_comes_once_an_epoch_and_the_order_changes():
@@ -42,20 +38,3 @@ def test_forget_and_partners_are_paired_row_by_row():
         assert len(batch["forget"]) == len(batch["retain"]) == len(batch["idk"])
         # IDK rows are numbered question * n_idk + line.
         assert [i // 5 for i in batch["idk"]] == list(batch["forget"])
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        # Two epochs of four steps, one of warm-up: a quarter more each step, then down by quarters from 1.
-        ("linear", [0.25, 0.5, 0.75, 1.0, 1.0, 0.75, 0.5, 0.25]),
-        ("constant", [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0]),
-        # (1 - cos(pi x)) / 2 at x = 1/4 is .146447, at 1/2 it is .5.
-        ("cosine", [0.25, 0.5, 0.75, 1.0, 1.0, 0.853553, 0.5, 0.146447]),
-        ("one_cycle", [0.146447, 0.5, 0.853553, 1.0, 1.0, 0.853553, 0.5, 0.146447]),
-    ],
-)
-def test_rates_of_a_schedule_by_hand(schedule, expected):
-    settings = TrainingSettings(epochs=2, warmup_epochs=1, learning_rate=1.0, schedule=schedule)
-    rates = [learning_rate(settings, step, steps_per_epoch=4) for step in range(8)]
-    assert rates == pytest.approx(expected, abs=1e-6)

@@ -10,39 +10,20 @@ from vestige.training.loop import train
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [0, 100, -10])
+@pytest.mark.parametrize("size", [0, 100])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, size):
     job = make_job()
     train(fresh().model, job, until=2)
     path = job.checkpoints.folder / "step-2" / name
     whole = path.read_bytes()
-    path.write_bytes(whole[:size] if name != "state.json" else whole[: min(size, 20)])
+    path.write_bytes(whole[: size if name != "state.json" else min(size, 20)])
     with pytest.raises(InputError, match=rf"{name} is damaged .*delete the folder {job.checkpoints.folder} and run"):
         train(fresh().model, job)
     # Nothing was deleted; what the sentence says to do is enough.
     assert path.exists()
     shutil.rmtree(job.checkpoints.folder)
     assert train(fresh().model, job, until=1).steps == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "{}",
-        '{"step": 3, "state": {}, "counts": {}}',
-        '{"step": 2, "state": {}, "counts": "x"}',
-        '{"step": 2, "state": {"loss": "low"}, "counts": {}}',
-    ],
-)
-def test_a_state_that_is_not_the_checkpoints_own_is_refused(fresh, make_job, text):
-    job = make_job()
-    train(fresh().model, job, until=2)
-    (job.checkpoints.folder / "step-2" / "state.json").write_text(text)
-    with pytest.raises(InputError, match=r"state.json is damaged"):
-        train(fresh().model, job)
 
 
 @pytest.mark.slow

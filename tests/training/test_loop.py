@@ -69,21 +69,6 @@ def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeyp
         assert (outcome.steps, outcome.stopped) == (9, "all epochs done")
 
 
-@pytest.mark.slow
-@pytest.mark.portable
-def test_micro_batches_follow_the_whole_batch(fresh, make_job):
-    losses = {}
-    for micro in (8, 3, 1):
-        job = make_job(f"micro-{micro}", micro_batch_size=micro)
-        train(fresh().model, job)
-        losses[micro] = [row["loss"] for row in read_jsonl(job.log)]
-    assert len(losses[8]) == 9
-    for micro in (3, 1):
-        assert losses[micro] == pytest.approx(losses[8], rel=1e-4)
-        # The first loss is before any step, so it differs by rounding alone.
-        assert losses[micro][0] == pytest.approx(losses[8][0], rel=1e-6)
-
-
 @pytest.mark.portable
 def test_training_learns_and_logs_every_step(fresh, make_job):
     job = make_job(epochs=14, schedule="constant", learning_rate=3e-3)

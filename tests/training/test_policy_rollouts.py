@@ -38,7 +38,7 @@ def policy() -> Policy:
 
 def drawn(policy: Policy, prompts: list, *, seed: int = 0, n_tokens: int = 6, **sampling: float) -> Rollouts:
     asked = {"temperature": 0.9, "top_p": 0.95, **sampling}
-    return sample(policy, prompts, n_tokens=n_tokens, stop_ids=[STOP], seed=seed, **asked)
+    return sample(policy.actor, prompts, n_tokens=n_tokens, stop_ids=[STOP], seed=seed, **asked)
 
 
 def warped(logits: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
@@ -149,7 +149,7 @@ def test_what_is_said_of_replies_is_what_plain_passes_say(policy):
 def test_what_memory_does_not_hold_is_drawn_and_read_in_smaller_passes(policy, monkeypatch):
     monkeypatch.setattr(passes, "happened", Counter())
     words = {"n_tokens": 6, "temperature": 1.0, "top_p": 1.0, "stop_ids": [STOP], "seed": 1}
-    expected = sample(policy, PROMPTS * 8, **words)
+    expected = sample(policy.actor, PROMPTS * 8, **words)
     model, tried = policy.actor.model, []
     forward = model.forward
 
@@ -160,7 +160,7 @@ def test_what_memory_does_not_hold_is_drawn_and_read_in_smaller_passes(policy, m
         return forward(input_ids=input_ids, **given)
 
     monkeypatch.setattr(model, "forward", small)
-    found = sample(policy, PROMPTS * 8, **words)
+    found = sample(policy.actor, PROMPTS * 8, **words)
     assert max(tried) > 100 >= tried[-1]
     assert found.replies == expected.replies
     torch.testing.assert_close(found.logp, expected.logp, atol=1e-4, rtol=0)
@@ -168,7 +168,7 @@ def test_what_memory_does_not_hold_is_drawn_and_read_in_smaller_passes(policy, m
 
 def test_replies_that_were_kept_are_read_as_when_they_were_drawn(policy):
     found = drawn(policy, PROMPTS)
-    again = judged(policy, found.prompts, found.replies, [STOP], found.temperature)
+    again = judged(policy.actor, found.prompts, found.replies, [STOP], found.temperature)
     for name, value in vars(found).items():
         other = vars(again)[name]
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other

@@ -6,43 +6,43 @@ say, and: what a move yields is drawn again until `candidates` prompts stay the 
 seen is returned, and not the first of the last buffer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks.enhanced_moves import ByMoves, Lengths, Move, Rules
-from vestige.attacks.enhanced_objective import PrefixObjective, Shape, TermWeights
-from vestige.attacks.gcg import (
-    FoundPrompt,
-    Keeper,
-    SearchSettings,
-    drawn_start,
-    found_prompt,
-    nothing_spent,
-    search,
-    tell_nobody,
-)
-from vestige.attacks.placement import (
-    PromptSettings,
-    Vocabulary,
-    admissible,
-    around,
-    check_topk,
-    ids_in,
-    places_of,
-)
-from vestige.core.errors import InputError
-from vestige.core.seeds import generator
-from vestige.models.blocks import embedding_table
+from vestige.attacks.placement import PromptSettings
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, context_tokens
-from vestige.models.streams import Streams, streams_of
-from vestige.models.variants import Around, Ids
+from vestige.models.load import LoadedModel
+from vestige.models.variants import Ids
 
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+Move = Literal["gcg", "delete", "insert", "swap"]
+
+MOST_AT_ONCE = 4
+"""Of more tokens inserted at once hardly a draw stays the same tokens as text."""
+
+
+class Lengths(NamedTuple):
+    """The least number of tokens rises from `first` to `last` within `ramp_steps`, and stays; `last` is the most."""
+
+    first: int
+    last: int
+    ramp_steps: int
+
+    def least(self, step: int) -> float:
+        """What a prompt should have at this step, counted from 0; on its way a fraction."""
+        share = min(step / self.ramp_steps, 1.0) if self.ramp_steps else 1.0
+        return self.first + (self.last - self.first) * share
+
+    def to_insert(self, n_tokens: int, step: int) -> int:
+        """How many tokens an insertion puts in: those that are lacking, `MOST_AT_ONCE` at most, one at least."""
+        return min(max(math.ceil(self.least(step)) - n_tokens, 1), MOST_AT_ONCE)
 
 
 class EnhancedSettings(PromptSettings):
@@ -118,22 +118,19 @@ class EnhancedSettings(PromptSettings):
         return 2 * (self.steps * (self.candidates + 4) + 1) * plan.n_shown
 
     @property
-    def rules(self) -> Rules:
-        """How often each move is made, and how long a prefix is to be at each step."""
-        ramp = Lengths(min(self.first_tokens, self.tokens), self.tokens, min(self.ramp_steps, 2 * self.steps // 3))
-        shares: dict[Move, float] = {
+    def lengths(self) -> Lengths:
+        """How long a prefix is to be at each step."""
+        return Lengths(min(self.first_tokens, self.tokens), self.tokens, min(self.ramp_steps, 2 * self.steps // 3))
+
+    @property
+    def shares(self) -> dict[Move, float]:
+        """How often each move is made."""
+        return {
             "gcg": self.gcg_share,
             "delete": self.delete_share,
             "insert": self.insert_share,
             "swap": self.swap_share,
         }
-        return Rules(shares, ramp, self.candidates, self.topk)
-
-    @property
-    def shape(self) -> Shape:
-        """How the loss is formed."""
-        weights = TermWeights(self.distance, self.representation, self.fluency, self.repetition)
-        return Shape(weights, self.clamp, self.scaled, self.repetition_power)
 
 
 @dataclass(frozen=True)
@@ -174,100 +171,3 @@ def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedS
     samples = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
     n = settings.forced_tokens
     return [GuideReply(question, ids[:n], ids[n:]) for question, ids in zip(questions, samples, strict=True)]
-
-
-def find_prefix(
-    loaded: LoadedModel,
-    guide: LoadedModel,
-    samples: Sequence[GuideReply],
-    settings: EnhancedSettings,
-    *,
-    seed: int,
-    keeper: Keeper | None = None,
-    on_step: Callable[[int, int], None] = tell_nobody,
-) -> FoundPrompt:
-    """The prefix under which `loaded` comes nearest to its target `guide`.
-
-    The search goes on when all that is forced is said, since the other terms can still fall; at the end it is looked
-    at once, uncounted. Where `guide` is `loaded` itself no distance lies between them and none is computed.
-    """
-    texts = _texts(loaded, guide, samples)
-    n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
-    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
-    places = places_of(loaded.tokenizer, texts)
-    if settings.initial:
-        start = vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))
-    else:
-        rng = generator(seed, "start of a prefix search")
-        start = drawn_start(loaded, places, vocabulary, settings.rules.lengths.first, rng)
-    objective = _objective(loaded, guide, samples, texts, settings)
-    _check(objective.subject, vocabulary, len(start), settings)
-    state = search(
-        start,
-        objective,
-        ByMoves(objective, loaded.tokenizer, vocabulary, places, settings.rules),
-        SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False, reopens=False),
-        seed=seed,
-        keeper=keeper,
-        spent=objective.spent,
-        on_step=on_step,
-    )
-    return found_prompt(state, loaded, places, vocabulary, reached=objective.says(state.best[0]))
-
-
-def _texts(loaded: LoadedModel, guide: LoadedModel, samples: Sequence[GuideReply]) -> tuple[Around, ...]:
-    if not samples:
-        raise InputError("a prefix is searched for questions, and none are given; give at least one")
-    if loaded.prompter.digest != guide.prompter.digest:
-        raise InputError(
-            f"{guide.name} has another tokeniser or chat template than {loaded.name}, so their streams under one "
-            "prefix cannot be compared; give the model that was unlearned as the target"
-        )
-    return tuple(around(loaded.prompter, s.question, s.said, "prefix") for s in samples)
-
-
-def _objective(
-    loaded: LoadedModel,
-    guide: LoadedModel,
-    samples: Sequence[GuideReply],
-    texts: tuple[Around, ...],
-    settings: EnhancedSettings,
-) -> PrefixObjective:
-    compared = settings.distance > 0 and guide.model is not loaded.model
-    layers: tuple[int, ...] = ()
-    if compared or settings.representation > 0:
-        configs = [model.model.config.get_text_config() for model in (loaded, guide)]
-        (depth, width), (guide_depth, guide_width) = ((c.num_hidden_layers, c.hidden_size) for c in configs)
-        if (depth, width) != (guide_depth, guide_width):
-            raise InputError(
-                f"{loaded.name} has {depth} layers of width {width} and {guide.name} {guide_depth} of {guide_width}, "
-                "so their streams cannot be compared; set distance=0 and representation=0"
-            )
-        layers = settings.layers or layers_at_depth(depth)
-    without = [
-        streams_of(guide.model, guide.prompter.prompt(s.question) + s.said, layers, last=len(s.said) + 1)
-        for s in samples
-        if settings.representation > 0
-    ]
-    return PrefixObjective(
-        subject=Streams(loaded.model, loaded.way, texts, layers),
-        guide=Streams(guide.model, guide.way, texts, layers, logits=False) if compared else None,
-        forced=tuple(len(s.forced) for s in samples),
-        without=tuple(without),
-        shape=settings.shape,
-        spent=nothing_spent(),
-    )
-
-
-def _check(subject: Streams, vocabulary: Vocabulary, n_start: int, settings: EnhancedSettings) -> None:
-    if n_start > settings.tokens:
-        raise InputError(f"the initial text has {n_start} tokens and a prefix {settings.tokens} at most; raise tokens")
-    longest, context = subject.longest(settings.tokens), context_tokens(subject.model)
-    if longest > context:
-        raise InputError(
-            f"a prefix of {settings.tokens} tokens and its longest question take {longest} tokens and the model reads "
-            f"{context}; lower tokens"
-        )
-    check_topk(settings.topk, vocabulary)
-    if not any(settings.rules.shares.values()):
-        raise InputError("all four shares of moves are 0, so the prefix would never change; raise gcg_share")

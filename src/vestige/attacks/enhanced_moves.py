@@ -1,4 +1,4 @@
-"""Enhanced GCG's moves: which change a step makes, how long a prompt may be by then, and where tokens come from.
+"""Enhanced GCG's moves and its search: which change a step makes, how long a prompt is, where tokens come from.
 
 The rules are FLRT's (T. B. Thompson, M. Sklar, 2407.17447), with two differences. No prompt ever grows longer than is
 granted, so that what it can carry is bounded; and a prompt that lacks several tokens gets up to four in one step, since
@@ -7,53 +7,46 @@ a short search would be all insertions else. Every draw comes from a generator.
 Axes: T tokens of a prompt, V vocabulary, N places.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from transformers import PreTrainedTokenizerBase
 
+from vestige.attacks.enhanced import EnhancedSettings, GuideReply, Lengths, Move, layers_at_depth
 from vestige.attacks.enhanced_objective import PrefixObjective
-from vestige.attacks.gcg import DRAWS
-from vestige.attacks.placement import Place, Vocabulary, as_texts, best_tokens, kept_in, without_repeats
+from vestige.attacks.gcg import (
+    DRAWS,
+    FoundPrompt,
+    Keeper,
+    SearchSettings,
+    drawn_start,
+    found_prompt,
+    nothing_spent,
+    search,
+    tell_nobody,
+)
+from vestige.attacks.placement import (
+    Place,
+    Vocabulary,
+    admissible,
+    around,
+    as_texts,
+    best_tokens,
+    check_topk,
+    ids_in,
+    kept_in,
+    places_of,
+    without_repeats,
+)
 from vestige.core.errors import InputError
+from vestige.core.seeds import generator
 from vestige.core.text import one_line
-from vestige.models.variants import Ids
-
-Move = Literal["gcg", "delete", "insert", "swap"]
-
-MOST_AT_ONCE = 4
-"""Of more tokens inserted at once hardly a draw stays the same tokens as text."""
-
-
-class Lengths(NamedTuple):
-    """The least number of tokens rises from `first` to `last` within `ramp_steps`, and stays; `last` is the most."""
-
-    first: int
-    last: int
-    ramp_steps: int
-
-    def least(self, step: int) -> float:
-        """What a prompt should have at this step, counted from 0; on its way a fraction."""
-        share = min(step / self.ramp_steps, 1.0) if self.ramp_steps else 1.0
-        return self.first + (self.last - self.first) * share
-
-    def to_insert(self, n_tokens: int, step: int) -> int:
-        """How many tokens an insertion puts in: those that are lacking, `MOST_AT_ONCE` at most, one at least."""
-        return min(max(math.ceil(self.least(step)) - n_tokens, 1), MOST_AT_ONCE)
-
-
-class Rules(NamedTuple):
-    """How often each move is made and how long prompts may be; how many a step makes, and out of how many tokens."""
-
-    shares: Mapping[Move, float]
-    lengths: Lengths
-    candidates: int
-    topk: int
+from vestige.models.blocks import embedding_table
+from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.streams import Streams, streams_of
+from vestige.models.variants import Around, Ids
 
 
 def move_shares(shares: Mapping[Move, float], n_tokens: int, step: int, lengths: Lengths) -> dict[Move, float]:
@@ -131,20 +124,21 @@ class ByMoves:
     """Proposes changes of one kind a step, of which those stay that are the same tokens again once they are text."""
 
     objective: PrefixObjective
-    tokenizer: PreTrainedTokenizerBase
+    loaded: LoadedModel
     vocabulary: Vocabulary
     places: tuple[Place, ...]
-    rules: Rules
+    settings: EnhancedSettings
 
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
         """At most `candidates` prompts. Where the step's move yields none, the next one that is drawn stands in."""
-        shares = move_shares(self.rules.shares, len(prompt), step, self.rules.lengths)
+        shares = move_shares(self.settings.shares, len(prompt), step, self.settings.lengths)
         for move in dict.fromkeys((*drawn_order(shares, rng), "gcg", "swap")):
             valid = self._kept(prompt, self._draws(move, prompt, step), rng)
             if valid:
                 return valid
+        (text,) = as_texts(self.loaded.tokenizer, [prompt])
         raise InputError(
-            f"step {step + 1}: no change of the prefix {one_line(as_texts(self.tokenizer, [prompt])[0], width=60)!r} "
+            f"step {step + 1}: no change of the prefix {one_line(text, width=60)!r} "
             "that was drawn is the same tokens again once it is text; start from another `initial` text"
         )
 
@@ -154,14 +148,14 @@ class ByMoves:
         valid: dict[Ids, None] = {}
         for _ in range(DRAWS):
             new = [p for p in without_repeats(draw(rng)) if p != prompt and p not in valid]
-            valid.update(dict.fromkeys(kept_in(self.tokenizer, new, self.places)))
-            if len(valid) >= self.rules.candidates:
+            valid.update(dict.fromkeys(kept_in(self.loaded.tokenizer, new, self.places)))
+            if len(valid) >= self.settings.candidates:
                 break
-        return list(valid)[: self.rules.candidates]
+        return list(valid)[: self.settings.candidates]
 
     def _draws(self, move: Move, prompt: Ids, step: int) -> Callable[[np.random.Generator], list[Ids]]:
         """How prompts are drawn by this move; the pass that it needs is made here, once."""
-        n, n_tokens, k = self.rules.candidates, len(prompt), self.rules.topk
+        n, n_tokens, k = self.settings.candidates, len(prompt), self.settings.topk
         if move == "delete":
             return lambda rng: deleted(prompt, rng.permutation(n_tokens)[:n].tolist())
         if move == "gcg":
@@ -177,7 +171,7 @@ class ByMoves:
         rows = logits[:, torch.tensor(self.vocabulary.ids, device=logits.device)].cpu().numpy()
         first = n_tokens + 1 - len(rows)
         if move == "insert":
-            each = self.rules.lengths.to_insert(n_tokens, step)
+            each = self.settings.lengths.to_insert(n_tokens, step)
 
             def longer(rng: np.random.Generator) -> list[Ids]:
                 places = rng.integers(first, n_tokens + 1, n * each)
@@ -194,3 +188,100 @@ class ByMoves:
             return exchanged(prompt, places.tolist(), sampled_tokens(rows, ids, places - first, k, rng))
 
         return swapped
+
+
+def find_prefix(
+    loaded: LoadedModel,
+    guide: LoadedModel,
+    samples: Sequence[GuideReply],
+    settings: EnhancedSettings,
+    *,
+    seed: int,
+    keeper: Keeper | None = None,
+    on_step: Callable[[int, int], None] = tell_nobody,
+) -> FoundPrompt:
+    """The prefix under which `loaded` comes nearest to its target `guide`.
+
+    The search goes on when all that is forced is said, since the other terms can still fall; at the end it is looked
+    at once, uncounted. Where `guide` is `loaded` itself no distance lies between them and none is computed.
+    """
+    texts = _texts(loaded, guide, samples)
+    n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
+    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
+    places = places_of(loaded.tokenizer, texts)
+    if settings.initial:
+        start = vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))
+    else:
+        rng = generator(seed, "start of a prefix search")
+        start = drawn_start(loaded, places, vocabulary, settings.lengths.first, rng)
+    objective = _objective(loaded, guide, samples, texts, settings)
+    _check(objective.subject, vocabulary, len(start), settings)
+    state = search(
+        start,
+        objective,
+        ByMoves(objective, loaded, vocabulary, places, settings),
+        SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False, reopens=False),
+        seed=seed,
+        keeper=keeper,
+        spent=objective.spent,
+        on_step=on_step,
+    )
+    return found_prompt(state, loaded, places, vocabulary, reached=objective.says(state.best[0]))
+
+
+def _texts(loaded: LoadedModel, guide: LoadedModel, samples: Sequence[GuideReply]) -> tuple[Around, ...]:
+    if not samples:
+        raise InputError("a prefix is searched for questions, and none are given; give at least one")
+    if loaded.prompter.digest != guide.prompter.digest:
+        raise InputError(
+            f"{guide.name} has another tokeniser or chat template than {loaded.name}, so their streams under one "
+            "prefix cannot be compared; give the model that was unlearned as the target"
+        )
+    return tuple(around(loaded.prompter, s.question, s.said, "prefix") for s in samples)
+
+
+def _objective(
+    loaded: LoadedModel,
+    guide: LoadedModel,
+    samples: Sequence[GuideReply],
+    texts: tuple[Around, ...],
+    settings: EnhancedSettings,
+) -> PrefixObjective:
+    compared = settings.distance > 0 and guide.model is not loaded.model
+    layers: tuple[int, ...] = ()
+    if compared or settings.representation > 0:
+        configs = [model.model.config.get_text_config() for model in (loaded, guide)]
+        (depth, width), (guide_depth, guide_width) = ((c.num_hidden_layers, c.hidden_size) for c in configs)
+        if (depth, width) != (guide_depth, guide_width):
+            raise InputError(
+                f"{loaded.name} has {depth} layers of width {width} and {guide.name} {guide_depth} of {guide_width}, "
+                "so their streams cannot be compared; set distance=0 and representation=0"
+            )
+        layers = settings.layers or layers_at_depth(depth)
+    without = [
+        streams_of(guide.model, guide.prompter.prompt(s.question) + s.said, layers, last=len(s.said) + 1)
+        for s in samples
+        if settings.representation > 0
+    ]
+    return PrefixObjective(
+        subject=Streams(loaded.model, loaded.way, texts, layers),
+        guide=Streams(guide.model, guide.way, texts, layers, logits=False) if compared else None,
+        forced=tuple(len(s.forced) for s in samples),
+        without=tuple(without),
+        settings=settings,
+        spent=nothing_spent(),
+    )
+
+
+def _check(subject: Streams, vocabulary: Vocabulary, n_start: int, settings: EnhancedSettings) -> None:
+    if n_start > settings.tokens:
+        raise InputError(f"the initial text has {n_start} tokens and a prefix {settings.tokens} at most; raise tokens")
+    longest, context = subject.longest(settings.tokens), context_tokens(subject.model)
+    if longest > context:
+        raise InputError(
+            f"a prefix of {settings.tokens} tokens and its longest question take {longest} tokens and the model reads "
+            f"{context}; lower tokens"
+        )
+    check_topk(settings.topk, vocabulary)
+    if not any(settings.shares.values()):
+        raise InputError("all four shares of moves are 0, so the prefix would never change; raise gcg_share")

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import tokens_read
 from vestige.models.forward import within_memory
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget
@@ -63,15 +64,6 @@ def repetition(prompts: Sequence[Ids], power: float) -> Float[Tensor, " W"]:
     return torch.tensor([sum((n - 1) ** power for n in Counter(p).values()) / len(p) for p in prompts])
 
 
-class TermWeights(NamedTuple):
-    """By how much each term counts; the forcing loss counts once."""
-
-    distance: float
-    representation: float
-    fluency: float
-    repetition: float
-
-
 class Terms(NamedTuple):
     """The terms of prompts before they are weighed. `fluency` is the prompt's own nats a token under the subject."""
 
@@ -81,22 +73,13 @@ class Terms(NamedTuple):
     fluency: Float[Tensor, " W"]
     repetition: Float[Tensor, " W"]
 
-    def weighed(self, weights: TermWeights) -> Float[Tensor, " W"]:
-        """The loss of each prompt. A term of weight 0 is left out, whatever it is."""
+    def weighed(self, settings: EnhancedSettings) -> Float[Tensor, " W"]:
+        """The loss of each prompt. A term of weight 0 is left out, whatever it is; the forcing loss counts once."""
         loss = self.forcing
+        weights = (settings.distance, settings.representation, settings.fluency, settings.repetition)
         for weight, term in zip(weights, self[1:], strict=True):
             loss = loss + weight * term if weight else loss
         return loss
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How the terms are formed: `clamp` is a probability, `scaled` divides the distance by the target's norm."""
-
-    weights: TermWeights
-    clamp: float
-    scaled: bool
-    repetition_power: float
 
 
 @dataclass(frozen=True)
@@ -112,7 +95,7 @@ class PrefixObjective:
     guide: Streams | None
     forced: tuple[int, ...]
     without: tuple[Float[Tensor, "L P D"], ...]
-    shape: Shape
+    settings: EnhancedSettings
     spent: Counter[str]
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
@@ -148,15 +131,14 @@ class PrefixObjective:
         terms = []
         for start in range(0, len(prompts), step):
             parts = [streams.prompts(prompts[start : start + step]) for streams in self._readers()]
-            terms.append(self.terms(parts).weighed(self.shape.weights))
+            terms.append(self.terms(parts).weighed(self.settings))
         return torch.cat(terms)
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The loss's gradient with respect to the prompt's one-hot tokens, through subject and target."""
         self.spent.update({"gradients": 1, "tokens_read": self.cost([prompt])})
-        weights = self.shape.weights
         models = [streams.model for streams in self._readers()]
-        return one_hot_gradient(models, prompt, lambda inputs: self.terms(inputs).weighed(weights)[0])
+        return one_hot_gradient(models, prompt, lambda inputs: self.terms(inputs).weighed(self.settings)[0])
 
     @torch.inference_mode()
     def next_logits(self, prompt: Ids) -> Float[Tensor, "N V"]:
@@ -173,11 +155,12 @@ class PrefixObjective:
         guides = None if self.guide is None else self.guide.follow(self.guide.read(inputs[1])[1])
         forced, apart, away = [], [], []
         for pair in self.subject.follow(stem):
-            forced.append(forcing(pair.target_logp[:, : self.forced[pair.text]], self.shape.clamp))
+            forced.append(forcing(pair.target_logp[:, : self.forced[pair.text]], self.settings.clamp))
             if guides is not None:
                 guide = next(guides)
                 assert guide.text == pair.text, "both go through the texts by length"
-                apart.append(distance(pair.residual, guide.residual.to(pair.residual.device), scaled=self.shape.scaled))
+                theirs = guide.residual.to(pair.residual.device)
+                apart.append(distance(pair.residual, theirs, scaled=self.settings.scaled))
             if self.without:
                 without = self.without[pair.text].to(pair.residual.device)
                 away.append(turned_away(pair.residual[:, :, -without.shape[1] :], without))
@@ -185,7 +168,7 @@ class PrefixObjective:
         forced_mean, distant, turned = (
             torch.stack(terms).mean(0) if terms else torch.zeros_like(forced[0]) for terms in (forced, apart, away)
         )
-        repeated = repetition([tuple(row) for row in inputs[0].ids.tolist()], self.shape.repetition_power)
+        repeated = repetition([tuple(row) for row in inputs[0].ids.tolist()], self.settings.repetition_power)
         return Terms(forced_mean, distant, turned, _fluency(logits, inputs[0]), repeated.to(logits.device))
 
     def _readers(self) -> list[Streams]:

@@ -141,11 +141,11 @@ def search(
 
     Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
-    starts = (start, *restarts)
-    total = settings.steps * len(starts)
+    run = _Search((start, *restarts), objective, propose, settings, seed, spent)
+    total = settings.steps * len(run.starts)
     state = keeper.load() if keeper is not None else None
     if state is None:
-        state = _begun(start, objective, settings, spent, None)
+        state = run.begun(start, None)
     else:
         spent.clear()
         spent.update(state.spent)
@@ -156,79 +156,64 @@ def search(
             keeper.save(state)
         if state.ended:
             return state
-        state = _after(state, starts, objective, propose, settings, seed, spent)
+        state = run.after(state)
         on_step(state.step, total)
 
 
-def _after(
-    state: SearchState,
-    starts: Sequence[Ids],
-    objective: SearchObjective,
-    propose: Proposer,
-    settings: SearchSettings,
-    seed: int,
-    spent: Counter[str],
-) -> SearchState:
-    """The state one step on."""
-    restart, step = divmod(state.step, settings.steps)
-    if restart and not step:
-        state = _begun(starts[restart], objective, settings, spent, state)
-        if state.ended:
-            return state
-    prompts = propose(state.buffer[0][0], step, generator(seed, "prompt search", restart, step))
-    leaders = _leaders(prompts, objective, spent, {"steps": 1}, 1 if settings.reopens else max(settings.buffer, 1))
-    winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
-    reached = settings.stop_when_reached and objective.reached(winner[0])
-    return SearchState(
-        step=state.step + 1,
-        buffer=_taken_in(buffer, leaders, settings.buffer),
-        best=winner if reached or winner[1] < state.best[1] else state.best,
-        ended="reached" if reached else "",
-        spent=dict(spent),
-        losses=(*state.losses, winner[1]),
-    )
+@dataclass(frozen=True)
+class _Search:
+    starts: Sequence[Ids]
+    objective: SearchObjective
+    propose: Proposer
+    settings: SearchSettings
+    seed: int
+    spent: Counter[str]
 
-
-def _begun(
-    start: Ids, objective: SearchObjective, settings: SearchSettings, spent: Counter[str], before: SearchState | None
-) -> SearchState:
-    """The state at a start, before its first step; what an earlier start found stays the best unless this is better."""
-    (scored,) = _leaders([start], objective, spent, {}, 1)
-    reached = settings.stop_when_reached and objective.reached(start)
-    better = before is None or reached or scored[1] < before.best[1]
-    return SearchState(
-        step=before.step if before is not None else 0,
-        buffer=(scored,),
-        best=scored if before is None or better else before.best,
-        ended="reached" if reached else "",
-        spent=dict(spent),
-        losses=before.losses if before is not None else (),
-    )
-
-
-def _leaders(
-    prompts: Sequence[Ids], objective: SearchObjective, spent: Counter[str], besides: Mapping[str, int], n: int
-) -> list[tuple[Ids, float]]:
-    """The `n` prompts of least loss. What is spent `besides` the candidates is counted with them."""
-    spent.update({**besides, "candidates": len(prompts)})
-    leaders = [(prompts[index], loss) for index, loss in objective.leaders(prompts, n)]
-    if not all(math.isfinite(loss) for _, loss in leaders):
-        raise InputError(
-            f"the loss of a searched prompt is {leaders[-1][1]}, so no prompt can be told from another; load the model "
-            "in float32 and check its weights"
+    def after(self, state: SearchState) -> SearchState:
+        """The state one step on."""
+        settings = self.settings
+        restart, step = divmod(state.step, settings.steps)
+        if restart and not step:
+            state = self.begun(self.starts[restart], state)
+            if state.ended:
+                return state
+        prompts = self.propose(state.buffer[0][0], step, generator(self.seed, "prompt search", restart, step))
+        self.spent.update({"steps": 1})
+        leaders = self._leaders(prompts, 1 if settings.reopens else max(settings.buffer, 1))
+        winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
+        reached = settings.stop_when_reached and self.objective.reached(winner[0])
+        present = {ids for ids, _ in buffer}
+        # The least loss first; of equal ones the earlier.
+        merged = sorted((*buffer, *(x for x in leaders if x[0] not in present)), key=lambda entry: entry[1])
+        return SearchState(
+            step=state.step + 1,
+            buffer=tuple(merged[: settings.buffer]) if settings.buffer else (winner,),
+            best=winner if reached or winner[1] < state.best[1] else state.best,
+            ended="reached" if reached else "",
+            spent=dict(self.spent),
+            losses=(*state.losses, winner[1]),
         )
-    return leaders
 
+    def begun(self, start: Ids, before: SearchState | None) -> SearchState:
+        """The state at a start, before its first step; an earlier start's best stays unless this is better."""
+        (scored,) = self._leaders([start], 1)
+        reached = self.settings.stop_when_reached and self.objective.reached(start)
+        ended: Ended = "reached" if reached else ""
+        if before is None:
+            return SearchState(0, (scored,), scored, ended, dict(self.spent), ())
+        best = scored if reached or scored[1] < before.best[1] else before.best
+        return replace(before, buffer=(scored,), best=best, ended=ended, spent=dict(self.spent))
 
-def _taken_in(
-    buffer: tuple[tuple[Ids, float], ...], leaders: Sequence[tuple[Ids, float]], size: int
-) -> tuple[tuple[Ids, float], ...]:
-    """The buffer with the leaders in it, the least loss first; of equal ones the earlier."""
-    if size == 0:
-        return (leaders[0],)
-    present = {ids for ids, _ in buffer}
-    new = [entry for entry in leaders if entry[0] not in present]
-    return tuple(sorted((*buffer, *new), key=lambda entry: entry[1])[:size])
+    def _leaders(self, prompts: Sequence[Ids], n: int) -> list[tuple[Ids, float]]:
+        """The `n` prompts of least loss."""
+        self.spent.update({"candidates": len(prompts)})
+        leaders = [(prompts[index], loss) for index, loss in self.objective.leaders(prompts, n)]
+        if not all(math.isfinite(loss) for _, loss in leaders):
+            raise InputError(
+                f"the loss of a searched prompt is {leaders[-1][1]}, so no prompt can be told from another; load the "
+                "model in float32 and check its weights"
+            )
+        return leaders
 
 
 DRAWS = 8

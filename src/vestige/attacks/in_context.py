@@ -12,10 +12,10 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, takewhile
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
@@ -38,29 +38,21 @@ _SPECIFIC = re.compile(rf"(?<!\w)(?:\d+(?:[.,:/-]\d+)*|{_WORD}(?:\s+{_WORD})*)")
 _WHOLE_NUMBER = re.compile(r"\d{1,30}")
 
 
-class Closed(NamedTuple):
-    """Items in their order: those that can be tested, and those that follow from what is shown."""
-
-    tested: tuple[Item, ...]
-    given_away: tuple[Item, ...]
-
-
-def close(items: Iterable[Item], context: Sequence[Item]) -> Closed:
-    """Split `items` by whether the shown ones give their answers away (`Shown.gives_away`)."""
+def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """The items that can be tested, and those whose answers the shown ones give away (`Shown.gives_away`)."""
     stated = Shown(tuple(context))
     tested: list[Item] = []
-    closed: list[Item] = []
+    given_away: list[Item] = []
     for item in items:
-        (closed if stated.gives_away(item) else tested).append(item)
-    return Closed(tuple(tested), tuple(closed))
+        (given_away if stated.gives_away(item) else tested).append(item)
+    return tested, given_away
 
 
+@dataclass(frozen=True)
 class Shown:
-    """The texts of shown items, of each edge and of all together."""
+    """The questions and answers of shown items, of each edge and of all together; no other wording of them counts."""
 
-    def __init__(self, items: tuple[Item, ...]) -> None:
-        """Take the items as they are shown: their questions and answers, and no other wording."""
-        self.items = items
+    items: tuple[Item, ...]
 
     @cached_property
     def _everything(self) -> str:
@@ -118,14 +110,12 @@ class Shown:
             return False
         # Of two factors one is at most the root; and a quotient is at most the largest amount by the wanted one.
         largest = max(math.isqrt(number), next(reversed(amounts)) // number)
-        few = takewhile(lambda a: a <= largest, amounts)
-        return any(number * a in amounts or _is_product(number, a, amounts) for a in few)
-
-
-def _is_product(number: int, a: int, amounts: Mapping[int, int]) -> bool:
-    """Whether `wanted` is `a` times another of the amounts, which may be as large."""
-    factor, rest = divmod(number, a)
-    return rest == 0 and amounts.get(factor, 0) > (factor == a)
+        for a in takewhile(lambda a: a <= largest, amounts):
+            factor, rest = divmod(number, a)
+            # Two factors may be alike, where both are stated.
+            if number * a in amounts or (rest == 0 and amounts.get(factor, 0) > (factor == a)):
+                return True
+        return False
 
 
 def specifics(answer: str) -> list[str]:

@@ -74,14 +74,14 @@ def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: b
     out = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ids = [i for i in range(min(len(tokenizer), n_rows)) if i not in out]
     texts = as_texts(tokenizer, [(i,) for i in ids])
-    printable = tuple(i for i, text in zip(ids, texts, strict=True) if _prints(text, ascii_only))
+    printable = tuple(
+        i
+        for i, text in zip(ids, texts, strict=True)
+        if text and text.isprintable() and _REPLACEMENT not in text and (text.isascii() or not ascii_only)
+    )
     if not printable:
         raise InputError("no token of the tokeniser may stand in a searched prompt; set ascii_only=false")
     return Vocabulary(printable)
-
-
-def _prints(text: str, ascii_only: bool) -> bool:
-    return bool(text) and text.isprintable() and _REPLACEMENT not in text and (text.isascii() or not ascii_only)
 
 
 def as_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list[str]:

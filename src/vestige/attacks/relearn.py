@@ -132,7 +132,34 @@ class RelearnSettings(AttackSettings):
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Train, and ask after every epoch; half of the way is training and half is asking."""
-        return _relearn(work, loaded, self)
+        points = work.attack.plan.points
+        job = self.job(work.attack, work.folder, loaded, seed=work.seed)
+        per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
+        work.tuned = done > 0
+        rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
+        epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
+        spent = {name: amount * len(points) for name, amount in epoch_costs.items()}
+
+        def tell(epochs_trained: float, points_asked: int, share: float) -> None:
+            work.on_progress((epochs_trained + points_asked + share) / (2 * len(points)))
+
+        for number, point in enumerate(points):
+            until = (number + 1) * per_epoch
+            on_share = partial(tell, number + 1, number)
+            if done > until:
+                # Asked before the training went on from there, so the answers are whole.
+                work.ask(point, _gone, on_share)
+                continue
+
+            def on_step(now: Progress, number: int = number) -> None:
+                work.tuned = True
+                tell(now.step / now.n_steps * len(points), number, 0.0)
+
+            train(loaded.model, job, Hooks(on_step=on_step), until=until)
+            with left_as_it_was(loaded.model):
+                # Another with the same weights, so that how it is read is looked up anew, as after a restart.
+                work.ask(point, lambda: replace(loaded), on_share)
+        return Ended({"prequential code length of what was shown": prequential_bits(job)}, spent, spent)
 
     def training(self, n_items: int) -> TrainingSettings:
         """The same as settings of the training loop, for so many items. Warm-up steps are rounded up."""
@@ -214,22 +241,18 @@ def _others(material: Material, splits: Mapping[str, Sequence[Item]], forget: Se
     retain = not_asked(splits.get("retain", ()), forget)
     if material == "unrelated":
         facts = not_asked(factual_items(), (*forget, *retain))
-        return _or_refuse(
-            [f for f in facts if not any(holds_answer(f, i) for i in forget)],
-            "every built-in factual question holds a forget item's answer or is in the data, so nothing is unrelated",
-        )
-    if material == "related":
-        return _or_refuse(
-            related_items(retain, forget),
+        items = [f for f in facts if not any(holds_answer(f, i) for i in forget)]
+        why = "every built-in factual question holds a forget item's answer or is in the data, so nothing is unrelated"
+    elif material == "related":
+        items = related_items(retain, forget)
+        why = (
             "no retain item is known to be related to the forget set: no edges named X_Y share an entity with it, and "
-            "no attribute is asked for in both",
+            "no attribute is asked for in both"
         )
-    return _or_refuse(retain, "there are no retain items to tune on")
-
-
-def _or_refuse(items: list[Item], why_not: str) -> list[Item]:
+    else:
+        items, why = retain, "there are no retain items to tune on"
     if not items:
-        raise InputError(why_not)
+        raise InputError(why)
     return items
 
 
@@ -260,7 +283,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
             "from those"
         )
     note = f"{len(dropped)} held-out forget items follow from those shown and are not asked" if dropped else ""
-    return ShownAndTested(tuple(pool[:n]), tested, note=note)
+    return ShownAndTested(tuple(pool[:n]), tuple(tested), note=note)
 
 
 def planned_on_part(
@@ -286,38 +309,6 @@ def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
             parameter.requires_grad_(flag)
             parameter.grad = None
         model.train(training)
-
-
-def _relearn(work: Work, loaded: LoadedModel, settings: RelearnSettings) -> Ended:
-    points = work.attack.plan.points
-    job = settings.job(work.attack, work.folder, loaded, seed=work.seed)
-    per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
-    work.tuned = done > 0
-    rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
-    epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
-    spent = {name: amount * len(points) for name, amount in epoch_costs.items()}
-    for number, point in enumerate(points):
-        until = (number + 1) * per_epoch
-        on_share = partial(_tell, work, number + 1, number)
-        if done > until:
-            # Asked before the training went on from there, so the answers are whole.
-            work.ask(point, _gone, on_share)
-            continue
-        train(loaded.model, job, Hooks(on_step=partial(_tell_step, work, number)), until=until)
-        with left_as_it_was(loaded.model):
-            # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
-            work.ask(point, lambda: replace(loaded), on_share)
-    bits = prequential_bits(job)
-    return Ended({"prequential code length of what was shown": bits}, spent, spent)
-
-
-def _tell(work: Work, epochs_trained: float, points_asked: int, share: float = 0.0) -> None:
-    work.on_progress((epochs_trained + points_asked + share) / (2 * len(work.attack.plan.points)))
-
-
-def _tell_step(work: Work, points_asked: int, now: Progress) -> None:
-    work.tuned = True
-    _tell(work, now.step / now.n_steps * len(work.attack.plan.points), points_asked)
 
 
 def _gone() -> LoadedModel:

@@ -3,7 +3,7 @@
 Axes: B rows, T positions, D hidden width, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import torch
@@ -75,13 +75,7 @@ def continued_from(
 ) -> Float[Tensor, "B T D"]:
     """The output of block `layer` where `entering` goes into block `start`; the blocks below it are not computed."""
     every = blocks(model)
-    with ExitStack() as undo:
-        for n in range(start):
-            # The blocks keep their place, since a model's loop reads their attributes; they do nothing.
-            every[n].__dict__["forward"] = _pass_on
-            undo.callback(every[n].__dict__.pop, "forward")
-        enter = every[start].register_forward_pre_hook(lambda _, inputs: (entering, *inputs[1:]))
-        undo.callback(enter.remove)
+    with _passed_on(every[:start], every[start], entering):
         return block_output(model, ids, layer)
 
 
@@ -95,14 +89,22 @@ def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tens
     ids = torch.zeros(len(hidden), 1, dtype=torch.long, device=hidden.device)
     if not gives_hidden_states_alone(model, ids[:1], 0):
         raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one; leave `inside` out")
-    with ExitStack() as undo:
-        for block in every:
-            block.__dict__["forward"] = _pass_on
-            undo.callback(block.__dict__.pop, "forward")
-        enter = every[0].register_forward_pre_hook(lambda _, inputs: (hidden[:, None], *inputs[1:]))
-        undo.callback(enter.remove)
+    with _passed_on(every, every[0], hidden[:, None]):
         logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, 0]
     return logits
+
+
+@contextmanager
+def _passed_on(skipped: Iterable[nn.Module], entered: nn.Module, entering: Tensor) -> Iterator[None]:
+    """Within it the blocks `skipped` give what they are given, and `entering` goes into the block `entered`."""
+    with ExitStack() as undo:
+        for block in skipped:
+            # They keep their place, since a model's loop reads their attributes; they do nothing.
+            block.__dict__["forward"] = _pass_on
+            undo.callback(block.__dict__.pop, "forward")
+        hook = entered.register_forward_pre_hook(lambda _, inputs: (entering, *inputs[1:]))
+        undo.callback(hook.remove)
+        yield
 
 
 def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
@@ -145,29 +147,24 @@ def outputs_kept(
 def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
     """The vector that stands for each token id, as the model's embedding gives it: scaled, where it scales.
 
-    A gradient with respect to these vectors, times this table, is the gradient with respect to one-hot tokens.
+    A gradient with respect to these vectors, times this table, is the gradient with respect to one-hot tokens. Raises
+    InputError where the model names no matrix.
     """
-    embedding = _input_embeddings(model)
+    try:
+        embedding = model.get_input_embeddings()
+    except NotImplementedError:
+        embedding = None
+    if not isinstance(embedding, nn.Embedding):
+        raise InputError(
+            f"{type(model).__name__} has no matrix of input embeddings that it names, so no prompt can be searched for "
+            "in it; take a model whose `get_input_embeddings` gives an nn.Embedding"
+        )
     if type(embedding) is nn.Embedding and embedding.max_norm is None:
         # The weight itself, and no copy of it.
         return embedding.weight.detach()
     n_rows = len(embedding.weight)
     table: Tensor = embedding(torch.arange(n_rows, device=embedding.weight.device))
     return table
-
-
-def _input_embeddings(model: PreTrainedModel) -> nn.Embedding:
-    """The matrix of input embeddings. Raises InputError where the model names none."""
-    try:
-        module = model.get_input_embeddings()
-    except NotImplementedError:
-        module = None
-    if not isinstance(module, nn.Embedding):
-        raise InputError(
-            f"{type(model).__name__} has no matrix of input embeddings that it names, so no prompt can be searched for "
-            "in it; take a model whose `get_input_embeddings` gives an nn.Embedding"
-        )
-    return module
 
 
 def check_target(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> None:

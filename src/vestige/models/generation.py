@@ -195,10 +195,13 @@ def decode(
     ends: Int[Tensor, " E"],
     choose: Choose | None,
     room: list[int],
+    *,
+    keeps_ends: bool = False,
 ) -> list[Reply]:
     """Replies of all rows, from the logits of their first tokens on; `room` is how many tokens each may have.
 
-    Greedy where `choose` is None. The rows of `decoding` are used up.
+    Greedy where `choose` is None. With `keeps_ends` a reply has the token that ended it. The rows of `decoding` are
+    used up.
     """
     n = len(logits)
     tokens: list[list[int]] = [[] for _ in range(n)]
@@ -215,7 +218,7 @@ def decode(
                 continue
             margins[row] = min(margins[row], gap)
             ended[row] = bool(end)
-            if not end:
+            if not end or keeps_ends:
                 tokens[row].append(int(token))
             stopped[row] = ended[row] or len(tokens[row]) == room[row]
         active = [k for k, row in enumerate(rows) if not stopped[row]]

@@ -51,7 +51,7 @@ class Prompted:
 class TextScore(NamedTuple):
     """Log-probability (nats) and mid-rank, from 1, of each token of a text.
 
-    A server may tell no ranks. It may tell in `best` the log-probability of the likeliest token at each place.
+    A server tells in `best` the log-probability of the likeliest token at each place.
     """
 
     logp: tuple[float, ...]
@@ -61,7 +61,7 @@ class TextScore(NamedTuple):
     def answer(self, encoded: Encoded) -> AnswerScore:
         """The score of an answer, where the text is what follows its prompt up to the end of the turn."""
         n, end = encoded.stop - encoded.start, encoded.end - encoded.start
-        return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end] if self.ranks else None)
+        return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end])
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,10 @@ def _read_plain(
     ends = [(p.prompt, text, len(p.prompt) + len(text) - 1) for p in prompted for text in p.texts]
     rows = [Encoded((*prompt, *text), len(prompt), end, end) for prompt, text, end in ends]
     scores = iter(score_answers(model, rows, token_budget=token_budget))
-    texts = [tuple(_with_end(next(scores)) for _ in p.texts) for p in prompted]
+    texts = []
+    for p in prompted:
+        own = [next(scores) for _ in p.texts]
+        texts.append(tuple(TextScore((*s.logp, s.end_logp), (*s.ranks, s.end_rank)) for s in own))
     replies: dict[int, Reply] = {}
     for most in sorted({p.most_new for p in prompted} - {0}):
         numbers = [n for n, p in enumerate(prompted) if p.most_new == most]
@@ -145,11 +148,6 @@ def _read_plain(
         answers = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
         replies |= dict(zip(numbers, answers, strict=True))
     return [Reading(scored, replies.get(n)) for n, scored in enumerate(texts)]
-
-
-def _with_end(score: AnswerScore) -> TextScore:
-    assert score.end_rank is not None, "a model in memory tells ranks"
-    return TextScore((*score.logp, score.end_logp), (*score.ranks, score.end_rank))
 
 
 def _read_shared(

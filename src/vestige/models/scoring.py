@@ -72,8 +72,7 @@ def logits_budget(model: PreTrainedModel, token_budget: int = TOKEN_BUDGET) -> i
 class AnswerScore:
     """What one forward pass says of one answer, a value for each of its tokens.
 
-    `end_logp` and `end_rank` are those of the token that ends the turn. A server may tell no
-    ranks.
+    `end_logp` and `end_rank` are those of the token that ends the turn.
 
     `ranks` count from 1. Tokens tied with the answer's share the mean of their ranks, so that a model which gives
     all tokens one logit is not taken for one that knows.
@@ -82,7 +81,7 @@ class AnswerScore:
     logp: tuple[float, ...]
     ranks: tuple[float, ...]
     end_logp: float
-    end_rank: float | None
+    end_rank: float
 
 
 def token_scores(

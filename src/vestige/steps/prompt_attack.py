@@ -24,7 +24,8 @@ from vestige.artifacts.records import (
     read_prompt,
     write_prompt,
 )
-from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
+from vestige.attacks.enhanced import EnhancedSettings, samples_of
+from vestige.attacks.enhanced_moves import find_prefix
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
 from vestige.attacks.planning import Attack, attack_of

@@ -63,7 +63,10 @@ class FrozenBelow:
         They can where they give the same twice (no dropout) and the model goes on from their output, to 1e-4, as it
         goes from the tokens.
         """
-        lowest = _lowest_trained(model)
+        every = blocks(model)
+        trained = [any(p.requires_grad for p in part.parameters()) for part in (model.get_input_embeddings(), *every)]
+        # Trained embeddings are below all blocks.
+        lowest = 0 if trained[0] or True not in trained else trained.index(True) - 1
         if not 0 < lowest <= layer:
             return None
         ids = right_padded([row.ids], len(row.ids), model.device)
@@ -97,14 +100,6 @@ class FrozenBelow:
                 self.kept[row.key] = value
                 self.n_bytes += value.nbytes
         return cached
-
-
-def _lowest_trained(model: PreTrainedModel) -> int:
-    """The number of the lowest block with a trained parameter; 0 where the tokens' embeddings are trained too."""
-    if any(p.requires_grad for p in model.get_input_embeddings().parameters()):
-        return 0
-    every = blocks(model)
-    return next((n for n, b in enumerate(every) if any(p.requires_grad for p in b.parameters())), 0)
 
 
 # What a pass of its own costs besides its tokens, in tokens: weights read, gradients added, kernels started. Measured
@@ -212,7 +207,9 @@ class ForwardStep:
     def reference(self, split: Split) -> Answers:
         self._declared(split, self.needs.reference, "reference")
         whole = self.slices[split]
-        values = [known(self.references[r.key].logp).to(self._device(split)) for r in whole.rows]
+        # An objective may read the reference's values alone.
+        device = self.logits[split].device if split in self.logits else torch.device("cpu")
+        values = [known(self.references[r.key].logp).to(device) for r in whole.rows]
         return Answers(*_side_by_side(values), whole.n_rows, whole.n_tokens)
 
     def policy_distributions(self, split: Split) -> Distributions:
@@ -249,9 +246,6 @@ class ForwardStep:
     def _activations(self, split: Split, hidden: Sequence[Float[Tensor, "_ D"]]) -> Activations:
         whole = self.slices[split]
         return Activations(*_side_by_side(hidden), whole.n_rows, tuple(r.topic for r in whole.rows))
-
-    def _device(self, split: Split) -> torch.device:
-        return self.logits[split].device if split in self.logits else torch.device("cpu")
 
     def _declared(self, split: Split, declared: frozenset[Split], kind: str) -> None:
         if split not in declared:
@@ -360,16 +354,18 @@ class Backward:
         observed: dict[str, float] = {}
         n_tokens = 0.0
         device = self.spread.model.device.type
-        with torch.random.fork_rng(devices=_cuda_devices(self.spread.model)), attention(device, job.settings.precision):
+        cards = [self.spread.model.device.index or 0] if device == "cuda" else []
+        with torch.random.fork_rng(devices=cards), attention(device, job.settings.precision):
             parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
             for at, (number, slices, weight) in enumerate(parts, start=1):
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
                 values: dict[str, float] = {}
                 compute = partial(self._terms, slices, state, values)
                 added = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
-                _add(terms, {name: value.item() for name, value in added.items()}, weight)
-                _add(observed, values, weight)
-                n_tokens += weight * sum(len(row.ids) for part in slices.values() for row in part.rows)
+                for sums, part in ((terms, added), (observed, values)):
+                    for name, value in part.items():
+                        sums[name] = sums.get(name, 0.0) + weight * float(value)
+                n_tokens += weight * sum(len(row.ids) for rows in slices.values() for row in rows.rows)
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
         return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
 
@@ -439,15 +435,6 @@ def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> It
             part = []
         part.append(i)
     yield part
-
-
-def _add(sums: dict[str, float], values: Mapping[str, float], weight: float) -> None:
-    for name, value in values.items():
-        sums[name] = sums.get(name, 0.0) + weight * value
-
-
-def _cuda_devices(model: PreTrainedModel) -> list[int]:
-    return [model.device.index or 0] if model.device.type == "cuda" else []
 
 
 @contextmanager

@@ -295,19 +295,17 @@ class TrainingLog:
         self.waiting.clear()
 
 
-def measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, float]:
+def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, float]:
     """What a step took: seconds, tokens a second, and the peak of memory so far.
 
     On CUDA the peak is the allocator's; elsewhere the process's resident memory, which includes all that it has loaded.
     """
-    return {"seconds": seconds, "tokens_per_second": n_tokens / seconds, "peak_mb": _peak_bytes(device) / 1e6}
-
-
-def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return resident if sys.platform == "darwin" else resident * 1024
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        # In bytes on macOS alone.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"seconds": seconds, "tokens_per_second": n_tokens / seconds, "peak_mb": peak / 1e6}
 
 
 CHECKPOINT_SECONDS = 20.0
@@ -373,7 +371,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
     n_steps = total_steps(settings, steps_per_epoch=per_epoch)
     optimizer = make_optimizer(backward.spread.trained, settings)
-    done = world.step_agreed(job.checkpoints.newest() or 0)
+    done = round(world.led({"step": float(job.checkpoints.newest() or 0)})["step"])
     carries = job.objective if isinstance(job.objective, KeepsState) else None
     first = carries.start() if carries else {}
     state = job.checkpoints.restore(done, model, optimizer) if done else first
@@ -396,7 +394,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         except NotFinite:
             log.write()
             raise
-        took = measured(time.perf_counter() - began, added.n_tokens, model.device)
+        took = _measured(time.perf_counter() - began, added.n_tokens, model.device)
         loss = sum(added.terms.values())
         line: Line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
         line |= {**asdict(added), "state": state, **took}

@@ -52,10 +52,6 @@ class World:
         """What the leading process says: clocks and files may tell the others something else."""
         return bool(self.led({"flag": float(flag)})["flag"])
 
-    def step_agreed(self, step: int) -> int:
-        """The leading process's number of steps."""
-        return round(self.led({"step": float(step)})["step"])
-
     def led(self, values: Mapping[str, float]) -> dict[str, float]:
         """The leading process's numbers, by name; every process has the same names."""
         return self.summed({name: value if self.leads else 0.0 for name, value in values.items()})

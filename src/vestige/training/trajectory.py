@@ -134,7 +134,9 @@ class Trajectory:
 
     def look(self, now: Progress, model: PreTrainedModel) -> str | None:
         """Score the model if a point is due; why to stop, if a rule says so. Fits the loop's `stop`."""
-        if not self._due(now):
+        every = parse_every(self.settings.every)
+        due = now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
+        if not due and now.step < now.n_steps:
             return None
         if now.step not in self.points:
             weights = trained_weights(model, self.world)
@@ -144,7 +146,10 @@ class Trajectory:
             point = Point(now.step, now.epoch, self._agreed(self.score(model)))
             self.points[now.step] = point
             self._write(POLICY, point)
-        self._drop_all_but(self.chosen().step)
+        kept = self._folder(self.chosen().step)
+        for old in self.weights.glob("point-*") if self.world.leads else ():
+            if old != kept:
+                shutil.rmtree(old)
         return reason_to_stop(self._stop, self.points[now.step], self.controls)
 
     def chosen(self) -> ChosenStep:
@@ -156,12 +161,6 @@ class Trajectory:
         choice = self.chosen()
         put_back(model, self._folder(choice.step) / "model.safetensors")
         return choice
-
-    def _due(self, now: Progress) -> bool:
-        every = parse_every(self.settings.every)
-        if now.step == now.n_steps:
-            return True
-        return now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
 
     @property
     def _stop(self) -> list[Condition]:
@@ -176,21 +175,12 @@ class Trajectory:
 
     def _agreed(self, scores: Scores) -> Scores:
         """The leading process's scores: on a GPU another's can differ in the last digit, and with it what is kept."""
-        return _finite(self.world.led(scores))
+        agreed = self.world.led(scores)
+        odd = [name for name, value in agreed.items() if not math.isfinite(value)]
+        if odd:
+            raise InputError(f"the score {odd[0]!r} of a model is {agreed[odd[0]]}; scores must be finite numbers")
+        return agreed
 
     def _write(self, model: str, point: Point) -> None:
         if self.world.leads:
             append_lines(self.log, [json_line({"model": model, **asdict(point)})])
-
-    def _drop_all_but(self, step: int) -> None:
-        if self.world.leads:
-            for old in self.weights.glob("point-*"):
-                if old != self._folder(step):
-                    shutil.rmtree(old)
-
-
-def _finite(scores: Scores) -> Scores:
-    odd = [name for name, value in scores.items() if not math.isfinite(value)]
-    if odd:
-        raise InputError(f"the score {odd[0]!r} of a model is {scores[odd[0]]}; scores must be finite numbers")
-    return dict(scores)

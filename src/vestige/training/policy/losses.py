@@ -86,17 +86,6 @@ def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
     return torch.where(mask, (x - values.mean()) * torch.rsqrt(variance + VARIANCE_FLOOR), 0.0)
 
 
-def clipped(
-    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"], *, clip: float
-) -> Float[Tensor, "B T"]:
-    """-min(ratio A, clip(ratio, 1 - clip, 1 + clip) A), ratio = exp(logp - old), by token.
-
-    Schulman et al., Proximal Policy Optimization, 1707.06347, Eq. 7, as a loss.
-    """
-    ratio = (logp - old_logp).exp()
-    return -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-
-
 def ppo_policy_loss(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
@@ -106,8 +95,13 @@ def ppo_policy_loss(
     clip: float,
     n_tokens: int,
 ) -> Float[Tensor, ""]:
-    """The clipped loss, mean over tokens."""
-    return torch.where(mask, clipped(logp, old_logp, advantages, clip=clip), 0.0).sum() / n_tokens
+    """-min(ratio A, clip(ratio, 1 - clip, 1 + clip) A), ratio = exp(logp - old), mean over tokens.
+
+    Schulman et al., Proximal Policy Optimization, 1707.06347, Eq. 7, as a loss.
+    """
+    ratio = (logp - old_logp).exp()
+    gained = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+    return torch.where(mask, -gained, 0.0).sum() / n_tokens
 
 
 def value_loss(

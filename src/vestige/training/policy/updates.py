@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,14 +30,7 @@ from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
 
-class Aims(NamedTuple):
-    """What the replies are to be learnt by: advantages, and what values should have been."""
-
-    advantages: Float[Tensor, "B T"]
-    returns: Float[Tensor, "B T"]
-
-
-def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettings) -> Aims:
+def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettings) -> losses.Advantages:
     """Advantages of standardised scores, whitened over all tokens, and the returns that values are to be."""
     rewards = losses.token_rewards(
         losses.standardised(scores).to(rollouts.logp),
@@ -49,11 +41,16 @@ def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettin
         entropy_coef=settings.entropy_coef,
     )
     estimates = losses.gae(rewards, rollouts.values, rollouts.mask, gamma=settings.gamma, lambda_=settings.gae_lambda)
-    return Aims(losses.whitened(estimates.advantages, rollouts.mask), estimates.returns)
+    return estimates._replace(advantages=losses.whitened(estimates.advantages, rollouts.mask))
 
 
 def terms(
-    replied: Replied, rollouts: Rollouts, aims: Aims, rows: Sequence[int], n_tokens: int, settings: PolicySettings
+    replied: Replied,
+    rollouts: Rollouts,
+    aimed: losses.Advantages,
+    rows: Sequence[int],
+    n_tokens: int,
+    settings: PolicySettings,
 ) -> dict[str, Float[Tensor, ""]]:
     """The parts of the loss that the replies `rows` have in it, and the share of clipped tokens; see `LOSS`.
 
@@ -67,13 +64,13 @@ def terms(
     def of(x: Float[Tensor, "B T"]) -> Float[Tensor, "b t"]:
         return x[picked, : mask.shape[1]]
 
-    old, advantages = of(rollouts.logp), of(aims.advantages)
+    old, advantages = of(rollouts.logp), of(aimed.advantages)
     logp = _placed(replied.logp, mask)
     outside = ((logp.detach() - old).exp() - 1).abs() > settings.clip
     values = {"clip_share": (outside & mask).sum() / n_tokens}
     values["policy_loss"] = losses.ppo_policy_loss(logp, old, advantages, mask, clip=settings.clip, n_tokens=n_tokens)
     values["value_loss"] = settings.value_coef * losses.value_loss(
-        _placed(replied.values, mask), of(rollouts.values), of(aims.returns), mask,
+        _placed(replied.values, mask), of(rollouts.values), of(aimed.returns), mask,
         clip=settings.value_clip, n_tokens=n_tokens,
     )  # fmt: skip
     return values
@@ -163,7 +160,7 @@ class Policy:
 
         Beside them lie the settings and the seed, without which its next step would be another one.
         """
-        write_json(path / _IDENTITY, self._identity())
+        write_json(path / _IDENTITY, {"seed": self.seed, **self.settings.identity()})
         Checkpoints(path).save(self.n_steps, _modules(self.actor), self.optimizer, {})
 
     def restore(self, path: Path) -> bool:
@@ -179,7 +176,7 @@ class Policy:
         stored = read_json(path / _IDENTITY) if (path / _IDENTITY).exists() else None
         if not isinstance(stored, dict):
             raise InputError(f"{path / _IDENTITY} does not say how the policy there was trained; delete {path}")
-        if differs := changed_keys(self._identity(), stored):
+        if differs := changed_keys({"seed": self.seed, **self.settings.identity()}, stored):
             raise InputError(
                 f"the policy in {path} was trained otherwise (it differs in {', '.join(differs)}); delete that folder, "
                 "or use its settings and seed"
@@ -188,31 +185,32 @@ class Policy:
         self.n_steps = n_steps
         return True
 
-    def _identity(self) -> dict[str, Any]:
-        """What decides its next step beside its weights."""
-        return {"seed": self.seed, **self.settings.identity()}
-
     def _batches(self, n: int) -> Iterator[list[int]]:
         """Replies of each step of the optimiser, in an order that follows from seed, iteration and epoch."""
         for epoch in range(self.settings.epochs):
             order = generator(self.seed, "policy", self.n_steps, epoch).permutation(n).tolist()
             yield from (order[at : at + self.settings.batch_size] for at in range(0, n, self.settings.batch_size))
 
-    def _update(self, rollouts: Rollouts, aimed: Aims, batch: Sequence[int]) -> dict[str, float]:
+    def _update(self, rollouts: Rollouts, aimed: losses.Advantages, batch: Sequence[int]) -> dict[str, float]:
         """One step of the optimiser over the replies of `batch`, those of like length together."""
         n_tokens = sum(len(rollouts.replies[i]) for i in batch)
         ordered = sorted(batch, key=lambda i: len(rollouts.prompts[i]) + len(rollouts.replies[i]))
         sums: dict[str, float] = {}
         for at in range(0, len(ordered), self.settings.minibatch_size):
             rows = ordered[at : at + self.settings.minibatch_size]
-            replied = self.actor.replied(
-                [rollouts.prompts[i] for i in rows], [rollouts.replies[i] for i in rows], rollouts.temperature
-            )
+            prompts, replies = [rollouts.prompts[i] for i in rows], [rollouts.replies[i] for i in rows]
+            replied = self.actor.replied(prompts, replies, rollouts.temperature)
             values = terms(replied, rollouts, aimed, rows, n_tokens, self.settings)
             torch.stack([values[name] for name in LOSS]).sum().backward()
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.item()
-        norm = self._held_gradients()
+        # Adapters and the head each by itself: the head's are a hundred times the adapters', and under one bound would
+        # use it up.
+        trained = (self.actor.model, self.actor.value_head)
+        norms = [
+            nn.utils.clip_grad_norm_(part.parameters(), self.settings.max_gradient_norm).item() for part in trained
+        ]
+        norm = max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm)
         if not math.isfinite(norm) or not all(map(math.isfinite, sums.values())):
             self.optimizer.zero_grad()
             text = ", ".join(f"{name} {value:.4g}" for name, value in sums.items())
@@ -223,15 +221,6 @@ class Policy:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return {**sums, "gradient_norm": norm}
-
-    def _held_gradients(self) -> float:
-        """Hold the gradients of adapters and of the head, each by itself; the greater norm before that.
-
-        The head's are a hundred times the adapters': under one bound they would use it up.
-        """
-        parts = self.actor.model, self.actor.value_head
-        norms = [nn.utils.clip_grad_norm_(part.parameters(), self.settings.max_gradient_norm) for part in parts]
-        return max((norm.item() for norm in norms), key=lambda norm: math.inf if math.isnan(norm) else norm)
 
 
 def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
