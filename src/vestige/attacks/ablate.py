@@ -83,6 +83,7 @@ class AblateSettings(HalfSettings):
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
             work.ask(GIVEN, lambda: loaded, work.on_progress)
+        # The choice is one of the blocks, all of them, or none.
         bits = math.log2(len(blocks(loaded.model)) + 2)
         return Ended({"choice of a block": bits}, NOTHING, NOTHING, {"block": float(block), "gain": best.gain})
 

@@ -66,6 +66,7 @@ class DamageSettings(HalfSettings):
             best.spares(name)
         write(weights, before if best.candidate is None else tried[best.candidate]())
         work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
+        # To leave the model as it was is a choice too.
         bounds = {"choice of a damage": math.log2(len(tried) + 1), SEEN_BOUND: seen_bits}
         return Ended(bounds, NOTHING, NOTHING, {best.candidate or "none": best.gain})
 

@@ -168,6 +168,7 @@ def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedS
         max_new_tokens=most,
         context=prompter.max_tokens,
     )
+    # Where the target ends its reply, the end is to be said as well.
     samples = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
     n = settings.forced_tokens
     return [GuideReply(question, ids[:n], ids[n:]) for question, ids in zip(questions, samples, strict=True)]

@@ -375,6 +375,7 @@ def find_prompt(
         on_step=on_step,
         restarts=starts[1:],
     )
+    # A search that does not stop at it has not looked.
     reached = state.ended == "reached" if settings.stop_when_reached else all(variants.reached(state.best[0]))
     return found_prompt(state, loaded, places, vocabulary, reached=reached)
 

@@ -318,6 +318,7 @@ def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
         except InputError as error:
             raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
         plain = prompter.prompt(item.question)
+        # By comparison, since a template may put the question anywhere, and a tokeniser join it with what comes before.
         start = _n_alike(prompt, plain)
         behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
         if start == 0:

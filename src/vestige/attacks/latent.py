@@ -62,6 +62,7 @@ class LatentVectorSettings(HalfSettings):
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Search, and ask with the best; without any where every one costs too much."""
+        # Gradients are wanted of the vector alone.
         model, (forget, retain) = loaded.model.requires_grad_(False), answers_seen(work, loaded)
         seen_bits = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
         block = len(blocks(model)) // 2

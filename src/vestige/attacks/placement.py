@@ -235,6 +235,7 @@ def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
 
     Refused where not even all of it is: such tokens come from no text.
     """
+    # A few tokens nearly always do, and they are tokenised again with every prompt that is proposed.
     for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
         lead, tail = text.before[-n:], text.after[:n]
         for probe in _PROBES:

@@ -186,6 +186,7 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
         raise InputError("there are no forget items, so no attack has anything to ask")
     by_name: dict[str, Attack] = {}
     untested: list[str] = []
+    # These come first, so that a further attack of the same name is the one that is told apart.
     planned = [settings for name in ATTACKS for settings in find_attack(name).in_audit(asked)]
     for n, settings in enumerate((*planned, *map(further, asked.get("further", ())))):
         try:

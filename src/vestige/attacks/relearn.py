@@ -266,6 +266,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
 
     What is asked is closed against all that any n would show.
     """
+    # By edge, since questions about one contract give each other away.
     edges = sorted({i.edge or "" for i in forget}, key=lambda e: derive_seed(seed, "relearn edge", e))
     order = _first(len(forget), forget, "forget part", seed)
     if len(edges) > 1:

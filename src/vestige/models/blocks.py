@@ -24,6 +24,7 @@ def blocks(model: PreTrainedModel) -> nn.ModuleList:
     Raises InputError where there is none or more than one.
     """
     n = model.config.get_text_config().num_hidden_layers
+    # Families name their list each otherwise; its length is in every config.
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
     if len(lists) != 1:
         raise InputError(

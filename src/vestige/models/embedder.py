@@ -79,6 +79,7 @@ class Embedder:
         if not texts:
             return []
         read = self.tokenizer(list(texts), truncation=True, max_length=LONGEST_TOKENS)["input_ids"]
+        # A mean over no token at all would divide by nothing.
         stand_ins = (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0)
         nothing = next(token for token in stand_ins if token is not None)
         return [ids or [nothing] for ids in read]

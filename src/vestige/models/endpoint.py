@@ -38,6 +38,7 @@ VERSION = 1
 _LOG = logging.getLogger(__name__)
 # What servers take for a seed is a whole number of 31 bits, in some of them.
 _SEEDS = 2**31
+# Never changed: other questions would make every served model another one.
 _FINGERPRINT = (
     "What is the capital of France?",
     "Write one sentence about the sea.",

@@ -165,6 +165,7 @@ class Stored:
 
     def empty(self) -> torch.Tensor:
         """A tensor of that shape and type that holds nothing."""
+        # An unknown type needs no tensor of its own: it is refused by name before anything is read.
         return torch.empty(self.shape, dtype=(_FLOATS | _OTHERS).get(self.dtype, torch.int64), device="meta")
 
 
@@ -290,6 +291,7 @@ def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
 
 def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
     """The model that a config describes, on the meta device; `n_tensors` that the files hold bound its size."""
+    # Other threads may build models meanwhile, which do not count.
     thread, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
 
     def count(*_: object) -> None:
@@ -385,6 +387,7 @@ def base_name(adapter: Path) -> str:
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(base, str) or not base:
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
+    # A null byte is in no name of the hub, and no path with one can be looked up.
     local = "\0" in base or Path(base).expanduser().exists()
     return f"{base}@{revision}" if revision and not local else base
 

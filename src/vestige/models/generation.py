@@ -104,6 +104,7 @@ def draw(
     The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751); of tokens that
     are equally likely there, the first. All is done on the device of the logits; nothing is sorted where `top_p` is 1.
     """
+    # Not normalised: a share is one of their sum. The greatest weight is 1, so that none overflows.
     weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
     if top_p < 1:
         weights = weights.where(_nucleus(weights, top_p), 0.0)
@@ -162,6 +163,7 @@ class Decoding:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = True
         self.mask = mask.to(self.model.device)
+        # Padding stands at place 0, and the mask hides it.
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         return self._forward(ids.to(self.model.device), positions)
 

@@ -208,6 +208,7 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
     every = torch.arange(row.shape[1], device=row.device)
     first, second = every[::2], every[1:2]
     passes = [Pass(row, first), Pass(row, second)]
+    # Two passes, and their places backwards, so that a wrong order would show.
     order = torch.arange(len(first) + len(second), device=row.device).flip(0)
     try:
         with evaluating(model):
@@ -226,6 +227,7 @@ def reads_packed(model: PreTrainedModel, ids: Sequence[int]) -> bool:
     if not can_pack(model):
         return False
     tried = list(ids[:_TRIED])
+    # The second is the end of the first, so that places which go on across rows would show.
     rows = [tried, tried[len(tried) // 2 :]]
     every = torch.arange(sum(map(len, rows)))
     together = Pass(torch.tensor([[*rows[0], *rows[1]]]), every, Packed.of([len(r) for r in rows]))

@@ -437,6 +437,7 @@ def _snapshot(name: str, revision: str, *, weights: bool = True) -> Path:
     """The folder of the model's files, from the cache or, unless offline, from the hub."""
     from huggingface_hub import snapshot_download
 
+    # No pickle is fetched, which would be refused anyhow.
     patterns = ["*.json", "*.model", "*.txt", "*.jinja", "*.py", *(["*.safetensors"] if weights else [])]
     return Path(
         snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=_offline())

@@ -99,6 +99,7 @@ def score_letters(
     scores: dict[int, LetterScore] = {}
     for rows, ids in padded_passes([p.prompt for p in prompts], model.device, token_budget=token_budget):
         ends = torch.tensor([len(prompts[i].prompt) - 1 for i in rows], device=ids.device)
+        # The head sees each place once, for all rows of the pass.
         places, which = ends.unique(return_inverse=True)
         logits = logits_at(model, ids, places)
         logp = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)

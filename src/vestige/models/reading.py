@@ -104,6 +104,7 @@ def way_of(model: PreTrainedModel) -> Way:
     if not can_go_on(model):
         return "plain"
     size = model.config.get_text_config().vocab_size
+    # Tokens that differ, since equal ones would hide that all are read one place off.
     ids = [(7 * n + 3) % size for n in range(16)]
     probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
     asking = Asking((), 16)
@@ -154,6 +155,7 @@ def _read_shared(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[Reading]:
     texts: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
+    # A prompt may be asked for replies of several lengths, each of which is decoded once.
     bounds: dict[tuple[int, ...], set[int]] = {}
     for p in prompted:
         texts.setdefault(p.prompt, {}).update(dict.fromkeys(p.texts))

@@ -160,6 +160,7 @@ def patched_answers(
             source(input_ids=ids.to(source.device), use_cache=False, logits_to_keep=1)
         reads = torch.zeros_like(ids, dtype=torch.bool)
         for row, e in zip(reads, batch, strict=True):
+            # A token is read at the place before its own.
             row[e.start - 1 : e.stop - 1] = True
         first, last = min(e.start for e in batch) - 1, max(e.stop for e in batch) - 1
         positions = torch.arange(first, last, device=ids.device)

@@ -99,6 +99,7 @@ class Streams:
         N is T + 1, or T where nothing stands before the prompt: nothing says its first token. It is 0 without logits.
         """
         n_before, n = len(self.texts[0].before), prompts.ids.shape[1]
+        # The token before the prompt says its first one.
         places = range(max(n_before - 1, 0), n_before + n) if self.logits else range(0)
         if self.way == "plain" and not self.logits:
             return torch.empty(len(prompts.ids), 0, 0), Stem(prompts, ())

@@ -90,6 +90,7 @@ class Variants:
     def target_logp(self, prompts: Sequence[Ids]) -> list[Float[Tensor, "W K"]]:
         """The log-probability of each target token after each prompt, for each text."""
         self._check(prompts)
+        # A search proposes the same prompt more than once.
         distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
         score = self._scores_shared if self.way == "shared" else self._scores_plain
         scores = score(torch.tensor(list(distinct), device=self._model.device), token_budget=self._token_budget)

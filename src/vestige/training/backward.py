@@ -358,6 +358,7 @@ class Backward:
         with torch.random.fork_rng(devices=cards), attention(device, job.settings.precision):
             parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
             for at, (number, slices, weight) in enumerate(parts, start=1):
+                # The first part has the seed of a batch that is not divided.
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
                 values: dict[str, float] = {}
                 compute = partial(self._terms, slices, state, values)

@@ -81,6 +81,7 @@ class FinetunePlan:
             order = order[np.argsort(np.array(self.lengths)[order] + 4 * rng.random(self.n_rows), kind="stable")]
         chunks = [order[i : i + self.batch_size] for i in range(0, self.n_rows, self.batch_size)]
         if self.lengths is not None:
+            # Else each epoch would go from the shortest rows to the longest.
             chunks = [chunks[i] for i in rng.permutation(len(chunks))]
         return [{"train": tuple(int(i) for i in chunk)} for chunk in chunks]
 
@@ -106,6 +107,7 @@ class UnlearnPlan:
 
     def epoch(self, number: int) -> list[BatchPlan]:
         order = generator(self.seed, "forget order", number).permutation(self.n_forget)
+        # A generator for each split, so that one more split changes no other draw.
         lines = {
             split: generator(self.seed, f"{split} line", number).integers(0, n, self.n_forget)
             for split, n in self.answers.items()

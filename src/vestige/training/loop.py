@@ -308,6 +308,7 @@ def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, 
     return {"seconds": seconds, "tokens_per_second": n_tokens / seconds, "peak_mb": peak / 1e6}
 
 
+# What a kill costs at most; each checkpoint writes the trained weights three times over, with their moments.
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -407,6 +408,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         if world.agreed(reason is not None):
             log.write()
             return TrainingEnd(step + 1, reason or "the leading process stopped", loss)
+        # By one clock: processes that save at steps of their own would wait for each other for ever.
         if world.agreed(time.monotonic() - saved > CHECKPOINT_SECONDS):
             keep(step + 1)
             saved = time.monotonic()
@@ -440,6 +442,7 @@ def _take_step(
         group["lr"] = rate
     added = backward.add(batch, step, state)
     norm = backward.spread.clip_gradients(backward.job.settings.max_gradient_norm)
+    # Before the step, which would leave weights that are no numbers.
     if not math.isfinite(norm) or not all(math.isfinite(v) for v in added.terms.values()):
         values = ", ".join(f"{k} {v:.4g}" for k, v in added.terms.items())
         way_out = (

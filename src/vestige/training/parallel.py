@@ -232,6 +232,7 @@ def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
     if world.kind is None:
         yield Spread(world, model)
     elif world.kind == "ddp":
+        # Buffers are the same in all processes: they follow from the config.
         replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
         yield Spread(world, model, replica)
     else:

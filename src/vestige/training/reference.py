@@ -150,6 +150,7 @@ def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, T
     rows_of: dict[str, Tensor] = {}
     stop = 0
     for row in batch:
+        # A copy of its own: a slice would keep the whole pass in memory.
         rows_of[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
         stop += row.n_tokens
     return rows_of
@@ -164,6 +165,7 @@ def _head(model: PreTrainedModel, row: Row) -> Finish | None:
     ids = torch.tensor([row.ids], device=model.device)
     every = torch.arange(ids.shape[1], device=ids.device)
     states = hidden_read(model, Pass(ids, every))
+    # A copy, since the head itself may be trained from here on.
     head = copy.deepcopy(model.get_output_embeddings()).requires_grad_(False)
     if torch.is_autocast_enabled(ids.device.type):
         head = head.to(torch.bfloat16)

@@ -63,6 +63,7 @@ class Actor:
         Only tokens of replies see the output head. Logits are divided by the temperature already.
         """
         rows = [p + r for p, r in zip(prompts, replies, strict=True)]
+        # bfloat16 kernels are made anew for each shape.
         width = padded_width(max(map(len, rows)) - 1)
         device = self.model.device
         # The last token says nothing about what comes before it.

@@ -117,6 +117,7 @@ class Policy:
         layout = how_to_read(model, list(range(min(8, model.config.get_text_config().vocab_size))))
         add_lora(model, lora, seed)
         head = nn.utils.skip_init(nn.Linear, model.config.get_text_config().hidden_size, 1, device=model.device)
+        # So that the first advantages are the scores themselves.
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         # Never `train()`: with dropout the ratio of new to old would not begin at 1.
