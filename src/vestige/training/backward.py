@@ -363,9 +363,9 @@ class Backward:
                 values: dict[str, float] = {}
                 compute = partial(self._terms, slices, state, values)
                 added = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
-                for sums, part in ((terms, added), (observed, values)):
+                for sums, part in ((terms, {n: v.item() for n, v in added.items()}), (observed, values)):
                     for name, value in part.items():
-                        sums[name] = sums.get(name, 0.0) + weight * float(value)
+                        sums[name] = sums.get(name, 0.0) + weight * value
                 n_tokens += weight * sum(len(row.ids) for rows in slices.values() for row in rows.rows)
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
         return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
