@@ -71,7 +71,7 @@ def test_the_stemmer_can_be_turned_off():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stemmer", [True, False])
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(said=SENTENCE, true=SENTENCE)
 def test_equal_to_the_reference_on_made_up_sentences(stemmer, said, true):
     prediction, truth = " ".join(said), ",".join(true)
