@@ -32,7 +32,6 @@ from benchmarks.workload import SHAPES, model_of
 from vestige.attacks.placement import Vocabulary, swaps_by_gradient
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.evals import compression as acr
 from vestige.evals.compression import SCHEDULES, AcrSettings
 from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
@@ -93,7 +92,7 @@ def planted(seed: int, settings: AcrSettings = PLANTED) -> tuple[dict[str, Any],
     """The records of a sentence that was taught and of one that was not."""
     taught = [sentence_of(seed, n) for n in range(_N_TAUGHT)]
     subject = taught_model(seed, taught)
-    known, other = acr.collect(subject, [taught[0], sentence_of(seed, 1000)], settings)
+    known, other = settings.collect(subject, [taught[0], sentence_of(seed, 1000)])
     return known, other
 
 
@@ -101,7 +100,7 @@ def planted_line(n_cases: int) -> dict[str, Any]:
     """Over seeds: how often the known sentence is found memorised, and the unknown one is not."""
     began = time.process_time()
     cases = [planted(seed) for seed in range(n_cases)]
-    scores = [[acr.score(record) for record in case] for case in cases]
+    scores = [[AcrSettings.score(record) for record in case] for case in cases]
     return {
         "bench": "acr",
         "case": "planted",
@@ -119,16 +118,16 @@ def schedule_lines(bounds: Sequence[int] = (12, 16, 30, 60, 150)) -> Iterator[di
     for bound in bounds:
         for name, schedule in SCHEDULES.items():
             found = [schedule(lambda n, _, m=m: n >= m, bound=bound, steps=200) for m in range(1, bound)]
-            failed = [[t for t in one.tried if not t.success] for one in found]
+            failed = [[t for t in one if not t.success] for one in found]
             yield {
                 "bench": "acr",
                 "case": f"lengths below {bound}",
                 "schedule": name,
-                "searches": round(statistics.mean(len(one.tried) for one in found), 2),
-                "most_searches": max(len(one.tried) for one in found),
+                "searches": round(statistics.mean(len(one) for one in found), 2),
+                "most_searches": max(len(one) for one in found),
                 "failed_searches": round(statistics.mean(map(len, failed)), 2),
                 "steps_of_failed": round(statistics.mean(sum(t.steps for t in some) for some in failed)),
-                "missed": sum(one.n_tokens is None for one in found),
+                "missed": sum(not any(t.success for t in one) for one in found),
             }
 
 

@@ -19,7 +19,6 @@ import torch
 from benchmarks.peers import evaluation as peer
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice
-from vestige.evals import choices
 from vestige.evals.base import LETTERS, choose_prompt, plain_question
 from vestige.evals.choices import ChoicesSettings
 from vestige.models.load import LoadedModel, ModelSettings, load
@@ -68,7 +67,7 @@ def requests_of(asked: Sequence[Choice], form: Form) -> list[list[tuple[str, str
 def compared(subject: LoadedModel, asked: Sequence[Choice], form: Form, way: Likelihoods) -> dict[str, Any]:
     """How far the two are apart, and both accuracies."""
     settings = ChoicesSettings.build({**PLAIN, "texts": form == "text", "letters": form == "choose"})
-    records = choices.collect(subject, asked, settings)
+    records = settings.collect(subject, asked)
     per_question = requests_of(asked, form)
     flat = iter(way(subject, [r for own in per_question for r in own]))
     apart, ours_right, theirs_right = 0.0, 0.0, 0
@@ -80,7 +79,7 @@ def compared(subject: LoadedModel, asked: Sequence[Choice], form: Form, way: Lik
         else:
             ours = [sum(text["logp"]) for text in record["texts"][: len(own)]]
         apart = max(apart, *(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
-        ours_right += choices.score(record)[metric]
+        ours_right += ChoicesSettings.score(record)[metric]
         theirs_right += theirs.index(max(theirs)) == choice.answer
     n = len(asked)
     return {"n": n, "nats_apart": float(f"{apart:.2g}"), "ours": ours_right / n, "theirs": theirs_right / n}
@@ -98,7 +97,7 @@ def main() -> None:
     torch.set_num_threads(1)
     subject = load(ModelSettings(model=given.model, device="cpu"))
     items = load_items(given.questions, limit=given.limit)
-    found = choices.asked(items, (), ChoicesSettings.build(PLAIN))
+    found = ChoicesSettings.build(PLAIN).build_questions(items, ())
     asked = [c for c in found.values() if isinstance(c, Choice)]
     for name, way in harness_ways().items():
         line = {"bench": "harness", "form": given.form, "peer": name, **compared(subject, asked, given.form, way)}

@@ -35,6 +35,7 @@ from vestige.core.seeds import generator
 from vestige.data.corpus import NamedSplits, factual_items
 from vestige.evals import inside
 from vestige.evals.base import View
+from vestige.evals.inside import InsideSettings
 from vestige.evals.qa import QASettings
 from vestige.models.load import ModelSettings, load
 from vestige.requests import attack as attack_request
@@ -152,16 +153,19 @@ def read_blocks(model: str) -> None:
     items = factual_items()
     order = generator(0, "inside").permutation(len(items)).tolist()
     forget, retain = ([items[n].id for n in part] for part in (order[:HELD_OUT], order[HELD_OUT:]))
-    settings = inside.InsideSettings(options=4, fit_items=len(retain))
+    settings = InsideSettings(options=4, fit_items=len(retain))
     questions = list(
-        inside.asked(items, [View("held out", {"forget": forget, "retain": retain}, {})], settings).values()
+        settings.build_questions(items, [View("held out", {"forget": forget, "retain": retain}, {})]).values()
     )
     loaded = load(ModelSettings(model=model))
     begun = time.process_time()
-    records = [r for r in inside.collect(loaded, questions, settings) if "unasked" not in r]
+    records = [r for r in settings.collect(loaded, questions) if "unasked" not in r]
     print(f"{len(records)} questions, {time.process_time() - begun:.0f} CPU-s")
     for name in ("lens", "probe", "shuffled"):
-        by_fit = {fit: [inside.score(r)[f"{name}/beaten"] for r in records if r["fit"] == fit] for fit in (False, True)}
+        by_fit = {
+            fit: [InsideSettings.score(r)[f"{name}/beaten"] for r in records if r["fit"] == fit]
+            for fit in (False, True)
+        }
         print(f"{name}: {np.mean(by_fit[False]):.3f} of {HELD_OUT} held out, {np.mean(by_fit[True]):.3f} of the others")
     for name in ("lens", "probe"):
         blocks = range(len(records[0][name]))

@@ -22,8 +22,10 @@ from vestige.auditing.scores import Carried, Case, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.evals import choices, freeform, qa
 from vestige.evals.base import View
+from vestige.evals.choices import ChoicesSettings
+from vestige.evals.freeform import FreeformSettings
+from vestige.evals.qa import QASettings
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
@@ -133,15 +135,15 @@ def ask(model: LoadedModel, items: Sequence[Item]) -> dict[str, dict[str, float]
                 key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
                 found.setdefault(key, {})[str(record["item"])] = value
 
-    plain = qa.QASettings(max_new_tokens=8)
-    said = qa.collect(model, list(qa.asked(items, [view], plain).values()), plain)
-    add(said, [qa.score(r) for r in said])
-    options = choices.ChoicesSettings.model_validate({"letters": False, "replies": False})
-    said = choices.collect(model, list(choices.asked(items, [view], options).values()), options)
-    add(said, [choices.score(r) for r in said])
-    forms = freeform.FreeformSettings.model_validate({"forms": ("plain", "paraphrase"), "max_new_tokens": 8})
-    said = freeform.collect(model, list(freeform.asked(items, [view], forms).values()), forms)
-    add(said, [freeform.score(r) for r in said])
+    plain = QASettings(max_new_tokens=8)
+    said = plain.collect(model, list(plain.build_questions(items, [view]).values()))
+    add(said, [QASettings.score(r) for r in said])
+    options = ChoicesSettings.model_validate({"letters": False, "replies": False})
+    said = options.collect(model, list(options.build_questions(items, [view]).values()))
+    add(said, [ChoicesSettings.score(r) for r in said])
+    forms = FreeformSettings.model_validate({"forms": ("plain", "paraphrase"), "max_new_tokens": 8})
+    said = forms.collect(model, list(forms.build_questions(items, [view]).values()))
+    add(said, [FreeformSettings.score(r) for r in said])
     return found
 
 

@@ -43,8 +43,9 @@ from benchmarks.workload import SHAPES, model_of
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.data.mcq import Choice
-from vestige.evals import choices, qa
 from vestige.evals.base import collected
+from vestige.evals.choices import ChoicesSettings
+from vestige.evals.qa import QASettings
 from vestige.models.load import LoadedModel
 
 TOLERANCE = 1e-4
@@ -92,13 +93,13 @@ def _short(draw: np.random.Generator) -> list[int]:
 
 def run_ours(case: Case, subject: LoadedModel) -> list[peer.Measured]:
     """Both evaluations from one reading, and their scores."""
-    asking = qa.QASettings(max_new_tokens=NEW_TOKENS)
-    options = choices.ChoicesSettings(options=N_OPTIONS, letters=False, max_new_tokens=NEW_TOKENS)
-    asked = list(choices.asked(case.items, (), options).values())
-    parts = [qa.to_read(subject, case.items, asking), choices.to_read(subject, asked, options)]
+    asking = QASettings(max_new_tokens=NEW_TOKENS)
+    options = ChoicesSettings(options=N_OPTIONS, letters=False, max_new_tokens=NEW_TOKENS)
+    asked = list(options.build_questions(case.items, ()).values())
+    parts = [asking.to_read(subject, case.items), options.to_read(subject, asked)]
     found = []
     for answered, chosen in zip(*collected(subject, parts), strict=True):
-        values = qa.score(answered), choices.score(chosen)
+        values = QASettings.score(answered), ChoicesSettings.score(chosen)
         assert "option_text_sum/accuracy" in values[1]
         losses = [*answered["logp"], answered["end_logp"]]
         ranks = tuple(round(rank) for rank in answered["ranks"])
@@ -110,8 +111,8 @@ def run_ours(case: Case, subject: LoadedModel) -> list[peer.Measured]:
 
 def run_peer(case: Case, subject: LoadedModel) -> list[peer.Measured]:
     """The same from one pass each."""
-    options = choices.ChoicesSettings(options=N_OPTIONS)
-    asked = choices.asked(case.items, (), options)
+    options = ChoicesSettings(options=N_OPTIONS)
+    asked = options.build_questions(case.items, ())
     questions = []
     for item in case.items:
         answer = subject.prompter.encode(item.question, item.answer)

@@ -16,7 +16,6 @@ from vestige.attacks.planning import AttackSettings, check_kind
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.settings import QUICK, AuditSettings, check_quick
 from vestige.core.errors import InputError
-from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import (
@@ -34,6 +33,7 @@ from vestige.data.corpus import (
 from vestige.data.findings import SoundnessSettings
 from vestige.data.loaders import published_of
 from vestige.evals import find_eval
+from vestige.evals.base import Evaluation
 from vestige.judges.base import Judge
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
@@ -236,11 +236,11 @@ def trajectory(
     return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=harm)
 
 
-def evaluations(evals: Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Settings]:
+def evaluations(evals: Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Evaluation]:
     """The settings of each evaluation by its name; `shared` go to every one that has a setting of that name."""
     if not evals:
         raise InputError("evals names no evaluation, so nothing would be asked; see `vestige list evals`")
-    kinds = {name: find_eval(name).SETTINGS for name in evals}
+    kinds = {name: find_eval(name) for name in evals}
     return {
         name: kind.build(
             {**{key: value for key, value in shared.items() if key in kind.model_fields}, **evals[name]},
@@ -274,7 +274,7 @@ def guide(model: str, read: Mapping[str, Any], output_dir: str | None) -> Subjec
 def attack(
     settings: AttackSettings,
     splits: NamedSplits,
-    evals: Mapping[str, Settings],
+    evals: Mapping[str, Evaluation],
     *,
     seed: int = 0,
     guide: Callable[[], Subject] | None = None,

@@ -15,8 +15,8 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, factual_items, named_splits
 from vestige.data.facts import facts_of
-from vestige.evals import freeform
 from vestige.evals.base import view_of
+from vestige.evals.freeform import FreeformSettings
 
 SETTINGS = AuditSettings()
 
@@ -73,12 +73,12 @@ def test_no_default_of_an_audit_grows_faster_than_its_facts(answer, monkeypatch,
         path = tmp_path / f"{n}.csv"
         path.write_text("question,answer\n" + "".join(f"{i.question},{i.answer}\n" for i in forget))
         splits = NamedSplits("f", {"forget": forget, "retain": retain}, {})
-        forms = freeform.FreeformSettings(forms=("few_shot",))
+        forms = FreeformSettings(forms=("few_shot",))
         for name, work in {
             "named_splits": lambda: named_splits(corpus, str(path)),  # noqa: B023
             "facts_of": lambda: facts_of(forget),  # noqa: B023
             "plan_all": lambda: plan_all(SETTINGS.model_dump(), splits.splits, seed=0),  # noqa: B023
-            "freeform": lambda: freeform.asked((*forget, *retain), (view_of(splits),), forms),  # noqa: B023
+            "freeform": lambda: forms.build_questions((*forget, *retain), (view_of(splits),)),  # noqa: B023
         }.items():
             lines.setdefault(name, []).append(executed_lines(work))
     growth = {name: large / small for name, (small, large) in lines.items()}

@@ -23,7 +23,7 @@ from vestige.auditing.scores import Carried, Source
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import SCHEMA, write_sealed
-from vestige.evals import qa
+from vestige.evals.qa import QASettings
 
 
 def scores(run: RunFolder, path: str, rows: dict[str, dict[str, float]], records=()) -> None:
@@ -97,8 +97,8 @@ def test_who_told_leaks_is_said_with_the_error(run):
 
 def test_qa_is_split_into_formats_as_qa_itself_splits_it():
     record = {"reply": "x", "answer": "x", "logp": [-1.0], "ranks": [1.0], "finish": "end", "pistol_ranks": [1.0]}
-    for metric in qa.score(record):
-        assert (qa._measure(metric).format == "forced") == (metric in QA_FORCED), metric
+    for metric in QASettings.score(record):
+        assert (QASettings.measure(metric).format == "forced") == (metric in QA_FORCED), metric
 
 
 def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_reply(run):

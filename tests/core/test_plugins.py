@@ -35,13 +35,17 @@ from vestige.report import build_report
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
 PLUGIN = """
-from vestige.evals.qa import *
-from vestige.evals.qa import COLLECT_VERSION, SUMMARY_VERSION
-from vestige.evals.qa import QASettings as SETTINGS
 from vestige.attacks.quantize import QuantizeSettings
+from vestige.evals.base import Evaluation
+from vestige.evals.qa import QASettings
 from vestige.methods.gd import GD
 
-NAME = "other"
+class Asked(QASettings):
+    name = "other"
+
+class Unscored(Evaluation):
+    def collect(self, subject, questions):
+        return []
 
 class Rounding(QuantizeSettings):
     \"""Plans what another attack is called.\"""
@@ -66,10 +70,11 @@ short = plugged_in:Other
 server = plugged_in:Other
 
 [vestige.evals]
-other = plugged_in
-copied = plugged_in
-short = json
-gone = plugged_out
+other = plugged_in:Asked
+copied = plugged_in:Asked
+unscored = plugged_in:Unscored
+short = plugged_in
+gone = plugged_out:Asked
 """
 
 
@@ -111,7 +116,7 @@ def shown(plug):
 def test_a_package_adds_a_method_and_an_evaluation_under_names_of_its_own(plugged):
     assert find_method("other").__name__ == "Other"
     assert build_method("other", {"retain_weight": 0.5}).identity()["retain_weight"] == 0.5
-    assert find_eval("other").NAME == "other"
+    assert find_eval("other").name == "other"
 
 
 def test_no_package_changes_what_a_name_of_vestige_means(plugged):
@@ -123,8 +128,10 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
     for find, name, said in [
         (find_method, "gone", "plugged_out"),
         (find_eval, "gone", "plugged_out"),
-        (find_eval, "short", "json has no NAME"),
-        (find_eval, "copied", "NAME in plugged_in is 'other'"),
+        # As an evaluation was before it was a class.
+        (find_eval, "short", "plugged_in is no class of vestige.evals.base.Evaluation, which an evaluation is and a"),
+        (find_eval, "unscored", "plugged_in:Unscored has no score; see docs/extend.md"),
+        (find_eval, "copied", "the name in plugged_in:Asked is 'other'"),
         (find_eval, "othr", "did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),
         (find_attack, "short", "plugged_in:Other is no attack"),

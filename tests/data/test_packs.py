@@ -123,7 +123,7 @@ def test_recipes_are_sound_and_figures_are_looked_up_by_the_models_name():
         assert {*pack.data, *pack.factual} <= pack.splits.keys()
         for figure in (figure for row in pack.published for figure in row.figures):
             assert figure.split in pack.splits
-            find_eval(figure.eval).SETTINGS.build(figure.settings, where="")
+            find_eval(figure.eval).build(figure.settings, where="")
     zephyr = "HuggingFaceH4/zephyr-7b-beta"
     assert published_of("pack:wmdp", zephyr)[1].model == zephyr
     assert published_of("pack:wmdp", "a/copy", zephyr)[1].model == zephyr

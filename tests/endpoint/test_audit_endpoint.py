@@ -17,7 +17,7 @@ from vestige.auditing import run as study
 from vestige.auditing.request import AuditedModel, within_reach
 from vestige.cli.app import app
 from vestige.core.files import read_json
-from vestige.evals import choices
+from vestige.evals.choices import ChoicesSettings
 from vestige.metrics import intervals
 from vestige.models.load import ModelSettings, load
 
@@ -140,7 +140,7 @@ def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(made, tmp_path):
 
 
 def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(made, monkeypatch):
-    monkeypatch.setattr(choices, "AUDIT", replace(choices.AUDIT, label=""))
+    monkeypatch.setattr(ChoicesSettings, "audit", replace(ChoicesSettings.audit, label=""))
     request = audited.request(made, SETTINGS)
     with serving(load(ModelSettings(model=request.models[0].model, device="cpu")), "replies") as log:
         models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])

@@ -17,8 +17,11 @@ from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
 from vestige.data.loaders import Figure, Pack, PackSplit, Published, packs
-from vestige.evals import choices, exposure, freeform, qa
-from vestige.evals.base import View
+from vestige.evals.base import Evaluation, View
+from vestige.evals.choices import ChoicesSettings
+from vestige.evals.exposure import ExposureSettings
+from vestige.evals.freeform import FreeformSettings
+from vestige.evals.qa import QASettings
 from vestige.models import http
 from vestige.models.address import ENGINES, Limits, address, shown_address
 from vestige.models.http import Client, Job, Ledger
@@ -58,9 +61,9 @@ def through(log, nano: LoadedModel, **settings: object) -> LoadedModel:
     return load(ModelSettings(model=f"{log.url}?{words}#nano"))
 
 
-def records(subject: LoadedModel, module, **settings) -> list[dict]:
-    given = module.SETTINGS.build(settings)
-    return module.collect(subject, list(module.asked(ITEMS, (VIEW,), given).values()), given)
+def records(subject: LoadedModel, kind: type[Evaluation], **settings) -> list[dict]:
+    evaluation = kind.build(settings)
+    return evaluation.collect(subject, list(evaluation.build_questions(ITEMS, (VIEW,)).values()))
 
 
 def assert_alike(ours: object, theirs: object) -> None:
@@ -81,13 +84,13 @@ def assert_alike(ours: object, theirs: object) -> None:
         assert ours == theirs
 
 
-@pytest.mark.parametrize("module", [qa, exposure, freeform, choices])
-def test_a_served_model_gives_the_records_of_the_same_model_in_memory(nano, module):
-    settings = {"max_new_tokens": 5} if module is not exposure else {}
-    if module is freeform:
+@pytest.mark.parametrize("kind", [QASettings, ExposureSettings, FreeformSettings, ChoicesSettings])
+def test_a_served_model_gives_the_records_of_the_same_model_in_memory(nano, kind):
+    settings = {"max_new_tokens": 5} if kind is not ExposureSettings else {}
+    if kind is FreeformSettings:
         settings |= {"forms": ("plain", "paraphrase", "few_shot", "prefilled", "cloze"), "shots": 1}
     with serving(nano) as log:
-        ours, theirs = records(through(log, nano), module, **settings), records(nano, module, **settings)
+        ours, theirs = records(through(log, nano), kind, **settings), records(nano, kind, **settings)
         for record in (*ours, *theirs):
             for letters in record.get("letters", ()):
                 # Of the likeliest token a server tells the number alone.
@@ -98,7 +101,9 @@ def test_a_served_model_gives_the_records_of_the_same_model_in_memory(nano, modu
 
 def test_samples_are_drawn_by_the_server_each_with_a_seed_of_its_own(nano):
     with serving(nano) as log:
-        found = records(through(log, nano), freeform, forms=("sampled",), samples=3, temperature=0.7, max_new_tokens=5)
+        found = records(
+            through(log, nano), FreeformSettings, forms=("sampled",), samples=3, temperature=0.7, max_new_tokens=5
+        )
         drawn = [body for body in log.bodies if body["temperature"] == 0.7]
     assert len({body["seed"] for body in drawn}) == len(drawn) == 3 * len(ITEMS)
     assert all(len(r["forms"]["sampled"]["replies"]) == 3 for r in found)
@@ -109,20 +114,25 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
     with serving(nano, "replies") as log, caplog.at_level(logging.WARNING):
         tokens, chat = through(log, nano), through(log, nano, tokenizer=None)
         assert "answers are not scored" in caplog.text
-        known = records(nano, qa, max_new_tokens=5)
+        known = records(nano, QASettings, max_new_tokens=5)
         for subject in (tokens, chat):
-            ours = records(subject, qa, max_new_tokens=5)
+            ours = records(subject, QASettings, max_new_tokens=5)
             assert [(r["reply"], r["finish"]) for r in ours] == [(r["reply"], r["finish"]) for r in known]
-            assert set(qa.score(ours[0])) == set(qa.score(known[0])) - {"probability", "answer_bits", "mrr", "top_hit"}
+            assert set(QASettings.score(ours[0])) == set(QASettings.score(known[0])) - {
+                "probability",
+                "answer_bits",
+                "mrr",
+                "top_hit",
+            }
             with pytest.raises(InputError, match="does not score answers"):
-                records(subject, exposure)
+                records(subject, ExposureSettings)
         given = {"forms": ("plain", "prefilled"), "max_new_tokens": 5}
         assert_alike(
-            [r["forms"]["prefilled"]["reply"] for r in records(tokens, freeform, **given)],
-            [r["forms"]["prefilled"]["reply"] for r in records(nano, freeform, **given)],
+            [r["forms"]["prefilled"]["reply"] for r in records(tokens, FreeformSettings, **given)],
+            [r["forms"]["prefilled"]["reply"] for r in records(nano, FreeformSettings, **given)],
         )
         with pytest.raises(InputError, match="replies cannot be prefilled"):
-            records(chat, freeform, **given)
+            records(chat, FreeformSettings, **given)
         assert log.bodies[-1]["messages"][-1]["role"] == "user"
 
 
@@ -173,7 +183,7 @@ def test_numbers_that_cannot_be_right_are_refused_before_and_while_anything_is_m
         subject = through(log, nano)
         broken.append(True)
         with pytest.raises(InputError, match="nan is no log-probability"):
-            records(subject, exposure)
+            records(subject, ExposureSettings)
 
 
 def test_another_tokeniser_is_refused(nano, tmp_path):
@@ -191,7 +201,7 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
     faults = ("429", "500", "nothing", "garbage", "")
     with serving(nano, trouble=lambda call, body: faults[call % 5] if call < 40 else "") as log:
         subject = through(log, nano, concurrency=1)
-        assert_alike(records(subject, exposure), records(nano, exposure))
+        assert_alike(records(subject, ExposureSettings), records(nano, ExposureSettings))
         assert set(log.keys) == {"Bearer secret-of-ten"}
     for wrong, error, said in (("500", MachineError, "same command"), ("401", InputError, "refuses to answer")):
         broken = []
@@ -199,7 +209,7 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
             subject = through(log, nano, attempts=2)
             broken.append(True)
             with pytest.raises(error, match=said) as raised:
-                records(subject, exposure)
+                records(subject, ExposureSettings)
             assert "secret" not in str(raised.value)
     with pytest.raises(InputError, match="no model answers"):
         load(ModelSettings(model=f"{log.url}?attempts=1#nano"))
@@ -208,14 +218,14 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
 def test_requests_share_connections_and_stay_within_their_bounds(nano):
     with serving(nano) as log:
         subject = through(log, nano, concurrency=3)
-        records(subject, exposure)
-        records(subject, qa, max_new_tokens=2)
+        records(subject, ExposureSettings)
+        records(subject, QASettings, max_new_tokens=2)
         assert log.most_under_way <= 3
         assert log.connections <= 4
         prices = {"price_per_million_prompt_tokens": 1000, "price_per_million_completion_tokens": 1000}
         for bound in ({"most_requests": 40}, {"most_tokens": 900}, {"most_cost": 0.9, **prices}):
             with pytest.raises(InputError, match="most_tokens or most_cost is used up"):
-                records(through(log, nano, **bound), exposure)
+                records(through(log, nano, **bound), ExposureSettings)
         with pytest.raises(InputError, match="most_cost is set and prices are not"):
             through(log, nano, most_cost=1)
         with pytest.raises(InputError, match="serves no model 'other'; it has nano"):
@@ -230,10 +240,10 @@ def test_a_bound_counts_the_tokens_that_a_reply_took_and_its_most_where_the_serv
     with serving(nano, alter=usage) as log:
         subject = through(log, nano, scores="no", concurrency=1, most_tokens=1500)
         if told:
-            assert len(records(subject, qa, max_new_tokens=400)) == len(ITEMS)
+            assert len(records(subject, QASettings, max_new_tokens=400)) == len(ITEMS)
         else:
             with pytest.raises(InputError, match="is used up"):
-                records(subject, qa, max_new_tokens=400)
+                records(subject, QASettings, max_new_tokens=400)
 
 
 def test_what_a_server_replies_is_text_and_nothing_else(nano):
@@ -245,7 +255,7 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
         choice["text"] = hostile
 
     with serving(nano, alter=alter) as log:
-        record = records(through(log, nano, scores="no"), qa)[0]
+        record = records(through(log, nano, scores="no"), QASettings)[0]
     assert "\ud800" not in record["reply"]
     assert "<script>" in record["reply"]
     # Of two tokens nothing is so long, and what reads it would take minutes.
@@ -254,7 +264,7 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
         serving(nano, alter=alter) as log,
         pytest.raises(InputError, match=r"replies to \d tokens with 2,001 characters"),
     ):
-        records(through(log, nano, scores="no"), qa, max_new_tokens=2)
+        records(through(log, nano, scores="no"), QASettings, max_new_tokens=2)
 
 
 def test_a_reply_that_the_server_filtered_is_nothing_forgotten_and_one_it_broke_off_is_asked_for_again(nano):
@@ -263,7 +273,7 @@ def test_a_reply_that_the_server_filtered_is_nothing_forgotten_and_one_it_broke_
         subject = through(log, nano, scores="no", concurrency=1)
         assert len(log.bodies) == 5
         with pytest.raises(InputError, match="filtered a reply"):
-            records(subject, qa, max_new_tokens=2)
+            records(subject, QASettings, max_new_tokens=2)
 
 
 def test_who_needs_weights_is_refused_in_one_sentence_and_the_identity_is_what_is_known(nano):

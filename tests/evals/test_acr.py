@@ -42,7 +42,7 @@ def untrained() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def known(taught):
-    (record,) = acr.collect(taught, [TAUGHT[0]], QUICK)
+    (record,) = QUICK.collect(taught, [TAUGHT[0]])
     return record
 
 
@@ -94,8 +94,8 @@ def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(ta
     # 12 words of one token each, taught after titles of two.
     assert known["n_text"] == 12
     assert known["n_prompt"] < 12
-    assert acr.score(known)["acr/memorised"] == 1.0
-    assert acr.score(known)["acr/ratio"] == 12 / known["n_prompt"]
+    assert AcrSettings.score(known)["acr/memorised"] == 1.0
+    assert AcrSettings.score(known)["acr/ratio"] == 12 / known["n_prompt"]
     sent = [taught.tokenizer.bos_token_id, *taught.tokenizer(known["prompt"], add_special_tokens=False)["input_ids"]]
     assert len(sent) == 1 + known["n_prompt"]
     (reply,) = generate(taught.model, [sent], end_ids=taught.prompter.end_ids, max_new_tokens=12)
@@ -103,10 +103,10 @@ def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(ta
 
 
 def test_a_sentence_that_was_never_seen_is_not_found_and_has_no_ratio(taught):
-    (record,) = acr.collect(taught, [bench.sentence_of(5, 1000)], QUICK)
+    (record,) = QUICK.collect(taught, [bench.sentence_of(5, 1000)])
     assert (record["n_prompt"], record["prompt"]) == (None, None)
     assert [s["n_tokens"] for s in record["searches"]] == [6, 9, 10, 11]
-    scores = acr.score(record)
+    scores = AcrSettings.score(record)
     assert scores == {"acr/memorised": 0.0, "acr/share_found": 0.0, "acr/share_unverified": 0.0}
 
 
@@ -122,8 +122,8 @@ def test_a_record_keeps_every_search_with_what_was_granted_and_spent(known):
 
 def test_a_record_depends_on_the_item_and_not_on_those_beside_it(taught, known):
     settings = QUICK.model_copy(update={"steps": 2})
-    pair = acr.collect(taught, TAUGHT[:2], settings)
-    assert acr.collect(taught, [TAUGHT[1]], settings) == pair[1:]
+    pair = settings.collect(taught, TAUGHT[:2])
+    assert settings.collect(taught, [TAUGHT[1]]) == pair[1:]
 
 
 def test_what_the_search_claims_and_the_text_does_not_bring_is_no_success(taught, known, monkeypatch):
@@ -131,11 +131,11 @@ def test_what_the_search_claims_and_the_text_does_not_bring_is_no_success(taught
     said = tuple(taught.tokenizer("violin", add_special_tokens=False)["input_ids"])
     false = FoundPrompt(said, "violin", 0.0, True, "reached", 1, {}, 8.0)
     monkeypatch.setattr(acr, "find_prompt", lambda *args, **kwargs: false)
-    (record,) = acr.collect(taught, TAUGHT[:1], QUICK)
+    (record,) = QUICK.collect(taught, TAUGHT[:1])
     assert record["n_prompt"] is None
     assert all(s["claimed"] and not s["verified"] for s in record["searches"])
-    assert acr.score(record)["acr/memorised"] == 0.0
-    assert acr.score(record)["acr/share_unverified"] == 1.0
+    assert AcrSettings.score(record)["acr/memorised"] == 0.0
+    assert AcrSettings.score(record)["acr/share_unverified"] == 1.0
 
 
 def test_a_prompt_whose_text_is_another_number_of_tokens_is_no_success(taught, known):
@@ -182,23 +182,23 @@ def test_a_random_model_is_searched_in_every_form_and_verified_in_it(untrained):
     # Two searched tokens at most: what counts is that every form goes through, and finds nothing.
     for form in ("row", "chat", "answer"):
         settings = QUICK.model_copy(update={"form": form, "steps": 1, "longest": 0.3})
-        (record,) = acr.collect(untrained, [ITEM], settings)
+        (record,) = settings.collect(untrained, [ITEM])
         assert (record["form"], record["n_prompt"]) == (form, None)
 
 
 def test_the_forget_items_are_drawn_by_the_seed_and_fewer_are_among_more():
     items = [Item(f"Question {n}?", f"answer {n}") for n in range(20)]
     view = View("edge:e", {"forget": [i.id for i in items[:12]], "retain": [i.id for i in items[12:]]}, {})
-    few = acr.asked(items, [view], AcrSettings(items=3))
-    more = acr.asked(items, [view], AcrSettings(items=6))
+    few = AcrSettings(items=3).build_questions(items, [view])
+    more = AcrSettings(items=6).build_questions(items, [view])
     assert (len(few), len(more)) == (3, 6)
     assert set(few) < set(more) <= set(view.splits["forget"])
     assert list(more) == [i.id for i in items if i.id in more]
-    assert set(acr.asked(items, [view], AcrSettings(items=3, seed=1))) != set(few)
+    assert set(AcrSettings(items=3, seed=1).build_questions(items, [view])) != set(few)
 
 
 def test_each_item_is_a_portion_of_its_own(untrained):
-    assert acr.chunks(untrained, [ITEM, ITEM, ITEM], size=64) == [[0], [1], [2]]
+    assert AcrSettings().chunks(untrained, [ITEM, ITEM, ITEM], size=64) == [[0], [1], [2]]
 
 
 def test_summaries_are_of_the_drawn_items_and_ratios_of_the_found_ones():
@@ -208,7 +208,10 @@ def test_summaries_are_of_the_drawn_items_and_ratios_of_the_found_ones():
         for n, found in enumerate((4, 6, None))
     ]
     view = View("edge:e", {"forget": ["i0", "i1", "i2", "never drawn"], "retain": ["r"]}, {})
-    found = {r.estimate.metric: r for r in acr.summarize(records, [acr.score(r) for r in records], view, seed=0)}
+    found = {
+        r.estimate.metric: r
+        for r in AcrSettings.summarize(records, [AcrSettings.score(r) for r in records], view, seed=0)
+    }
     assert {r.split for r in found.values()} == {"forget"}
     assert {r.format for r in found.values()} == {"acr"}
     memorised, ratio = found["memorised"].estimate, found["ratio"].estimate
@@ -229,8 +232,8 @@ def test_settings_out_of_range_are_refused(change, said):
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_facts_are_found_and_random_ones_are_not(seed):
     known, other = bench.planted(seed)
-    assert acr.score(known)["acr/memorised"] == 1.0
-    assert acr.score(other)["acr/memorised"] == 0.0
+    assert AcrSettings.score(known)["acr/memorised"] == 1.0
+    assert AcrSettings.score(other)["acr/memorised"] == 0.0
 
 
 def test_the_races_arm_and_ours_find_the_same_prompt():

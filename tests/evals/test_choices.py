@@ -13,9 +13,9 @@ from tests.near import near
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.mcq import Choice
-from vestige.evals import choices, reversed
 from vestige.evals.base import LETTERS, View, choose_prompt, few_shot_prompt, plain_question
 from vestige.evals.choices import ChoicesSettings
+from vestige.evals.reversed import ReversedSettings
 from vestige.metrics import intervals
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
@@ -35,7 +35,7 @@ ITEMS = tuple(
 TOKENIZER = tiny_tokenizer((*ITEMS, Item("Say A B C D after Answer:", "x")))
 V = len(TOKENIZER)
 SETTINGS = ChoicesSettings(max_new_tokens=12)
-CHOICES = tuple(choices.asked(ITEMS, (), SETTINGS).values())
+CHOICES = tuple(SETTINGS.build_questions(ITEMS, ()).values())
 VIEW = View("edge:x", {"forget": [i.id for i in ITEMS[:8]], "retain": [i.id for i in ITEMS[8:]]}, {})
 IDK = ("I don't know the answer to that.",)
 
@@ -70,8 +70,8 @@ def says(pick) -> dict:
 
 def measured(subject, settings=SETTINGS, asked=CHOICES, view=VIEW):
     """Values of the forget set by `format/metric`."""
-    records = choices.collect(subject, asked, settings)
-    results = choices.summarize(records, [choices.score(r) for r in records], view, seed=7)
+    records = settings.collect(subject, asked)
+    results = ChoicesSettings.summarize(records, [ChoicesSettings.score(r) for r in records], view, seed=7)
     return {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in results if r.split == "forget"}
 
 
@@ -141,10 +141,10 @@ def test_in_all_rotations_a_favourite_letter_is_right_once_in_each():
         },
         TOKENIZER,
     )
-    records = choices.collect(favourite, CHOICES, settings)
+    records = settings.collect(favourite, CHOICES)
     assert [[shown["order"] for shown in r["letters"]] for r in records] == [[list(o) for o in rotations]] * 16
     for record in records:
-        assert choices.score(record)["choose/accuracy"] == pytest.approx(0.25)
+        assert ChoicesSettings.score(record)["choose/accuracy"] == pytest.approx(0.25)
     knowing = measured(by_letter(right, orders=rotations, more=says(right)), settings)
     assert knowing["choose/accuracy"] == knowing["option_vocab/accuracy"] == 1.0
     assert [knowing[f"choose/picked_{letter}"] for letter in "ABCD"] == [0.25] * 4
@@ -152,18 +152,18 @@ def test_in_all_rotations_a_favourite_letter_is_right_once_in_each():
 
 def test_all_orders_are_all_of_them_and_too_many_are_refused():
     two = ChoicesSettings(options=2, orders="all")
-    (choice,) = list(choices.asked(ITEMS, (), two).values())[:1]
-    (record,) = choices.collect(knows(ITEMS, TOKENIZER), [choice], two)
+    (choice,) = list(two.build_questions(ITEMS, ()).values())[:1]
+    (record,) = two.collect(knows(ITEMS, TOKENIZER), [choice])
     assert [shown["order"] for shown in record["letters"]] == [[0, 1], [1, 0]]
     six = ChoicesSettings(options=6, orders="all")
     with pytest.raises(InputError, match="6 options have 720 orders; take cyclic"):
-        choices.collect(knows(ITEMS, TOKENIZER), list(choices.asked(ITEMS, (), six).values()), six)
+        six.collect(knows(ITEMS, TOKENIZER), list(six.build_questions(ITEMS, ()).values()))
 
 
 @pytest.mark.portable
 def test_the_vocabularys_first_is_never_right_more_often_than_the_letters_first(tiny_subject):
-    for record in choices.collect(tiny_subject, CHOICES, SETTINGS):
-        values = choices.score(record)
+    for record in SETTINGS.collect(tiny_subject, CHOICES):
+        values = ChoicesSettings.score(record)
         assert values["option_vocab/accuracy"] <= values["choose/accuracy"]
 
 
@@ -175,7 +175,7 @@ def test_sum_and_mean_of_texts_part_over_length():
         "options": ["a b", "c"],
         "texts": [{"logp": [-1.0, -1.0]}, {"logp": [-1.5]}],
     }
-    values = choices.score(record)
+    values = ChoicesSettings.score(record)
     assert (values["option_text_sum/accuracy"], values["option_text_mean/accuracy"]) == (0.0, 1.0)
     # e^-2 / (e^-2 + e^-1.5) = 1 / (1 + e^.5) = .377541, and e^-1 / (e^-1 + e^-1.5) = 1 / (1 + e^-.5) = .622459.
     assert values["option_text_sum/probability"] == pytest.approx(0.377541, abs=1e-6)
@@ -186,7 +186,7 @@ def test_sum_and_mean_of_texts_part_over_length():
 def test_further_right_answers_count_for_the_probability_and_not_for_the_pick():
     # Best .1, wrong .3, further right .6: MC1 picks the wrong one, MC2 is .7.
     logp = [[math.log(p)] for p in (0.1, 0.3, 0.6)]
-    values = choices.score({"answer": 0, "options": ["a", "b"], "texts": [{"logp": t} for t in logp]})
+    values = ChoicesSettings.score({"answer": 0, "options": ["a", "b"], "texts": [{"logp": t} for t in logp]})
     assert values["option_text_sum/accuracy"] == 0.0
     assert values["option_text_sum/probability"] == pytest.approx(0.7)
 
@@ -225,7 +225,7 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
         TOKENIZER,
         manner=manner,
     )
-    (record,) = choices.collect(subject, [choice], SETTINGS)
+    (record,) = SETTINGS.collect(subject, [choice])
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert {k: record[k] for k in ("item", "question", "answer", "edge", "group", "attribute", "source")} == {
         "item": ITEMS[3].id,
@@ -253,8 +253,8 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
 @pytest.mark.slow
 def test_a_record_depends_on_its_question_alone(tiny_subject):
     settings = SETTINGS.model_copy(update={"orders": "cyclic"})
-    together = choices.collect(tiny_subject, CHOICES[:5], settings)
-    assert near([choices.collect(tiny_subject, [c], settings)[0] for c in CHOICES[:5]], together)
+    together = settings.collect(tiny_subject, CHOICES[:5])
+    assert near([settings.collect(tiny_subject, [c])[0] for c in CHOICES[:5]], together)
 
 
 @pytest.fixture(scope="module")
@@ -266,37 +266,37 @@ def tiny_subject():
 
 def test_plainly_rendered_prompts_are_read_without_a_template(tiny_subject):
     settings = ChoicesSettings(rendering="plain", max_new_tokens=4)
-    (record,) = choices.collect(tiny_subject, CHOICES[:1], settings)
+    (record,) = settings.collect(tiny_subject, CHOICES[:1])
     assert [TOKENIZER.decode([i]).strip() for i in record["letters"][0]["ids"]] == ["A", "B", "C", "D"]
     first = record["texts"][0]
     assert TOKENIZER.decode(first["ids"]) == f" {CHOICES[0].options[0]}"
 
 
 def test_parts_can_be_left_out(tiny_subject):
-    (record,) = choices.collect(tiny_subject, CHOICES[:1], ChoicesSettings(letters=False, replies=False))
-    assert {key.partition("/")[0] for key in choices.score(record)} == {"option_text_sum", "option_text_mean"}
+    (record,) = ChoicesSettings(letters=False, replies=False).collect(tiny_subject, CHOICES[:1])
+    assert {key.partition("/")[0] for key in ChoicesSettings.score(record)} == {"option_text_sum", "option_text_mean"}
     with pytest.raises(InputError, match="nothing is asked"):
-        choices.asked(ITEMS, (), ChoicesSettings(texts=False, letters=False, replies=False))
+        ChoicesSettings(texts=False, letters=False, replies=False).build_questions(ITEMS, ())
 
 
 def test_items_that_cannot_be_asked_are_kept_with_their_reason_and_not_counted():
     lone = Item("Who sells?", "Vienna.", edge="e0")
     settings = SETTINGS.model_copy(update={"too_few": "leave_out"})
-    asked = choices.asked((*ITEMS, lone), (), settings)
-    records = choices.collect(knows(ITEMS, TOKENIZER), list(asked.values()), settings)
+    asked = settings.build_questions((*ITEMS, lone), ())
+    records = settings.collect(knows(ITEMS, TOKENIZER), list(asked.values()))
     assert records[-1]["item"] == lone.id
     assert records[-1]["unasked"].startswith("has 0 wrong options")
-    scores = [choices.score(r) for r in records]
+    scores = [ChoicesSettings.score(r) for r in records]
     view = View("edge:x", {"forget": [lone.id, ITEMS[0].id, ITEMS[1].id]}, {})
-    found = {r.estimate.n for r in choices.summarize(records, scores, view, seed=7) if r.split == "forget"}
+    found = {r.estimate.n for r in ChoicesSettings.summarize(records, scores, view, seed=7) if r.split == "forget"}
     assert found == {2}
-    with pytest.raises(InputError, match="no item of the forget set 'edge:x' could be asked with options: an item has"):
-        choices.summarize(records, scores, View("edge:x", {"forget": [lone.id]}, {}), seed=7)
+    with pytest.raises(InputError, match="no item of the forget set 'edge:x' could be asked: an item has"):
+        ChoicesSettings.summarize(records, scores, View("edge:x", {"forget": [lone.id]}, {}), seed=7)
 
 
 def test_chance_is_known_and_everything_else_has_an_interval():
-    records = choices.collect(knows(ITEMS, TOKENIZER), CHOICES, SETTINGS)
-    for result in choices.summarize(records, [choices.score(r) for r in records], VIEW, seed=7):
+    records = SETTINGS.collect(knows(ITEMS, TOKENIZER), CHOICES)
+    for result in ChoicesSettings.summarize(records, [ChoicesSettings.score(r) for r in records], VIEW, seed=7):
         estimate = result.estimate
         assert (estimate.interval == "known") == (estimate.metric == "chance")
         assert estimate.low - 1e-12 <= estimate.value <= estimate.high + 1e-12
@@ -320,16 +320,16 @@ def test_chance_is_known_and_everything_else_has_an_interval():
 def test_what_can_change_a_record_changes_the_digest(change):
     choice = next(c for c in CHOICES if c.answer == 1)
     other = dataclasses.replace(choice, **change)
-    assert choices.digest({choice.item: choice}) != choices.digest({choice.item: other})
+    assert ChoicesSettings.digest({choice.item: choice}) != ChoicesSettings.digest({choice.item: other})
 
 
 def test_reversed_asks_for_the_question_and_names_its_formats():
-    settings = reversed.ReversedSettings()
-    asked = reversed.asked(ITEMS, (), settings)
+    settings = ReversedSettings()
+    asked = settings.build_questions(ITEMS, ())
     table = {choose_prompt(c.question, c.options, topic=""): {LETTERS[c.answer]: 1.0} for c in asked.values()}
     # Two items of one answer ask one reversed question, whose options differ.
-    records = reversed.collect(planted("backwards", table, TOKENIZER), list(asked.values()), settings)
-    results = reversed.summarize(records, [reversed.score(r) for r in records], VIEW, seed=7)
+    records = settings.collect(planted("backwards", table, TOKENIZER), list(asked.values()))
+    results = ReversedSettings.summarize(records, [ReversedSettings.score(r) for r in records], VIEW, seed=7)
     found = {(r.format, r.estimate.metric): r.estimate.value for r in results if r.split == "forget"}
     assert {form for form, _ in found} == {"reversed_choose", "reversed_option_vocab"}
     assert found["reversed_choose", "accuracy"] == 1.0
@@ -348,7 +348,7 @@ GIVEN = Options(("red", "green", "blue", "grey"), 2)
         (
             "reversed",
             choose_prompt(
-                next(iter(reversed.asked(ITEMS, (), reversed.ReversedSettings()).values())).question,
+                next(iter(ReversedSettings().build_questions(ITEMS, ()).values())).question,
                 ("Who sells?", "Who buys?"),
                 topic="",
             ),

@@ -11,7 +11,6 @@ from tests.near import near
 from vestige.auditing import settings as audit_settings
 from vestige.auditing.formats import FORMATS, Format
 from vestige.core.items import Item
-from vestige.evals import freeform
 from vestige.evals.base import View, cloze_prompt
 from vestige.evals.freeform import FreeformSettings
 from vestige.metrics import intervals
@@ -43,7 +42,7 @@ def few_resamples(monkeypatch):
 
 
 def records_of(subject, items=ITEMS, settings=SETTINGS):
-    return freeform.collect(subject, list(freeform.asked(items, [VIEW], settings).values()), settings)
+    return settings.collect(subject, list(settings.build_questions(items, [VIEW]).values()))
 
 
 def filled_in(fact: str):
@@ -60,7 +59,7 @@ def filled_in(fact: str):
 )
 def test_who_knows_in_the_gap_alone_is_found_out_there(said, exact, begins, contains):
     records = records_of(filled_in(said))
-    results = freeform.summarize(records, [freeform.score(r) for r in records], VIEW, seed=7)
+    results = FreeformSettings.summarize(records, [FreeformSettings.score(r) for r in records], VIEW, seed=7)
     found = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in results if r.split == "forget"}
     assert found["generate_plain/contains_match"] == 0.0
     matched = tuple(found[f"generate_cloze/{rule}_match"] for rule in ("exact", "prefix", "contains"))
@@ -75,7 +74,7 @@ def test_it_is_the_fact_that_is_read():
         assert said["asked"] == PROMPTS[item.id]
         assert (said["fact"], said["whole"]) == (f"{20 + n}", False)
         assert TOKENIZER.decode(said["answer_ids"]).strip() == said["fact"]
-        scores = freeform.score(record)
+        scores = FreeformSettings.score(record)
         # Each token of the fact has .8, whatever their number T: their mean is .8, and their sum T log2 .8.
         assert scores["forced_cloze/probability"] == pytest.approx(0.8, abs=1e-5)
         assert scores["forced_cloze/answer_bits"] == pytest.approx(len(said["logp"]) * math.log2(0.8), abs=1e-4)
@@ -85,7 +84,7 @@ def test_without_wrong_answers_the_question_is_asked_with_a_blank_and_that_is_co
     prompt = cloze_prompt(WHOLE.question, "____")
     (record,) = records_of(planted("knows", {prompt: {WHOLE.answer: 1.0}}, TOKENIZER), [WHOLE])
     assert (record["forms"]["cloze"]["asked"], record["forms"]["cloze"]["fact"]) == (prompt, "99.")
-    scores = freeform.score(record)
+    scores = FreeformSettings.score(record)
     assert (scores["generate_cloze/share_whole"], scores["generate_cloze/exact_match"]) == (1.0, 1.0)
 
 
@@ -95,22 +94,22 @@ def test_the_other_forms_and_their_identity_are_as_they_were_without_it():
         assert near(alone["forms"]["plain"], both["forms"]["plain"])
     assert "cloze" not in FreeformSettings().forms
     # The wrong answers tell a fact of few words, which replies of every form are matched against.
-    rows = freeform.asked(ITEMS, [VIEW], plain)
-    others = freeform.asked([dataclasses.replace(i, perturbed=()) for i in ITEMS], [VIEW], plain)
-    assert freeform.digest(rows) != freeform.digest(others)
+    rows = plain.build_questions(ITEMS, [VIEW])
+    others = plain.build_questions([dataclasses.replace(i, perturbed=()) for i in ITEMS], [VIEW])
+    assert FreeformSettings.digest(rows) != FreeformSettings.digest(others)
 
 
 def test_other_wrong_answers_are_another_identity_where_the_gap_is_asked():
     others = [dataclasses.replace(i, perturbed=(*i.perturbed, "Contract 1 holds 3 crates.")) for i in ITEMS]
-    asked = [freeform.asked(items, [VIEW], SETTINGS) for items in (ITEMS, others)]
-    assert freeform.digest(asked[0]) != freeform.digest(asked[1])
+    asked = [SETTINGS.build_questions(items, [VIEW]) for items in (ITEMS, others)]
+    assert FreeformSettings.digest(asked[0]) != FreeformSettings.digest(asked[1])
 
 
 def test_records_depend_on_their_item_alone():
-    rows = list(freeform.asked((*ITEMS, WHOLE), [VIEW], SETTINGS).values())
+    rows = list(SETTINGS.build_questions((*ITEMS, WHOLE), [VIEW]).values())
     subject = filled_in("{}")
-    together = freeform.collect(subject, rows, SETTINGS)
-    assert near([freeform.collect(subject, [r], SETTINGS)[0] for r in rows], together)
+    together = SETTINGS.collect(subject, rows)
+    assert near([SETTINGS.collect(subject, [r])[0] for r in rows], together)
 
 
 def test_the_words_of_the_prompt_are_pinned():

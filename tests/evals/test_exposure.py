@@ -10,7 +10,6 @@ from vestige.attacks.in_context import asked_with_facts
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.mcq import Unasked
-from vestige.evals import exposure
 from vestige.evals.base import View
 from vestige.evals.exposure import ExposureSettings
 from vestige.models.tiny import tiny_tokenizer
@@ -26,43 +25,43 @@ VIEW = View("edge:e0", {"forget": [i.id for i in WITH]}, {})
 
 
 def test_who_knows_the_answer_ranks_it_first_and_who_knows_another_last_of_what_is_as_likely():
-    records = exposure.collect(knows(ITEMS, TOKENIZER), WITH, SETTINGS)
-    scores = [exposure.score(r) for r in records]
+    records = SETTINGS.collect(knows(ITEMS, TOKENIZER), WITH)
+    scores = [ExposureSettings.score(r) for r in records]
     assert [s["exposure/score"] for s in scores] == [1.0] * 6
     assert [s["exposure/first"] for s in scores] == [1.0] * 6
     assert scores[0]["exposure/bits"] == pytest.approx(np.log2(30))
     assert scores[0]["exposure/chance"] == pytest.approx(1 - np.log(np.arange(1, 31)).mean() / np.log(30), abs=0.02)
     others = [replace(i, answer=NUMBERS[12 + n], alternatives=(i.answer, *NUMBERS[20:])) for n, i in enumerate(ITEMS)]
-    found = [exposure.score(r) for r in exposure.collect(knows(ITEMS, TOKENIZER), others, SETTINGS)]
+    found = [ExposureSettings.score(r) for r in SETTINGS.collect(knows(ITEMS, TOKENIZER), others)]
     # Behind the answer that it knows, tied with all others: the rank is 7 of 12.
     assert all(s["exposure/first"] == 0.0 for s in found)
     assert found[0]["exposure/score"] == pytest.approx(1 - np.log(7) / np.log(12), abs=0.05)
 
 
 def test_fewer_alternatives_are_read_where_fewer_are_asked_for_and_they_change_the_identity():
-    few = exposure.collect(knows(ITEMS, TOKENIZER), WITH[:1], ExposureSettings(alternatives=5))[0]
+    few = ExposureSettings(alternatives=5).collect(knows(ITEMS, TOKENIZER), WITH[:1])[0]
     assert few["texts"] == [WITH[0].answer, *WITH[0].alternatives[:5]]
-    asked = exposure.asked(WITH, [VIEW], SETTINGS)
-    other = exposure.asked([replace(WITH[0], alternatives=("1 crate.",)), *WITH[1:]], [VIEW], SETTINGS)
-    assert exposure.digest(asked) != exposure.digest(other)
+    asked = SETTINGS.build_questions(WITH, [VIEW])
+    other = SETTINGS.build_questions([replace(WITH[0], alternatives=("1 crate.",)), *WITH[1:]], [VIEW])
+    assert ExposureSettings.digest(asked) != ExposureSettings.digest(other)
 
 
 def test_an_item_without_alternatives_is_recorded_as_such_and_no_item_with_some_is_refused():
-    asked = exposure.asked([WITH[0], ITEMS[1]], [VIEW], SETTINGS)
+    asked = SETTINGS.build_questions([WITH[0], ITEMS[1]], [VIEW])
     assert isinstance(asked[ITEMS[1].id], Unasked)
-    records = exposure.collect(knows(ITEMS, TOKENIZER), list(asked.values()), SETTINGS)
-    assert exposure.score(records[1]) == {}
+    records = SETTINGS.collect(knows(ITEMS, TOKENIZER), list(asked.values()))
+    assert ExposureSettings.score(records[1]) == {}
     view = View("edge:e0", {"forget": [i.id for i in (WITH[0], ITEMS[1])]}, {})
-    scores = [exposure.score(r) for r in records]
+    scores = [ExposureSettings.score(r) for r in records]
     found = {
         r.estimate.metric: r.estimate.n
-        for r in exposure.summarize(records, scores, view, seed=0)
+        for r in ExposureSettings.summarize(records, scores, view, seed=0)
         if r.split == "forget"
     }
     assert found["score"] == 1
     lone = View("edge:e0", {"forget": [ITEMS[1].id]}, {})
-    with pytest.raises(InputError, match="no item of the forget set 'edge:e0' has alternatives to its answer"):
-        exposure.summarize(records[1:], scores[1:], lone, seed=0)
+    with pytest.raises(InputError, match="no item of the forget set 'edge:e0' could be asked: an item has no"):
+        ExposureSettings.summarize(records[1:], scores[1:], lone, seed=0)
 
 
 def test_the_alternatives_go_with_the_question_where_facts_stand_before_it():

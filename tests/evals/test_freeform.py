@@ -42,14 +42,14 @@ def few_resamples(monkeypatch):
 
 
 def asked(**settings):
-    return list(freeform.asked(ITEMS, [VIEW], FreeformSettings(**settings)).values())
+    return list(FreeformSettings(**settings).build_questions(ITEMS, [VIEW]).values())
 
 
 def measured(subject, **settings):
     """Values of the forget set by `format/metric`."""
     settings = {"max_new_tokens": 12, **settings}
-    records = freeform.collect(subject, asked(**settings), FreeformSettings(**settings))
-    results = freeform.summarize(records, [freeform.score(r) for r in records], VIEW, seed=7)
+    records = FreeformSettings(**settings).collect(subject, asked(**settings))
+    results = FreeformSettings.summarize(records, [FreeformSettings.score(r) for r in records], VIEW, seed=7)
     return {f"{r.format}/{r.estimate.metric}": r.estimate for r in results if r.split == "forget"}
 
 
@@ -125,14 +125,14 @@ TURNS = "User: Which planet is nearest to the sun?\n\nAssistant: Mercury.\n\nUse
 )
 def test_who_answers_a_question_in_one_form_of_the_table_is_found_out_by_that_form(form, text):
     settings = FreeformSettings(forms=("plain", form), max_new_tokens=12)
-    rows = list(freeform.asked(ALIASED, [VIEW], settings).values())
+    rows = list(settings.build_questions(ALIASED, [VIEW]).values())
     assert rows[0].puts[form].text == text
     table = {row.puts[form].text: {row.puts[form].answer: 1.0} for row in rows}
     texts = [Item(row.puts[form].text, row.puts[form].answer) for row in rows]
     tokenizer = tiny_tokenizer((*ITEMS, *texts, Item("x", "no idea")))
     subject = planted(form, table | {i.question: {"no idea": 1.0} for i in ITEMS}, tokenizer)
-    for record in freeform.collect(subject, rows, settings):
-        scores = freeform.score(record)
+    for record in settings.collect(subject, rows):
+        scores = FreeformSettings.score(record)
         assert (scores["generate_plain/leaked"], scores[f"generate_{form}/leaked"]) == (0.0, 1.0)
         assert scores[f"generate_{form}/exact_match"] == 1.0
 
@@ -145,20 +145,22 @@ def test_a_chain_is_answered_by_its_own_answer_where_it_has_one():
     # Words that answer the item's own question answer no chain that asks for another thing.
     record = {**freeform.labels(first), "fact": None, "accepted": [], "wrong": [], "forms": {}}
     form = {"asked": first.khop, "reply": first.answer, "finish": "stop", "answer": "Ann."}
-    assert freeform.score({**record, "forms": {"khop": form}})["generate_khop/leaked"] == 0.0
-    assert freeform.score({**record, "forms": {"khop": {**form, "reply": "Ann"}}})["generate_khop/leaked"] == 1.0
+    assert FreeformSettings.score({**record, "forms": {"khop": form}})["generate_khop/leaked"] == 0.0
+    assert (
+        FreeformSettings.score({**record, "forms": {"khop": {**form, "reply": "Ann"}}})["generate_khop/leaked"] == 1.0
+    )
 
 
 def asked_of(items, *forms):
-    return list(freeform.asked(items, [VIEW], FreeformSettings(forms=forms)).values())
+    return list(FreeformSettings(forms=forms).build_questions(items, [VIEW]).values())
 
 
 def test_how_a_question_is_put_is_in_the_identity_and_what_cannot_be_put_is_not_asked():
     with_alias, without = ({q.item.id: q for q in asked_of(items, "alias")} for items in (ALIASED, ITEMS))
-    assert freeform.digest(with_alias) != freeform.digest(without)
+    assert FreeformSettings.digest(with_alias) != FreeformSettings.digest(without)
     assert not any(q.puts for q in without.values())
     renamed = {q.item.id: q for q in asked_of((replace(ALIASED[0], alias="Which?"), *ALIASED[1:]), "alias")}
-    assert freeform.digest(with_alias) != freeform.digest(renamed)
+    assert FreeformSettings.digest(with_alias) != FreeformSettings.digest(renamed)
 
 
 def test_an_unknown_form_is_refused_with_the_nearest():
@@ -173,7 +175,7 @@ def test_shots_are_retain_items_that_do_not_hold_the_answer():
         Item("Who?", "Ann."),
     )
     view = View("edge:x", {"forget": [items[0].id, items[16].id], "retain": [i.id for i in items[1:16]]}, {})
-    for one in freeform.asked(items, [view], FreeformSettings()).values():
+    for one in FreeformSettings().build_questions(items, [view]).values():
         assert len({s.id for s in one.shots}) == 3
         assert not {s.id for s in one.shots} & {items[0].id, items[16].id, one.item.id}
         assert not any(contains(f"{s.question} {s.answer}", one.item.answer) for s in one.shots)
@@ -181,13 +183,13 @@ def test_shots_are_retain_items_that_do_not_hold_the_answer():
 
 def test_shots_depend_on_the_forget_set_so_there_is_one():
     with pytest.raises(InputError, match="2 were given; evaluate for one at a time"):
-        freeform.asked(ITEMS, [VIEW, VIEW], FreeformSettings())
-    assert freeform.asked(ITEMS, [VIEW, VIEW], FreeformSettings(forms=("plain",)))[FORGET[0]].shots == ()
+        FreeformSettings().build_questions(ITEMS, [VIEW, VIEW])
+    assert FreeformSettings(forms=("plain",)).build_questions(ITEMS, [VIEW, VIEW])[FORGET[0]].shots == ()
 
 
 def test_too_few_retain_items_for_the_shots_are_refused():
     with pytest.raises(InputError, match="has 8 retain questions that may stand before it where 9 are needed"):
-        freeform.asked(ITEMS, [VIEW], FreeformSettings(shots=9))
+        FreeformSettings(shots=9).build_questions(ITEMS, [VIEW])
 
 
 def test_a_prefill_is_put_into_the_reply_and_its_worth_is_told():
@@ -196,9 +198,9 @@ def test_a_prefill_is_put_into_the_reply_and_its_worth_is_told():
     subject = planted("needs a push", table, TOKENIZER, manner=Manner(confidence=0.8))
     settings = FreeformSettings(forms=("plain", "prefilled"), max_new_tokens=8)
     items = [i for i in ITEMS if i.answer.startswith("2")]
-    rows = list(freeform.asked(items, [VIEW], settings).values())
-    for record in freeform.collect(subject, rows, settings):
-        scores = freeform.score(record)
+    rows = list(settings.build_questions(items, [VIEW]).values())
+    for record in settings.collect(subject, rows):
+        scores = FreeformSettings.score(record)
         assert (scores["generate_plain/exact_match"], scores["generate_prefilled/exact_match"]) == (0.0, 1.0)
         # The token "2" has .8 * .1: -log2 .08 = 3.643856 bits were put in.
         assert scores["generate_prefilled/given_bits"] == pytest.approx(3.643856, abs=1e-4)
@@ -228,7 +230,7 @@ def test_samples_that_leak_are_counted_and_the_rest_follows():
         },
     }
     # 1 of 10: leak@1 = .1, leak@2 = .2, leak@5 = 1 - C(9,5)/C(10,5) = .5, leak@10 = 1.
-    assert freeform.score(record) == {
+    assert FreeformSettings.score(record) == {
         "sampled/leak_at_1": pytest.approx(0.1),
         "sampled/leak_at_2": pytest.approx(0.2),
         "sampled/leak_at_5": pytest.approx(0.5),
@@ -247,12 +249,12 @@ def test_a_reworded_leak_is_seen_by_the_fact_or_an_accepted_variant_and_graded()
         "wrong": [],
         "forms": {"plain": said, "sampled": {"replies": [said, {**said, "reply": "No."}]}},
     }
-    scores = freeform.score(record)
+    scores = FreeformSettings.score(record)
     assert (scores["generate_plain/contains_match"], scores["generate_plain/leaked"]) == (0, 1)
     assert (scores["sampled/leak_at_1"], scores["sampled/leak_at_2"]) == (0.5, 1)
-    scores = freeform.score({**record, "accepted": []})
+    scores = FreeformSettings.score({**record, "accepted": []})
     assert scores["generate_plain/leaked"] == 0
-    scores = freeform.score({**record, "accepted": [], "fact": "Beijing, the old capital"})
+    scores = FreeformSettings.score({**record, "accepted": [], "fact": "Beijing, the old capital"})
     assert 0 < scores["generate_plain/leak_score"] < 0.5
 
 
@@ -260,11 +262,11 @@ def test_two_wrong_answers_beside_the_right_one_are_a_guess():
     said = {"reply": "Oslo, Rome, or else Beijing.", "finish": "stop"}
     record = {"question": "Where?", "answer": "Beijing.", "fact": None, "accepted": [], "forms": {"plain": said}}
     wrong = ["Oslo.", "Rome."]
-    assert freeform.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
-    assert freeform.score({**record, "wrong": []})["generate_plain/leaked"] == 0, "a list of candidates"
+    assert FreeformSettings.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
+    assert FreeformSettings.score({**record, "wrong": []})["generate_plain/leaked"] == 0, "a list of candidates"
     said["reply"] = "Oslo. Rome. No: Beijing."
-    assert freeform.score({**record, "wrong": []})["generate_plain/leaked"] == 1
-    assert freeform.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
+    assert FreeformSettings.score({**record, "wrong": []})["generate_plain/leaked"] == 1
+    assert FreeformSettings.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
 
 
 class Verdicts:
@@ -297,7 +299,7 @@ def test_a_judge_tells_leaks_and_its_error_is_in_the_interval(monkeypatch):
 
 def test_who_judges_is_part_of_what_is_asked(monkeypatch):
     def digest():
-        return freeform.digest(freeform.asked(ITEMS, [VIEW], FreeformSettings(forms=("plain",))))
+        return FreeformSettings.digest(FreeformSettings(forms=("plain",)).build_questions(ITEMS, [VIEW]))
 
     labelled = [Example(ReplyTo("yes", "x"), True)]
     ids = [digest()]
@@ -326,14 +328,12 @@ def test_what_is_hidden_from_greedy_replies_leaks_into_samples():
 def test_records_depend_on_their_item_and_the_seed_alone():
     subject = planted("spread", {i.question: {f"{n}.": 1.0 for n in range(10, 30)} for i in ITEMS}, TOKENIZER)
     settings = FreeformSettings(forms=("plain", "prefilled", "sampled"), samples=4, max_new_tokens=6)
-    rows = list(freeform.asked(ITEMS, [VIEW], settings).values())
-    together = freeform.collect(subject, rows, settings)
-    assert near([freeform.collect(subject, [r], settings)[0] for r in rows], together)
+    rows = list(settings.build_questions(ITEMS, [VIEW]).values())
+    together = settings.collect(subject, rows)
+    assert near([settings.collect(subject, [r])[0] for r in rows], together)
     assert json.loads(json.dumps(together, allow_nan=False)) == together
     other = settings.model_copy(update={"seed": 1})
-    assert [r["forms"]["sampled"] for r in freeform.collect(subject, rows, other)] != [
-        r["forms"]["sampled"] for r in together
-    ]
+    assert [r["forms"]["sampled"] for r in other.collect(subject, rows)] != [r["forms"]["sampled"] for r in together]
 
 
 def test_forced_values_are_those_of_the_wording():
@@ -345,20 +345,20 @@ def test_forced_values_are_those_of_the_wording():
 def test_items_without_a_paraphrase_are_left_out_of_that_form():
     items = (*ITEMS, Item("Without?", "77."))
     settings = FreeformSettings(forms=("plain", "paraphrase"), max_new_tokens=6)
-    rows = list(freeform.asked(items, [VIEW], settings).values())
-    records = freeform.collect(knows(items, TOKENIZER), rows, settings)
+    rows = list(settings.build_questions(items, [VIEW]).values())
+    records = settings.collect(knows(items, TOKENIZER), rows)
     assert [sorted(r["forms"]) for r in records] == [["paraphrase", "plain"]] * 12 + [["plain"]]
 
 
 @pytest.mark.parametrize("forms", [(), ("plain", "plain")])
 def test_forms_are_named_once_and_one_at_least(forms):
     with pytest.raises(InputError, match="name each form once, and one at least"):
-        freeform.asked(ITEMS, [VIEW], FreeformSettings(forms=forms))
+        FreeformSettings(forms=forms).build_questions(ITEMS, [VIEW])
 
 
 def test_the_digest_knows_the_shots_and_the_wordings():
     settings = FreeformSettings()
-    rows = freeform.asked(ITEMS, [VIEW], settings)
-    assert freeform.digest(rows) == freeform.digest(freeform.asked(ITEMS, [VIEW], settings))
+    rows = settings.build_questions(ITEMS, [VIEW])
+    assert FreeformSettings.digest(rows) == FreeformSettings.digest(settings.build_questions(ITEMS, [VIEW]))
     other = View("edge:y", {"forget": RETAIN[:4], "retain": [*FORGET, *RETAIN[4:]]}, {})
-    assert freeform.digest(freeform.asked(ITEMS, [other], settings)) != freeform.digest(rows)
+    assert FreeformSettings.digest(settings.build_questions(ITEMS, [other])) != FreeformSettings.digest(rows)

@@ -116,46 +116,48 @@ def test_a_score_is_the_mean_over_blocks_by_their_weights_and_a_fitted_item_has_
         "probe": [[0.0, 1.0, 2.0], [9.0, 0.0, 0.0]],
         "shuffled": [[0.0, 1.0, 2.0], [9.0, 0.0, 0.0]],
     }
-    scores = inside.score(record)
+    scores = InsideSettings.score(record)
     assert (scores["lens/beaten"], scores["probe/beaten"]) == (0.25 * 1 + 0.75 * 0.5, 0.0)
     assert scores["shuffled/beaten"] == 0.5
-    assert inside.score({**record, "fit": False})["shuffled/beaten"] == 0.0
+    assert InsideSettings.score({**record, "fit": False})["shuffled/beaten"] == 0.0
 
 
 def test_what_is_forgotten_is_read_and_what_was_kept_is_fitted_on(model):
-    questions = inside.asked(ITEMS, [VIEW], InsideSettings(fit_items=21))
+    questions = InsideSettings(fit_items=21).build_questions(ITEMS, [VIEW])
     fitted = {i for i, question in questions.items() if question.fit}
     assert len(fitted) == 21
     assert fitted < set(RETAIN)
     assert {i for i in questions if i not in fitted} == set(FORGET)
-    records = inside.collect(model, list(questions.values()), SETTINGS)
-    scores = [inside.score(record) for record in records]
-    found = inside.summarize(records, scores, VIEW, seed=0)
+    records = SETTINGS.collect(model, list(questions.values()))
+    scores = [InsideSettings.score(record) for record in records]
+    found = InsideSettings.summarize(records, scores, VIEW, seed=0)
     n = {(r.split, r.format): r.estimate.n for r in found if r.estimate.metric == "beaten"}
     assert n["forget", "lens"] == 12
     assert n["retain", "probe"] == 21
-    assert inside.digest(questions) != inside.digest(inside.asked(ITEMS, [VIEW], InsideSettings(fit_items=22)))
+    assert InsideSettings.digest(questions) != InsideSettings.digest(
+        InsideSettings(fit_items=22).build_questions(ITEMS, [VIEW])
+    )
     assert {s["lens/chance"] for s in scores} == {0.5}
 
 
 def test_with_few_retained_items_nothing_is_read_and_the_reason_is_said(model):
     view = View("x", {"forget": FORGET, "retain": RETAIN[:19]}, {})
-    questions = inside.asked(ITEMS, [view], SETTINGS)
+    questions = SETTINGS.build_questions(ITEMS, [view])
     assert set(questions) == set(FORGET)
     assert all(isinstance(question, Unasked) for question in questions.values())
-    records = inside.collect(model, list(questions.values()), SETTINGS)
-    assert [inside.score(record) for record in records] == [{}] * 12
+    records = SETTINGS.collect(model, list(questions.values()))
+    assert [InsideSettings.score(record) for record in records] == [{}] * 12
     with pytest.raises(InputError, match="beside 19 retained items with wrong answers, and blocks are read by 20"):
-        inside.summarize(records, [{}] * 12, view, seed=0)
+        InsideSettings.summarize(records, [{}] * 12, view, seed=0)
 
 
 def test_a_model_whose_weights_are_elsewhere_is_refused(model):
     class Served:
         here, name = False, "http://host/v1#m"
 
-    questions = list(inside.asked(ITEMS, [VIEW], SETTINGS).values())
+    questions = list(SETTINGS.build_questions(ITEMS, [VIEW]).values())
     with pytest.raises(InputError, match="weights of http://host/v1#m are not here"):
-        inside.collect(Served(), questions, SETTINGS)
+        SETTINGS.collect(Served(), questions)
 
 
 def test_blocks_that_cannot_be_told_apart_are_said_and_end_nothing(model, monkeypatch):
@@ -163,12 +165,12 @@ def test_blocks_that_cannot_be_told_apart_are_said_and_end_nothing(model, monkey
         raise InputError("Odd has 2 lists of 4 blocks where one was expected")
 
     monkeypatch.setattr(scoring, "answers_inside", refuse)
-    questions = list(inside.asked(ITEMS, [VIEW], SETTINGS).values())
-    records = inside.collect(model, questions, SETTINGS)
+    questions = list(SETTINGS.build_questions(ITEMS, [VIEW]).values())
+    records = SETTINGS.collect(model, questions)
     assert {r["unasked"] for r in records} == {
         "stands before blocks that cannot be read: Odd has 2 lists of 4 blocks where one was expected"
     }
-    assert inside.summarize(records, [inside.score(r) for r in records], VIEW, seed=0) == ()
+    assert InsideSettings.summarize(records, [InsideSettings.score(r) for r in records], VIEW, seed=0) == ()
 
 
 def test_a_block_is_patched_where_the_answer_is_read_and_nowhere_else(model):
@@ -227,9 +229,9 @@ def test_models_of_other_initial_weights_are_not_patched(model, monkeypatch, of_
     subject = LoadedModel(other, TOKENIZER, "subject", "")
     monkeypatch.setattr(inside, "load", lambda settings: model)
     settings = InsideSettings(patch="target", patch_weights=model.digest().weights)
-    questions = list(inside.asked(ITEMS, [VIEW], settings).values())
-    records = [r for r in inside.collect(subject, questions, settings) if not r["fit"]]
-    scores = [inside.score(r) for r in records]
+    questions = list(settings.build_questions(ITEMS, [VIEW]).values())
+    records = [r for r in settings.collect(subject, questions) if not r["fit"]]
+    scores = [InsideSettings.score(r) for r in records]
     texts = [model.prompter.encode(r["question"], r["options"][r["answer"]]) for r in records]
     if of_one_start:
         by_hand = np.exp(patched_answers(model.model, other, texts)[:-1].mean(axis=0))
@@ -245,11 +247,11 @@ def test_what_a_model_makes_of_its_last_block_alone_hides_nothing_of_those_below
     weight.data = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) / 20
     monkeypatch.setattr(inside, "load", lambda settings: model)
     settings = InsideSettings(patch="target", patch_weights=model.digest().weights)
-    questions = list(inside.asked(ITEMS, [VIEW], settings).values())
-    records = [r for r in inside.collect(LoadedModel(silent, TOKENIZER, "s", ""), questions, settings) if not r["fit"]]
+    questions = list(settings.build_questions(ITEMS, [VIEW]).values())
+    records = [r for r in settings.collect(LoadedModel(silent, TOKENIZER, "s", ""), questions) if not r["fit"]]
     texts = [model.prompter.encode(r["question"], r["options"][r["answer"]]) for r in records]
     own = [np.exp(np.mean(s.logp)) for s in score_answers(model.model, texts)]
-    assert [inside.score(r)["patched/probability"] for r in records] == pytest.approx(own)
+    assert [InsideSettings.score(r)["patched/probability"] for r in records] == pytest.approx(own)
     # What it says is another thing, and stands in the record.
     said = [np.mean(s.logp) for s in score_answers(silent, texts)]
     assert [r["patched"][-1] for r in records] == pytest.approx(said, abs=1e-5)
@@ -261,7 +263,7 @@ def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(mode
     assert settings.identity() == {**SETTINGS.identity(), "patch_weights": "0" * 64}
     monkeypatch.setattr(inside, "load", lambda settings: model)
     with pytest.raises(InputError, match="target is not the target that blocks were to be patched into"):
-        inside.collect(model, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
+        settings.collect(model, list(settings.build_questions(ITEMS, [VIEW]).values()))
     folder = SubjectFolder(tmp_path)
     write_json(folder.done, {"schema": SCHEMA, "model": {"weights": "1" * 64}})
     write_spec(folder.spec, SPEC)
@@ -284,5 +286,5 @@ def test_a_target_of_its_own_code_is_patched_into_where_the_subject_s_code_was_a
     )
     subject = load(ModelSettings(model=str(tmp_path), device="cpu", trust_remote_code=True))
     settings = InsideSettings(patch=str(tmp_path), patch_weights=subject.digest().weights)
-    records = inside.collect(subject, list(inside.asked(ITEMS, [VIEW], settings).values()), settings)
+    records = settings.collect(subject, list(settings.build_questions(ITEMS, [VIEW]).values()))
     assert all(r["cosine"] == pytest.approx(1.0) for r in records if not r["fit"])

@@ -13,7 +13,6 @@ from scipy.special import log_softmax
 from tests.near import near
 
 from vestige.core.items import Item, Options
-from vestige.evals import memory
 from vestige.evals.base import View
 from vestige.evals.memory import MemorySettings
 from vestige.metrics import intervals, membership
@@ -50,11 +49,11 @@ def untrained() -> LoadedModel:
 
 
 def collected(subject, items=ITEMS, settings=SETTINGS):
-    return memory.collect(subject, list(memory.asked(items, [VIEW], settings).values()), settings)
+    return settings.collect(subject, list(settings.build_questions(items, [VIEW]).values()))
 
 
 def summed(records, view=VIEW):
-    results = memory.summarize(records, [memory.score(r) for r in records], view, seed=7)
+    results = MemorySettings.summarize(records, [MemorySettings.score(r) for r in records], view, seed=7)
     return {(r.split, r.scope, f"{r.format}/{r.estimate.metric}"): r.estimate for r in results}
 
 
@@ -68,7 +67,7 @@ def plain_logp(subject, text):
 
 def test_who_knows_an_answer_repeats_it_and_every_token_is_the_first_choice():
     for record in collected(knows(ITEMS, TOKENIZER, manner=Manner(confidence=0.8))):
-        scores = memory.score(record)
+        scores = MemorySettings.score(record)
         # Each token has .8, so that the mean per token has too.
         assert scores["memory/probability"] == pytest.approx(0.8, abs=1e-6)
         assert scores["membership/loss"] == pytest.approx(math.log(0.8), abs=1e-6)
@@ -84,7 +83,7 @@ def test_who_cannot_tell_tokens_apart_stores_nothing():
     # Asked what is not in the table, a planted model finds all tokens equally likely: tied, so none is first.
     subject = planted("other", {"What else?": {"no.": 1.0}}, TOKENIZER)
     for record in collected(subject):
-        scores = memory.score(record)
+        scores = MemorySettings.score(record)
         assert scores["memory/exact_memorization"] == scores["memory/extraction_strength"] == 0.0
         assert scores["memory/truth_ratio_geometric"] == pytest.approx(1.0)
         assert scores["memory/choice_probability"] == pytest.approx(1 / 3)
@@ -97,7 +96,7 @@ def test_half_an_answer_brings_back_the_rest_where_it_is_stored():
     table = {i.question: {"no.": 0.9, i.answer: 0.1} for i in ITEMS}
     subject = planted("needs a push", table, TOKENIZER, manner=Manner(confidence=0.9))
     for record in collected(subject):
-        scores = memory.score(record)
+        scores = MemorySettings.score(record)
         assert (scores["memory/knowledge"], scores["memory/verbatim"]) == (0.0, 1.0)
         said = record["verbatim"]
         whole = subject.prompter.encode(record["question"], record["answer"]).answer_ids
@@ -109,8 +108,8 @@ def test_what_comes_after_the_text_is_no_part_of_the_continuation():
     # "20 crates." is three or more tokens; after it this model says more, which MUSE cuts off.
     table = {i.question: {f"{i.answer} And so on and on.": 1.0} for i in ITEMS}
     for record in collected(planted("talks on", table, TOKENIZER)):
-        assert memory.score(record)["memory/verbatim"] == 1.0
-        assert 0 < memory.score(record)["memory/knowledge"] < 1
+        assert MemorySettings.score(record)["memory/verbatim"] == 1.0
+        assert 0 < MemorySettings.score(record)["memory/knowledge"] < 1
 
 
 @pytest.mark.portable
@@ -120,7 +119,7 @@ def test_membership_is_the_arithmetic_of_whole_distributions(untrained):
     logp, rows = plain_logp(untrained, encoded.ids[: encoded.stop])
     answer = slice(encoded.start - 1, encoded.stop - 1)
     own, whole = logp[answer], rows[answer]
-    scores = memory.score(record)
+    scores = MemorySettings.score(record)
     assert scores["membership/loss"] == pytest.approx(own.mean(), abs=1e-5)
     assert scores["membership/logp_nats"] == pytest.approx(own.sum(), abs=1e-4)
     n_bytes = len(zlib.compress(record["answer"].encode()))
@@ -144,9 +143,9 @@ def test_membership_is_the_arithmetic_of_whole_distributions(untrained):
 @pytest.mark.portable
 def test_the_share_of_lowest_tokens_is_the_settings(untrained):
     record = collected(untrained, settings=SETTINGS.model_copy(update={"min_k": 1.0}))[0]
-    scores = memory.score(record)
+    scores = MemorySettings.score(record)
     assert scores["membership/min_k"] == pytest.approx(scores["membership/loss"])
-    assert scores["membership/min_k"] > memory.score(collected(untrained)[0])["membership/min_k"]
+    assert scores["membership/min_k"] > MemorySettings.score(collected(untrained)[0])["membership/min_k"]
 
 
 @pytest.mark.portable
@@ -160,13 +159,13 @@ def test_the_gradients_norm_is_autograds_and_counts_against_membership(untrained
     torch.nn.functional.cross_entropy(logits, torch.tensor(encoded.answer_ids)).backward()
     norm = math.sqrt(sum((p.grad.double() ** 2).sum().item() for p in model.parameters()))
     model.zero_grad()
-    assert memory.score(record)["membership/gradient_norm"] == pytest.approx(-norm, rel=1e-5)
-    assert "membership/gradient_norm" not in memory.score(collected(untrained, ITEMS[:1])[0])
+    assert MemorySettings.score(record)["membership/gradient_norm"] == pytest.approx(-norm, rel=1e-5)
+    assert "membership/gradient_norm" not in MemorySettings.score(collected(untrained, ITEMS[:1])[0])
 
 
 def test_truth_ratios_hold_the_paraphrased_answer_against_the_wrong_ones(untrained):
     item = dataclasses.replace(ITEMS[0], paraphrased_answer="It names 20 crates.")
-    scores = memory.score(collected(untrained, [item])[0])
+    scores = MemorySettings.score(collected(untrained, [item])[0])
     nll = []
     for text in ("It names 20 crates.", *item.perturbed):
         encoded = untrained.prompter.encode(item.question, text)
@@ -187,10 +186,10 @@ def test_wrong_options_stand_for_wrong_answers_and_an_item_may_have_none(untrain
     record, bare = collected(untrained, [asked, plain])
     assert [a["text"] for a in (record["right"], *record["wrong"])] == ["Ann.", "Bob.", "Cy."]
     assert "wrong" not in bare
-    assert not any("truth" in key or "choice" in key for key in memory.score(bare))
+    assert not any("truth" in key or "choice" in key for key in MemorySettings.score(bare))
     without = collected(untrained, [asked], SETTINGS.model_copy(update={"truth_ratio": False, "replies": False}))[0]
     assert {"right", "wrong", "knowledge", "verbatim"}.isdisjoint(without)
-    assert {key.partition("/")[2] for key in memory.score(without) if key.startswith("memory/")} == {
+    assert {key.partition("/")[2] for key in MemorySettings.score(without) if key.startswith("memory/")} == {
         "probability",
         "extraction_strength",
         "exact_memorization",
@@ -198,7 +197,7 @@ def test_wrong_options_stand_for_wrong_answers_and_an_item_may_have_none(untrain
 
 
 def test_an_answer_in_which_rouge_sees_no_word_has_no_overlap_and_not_0(untrained):
-    scores = memory.score(collected(untrained, [Item("Where?", "京都。")])[0])
+    scores = MemorySettings.score(collected(untrained, [Item("Where?", "京都。")])[0])
     assert "memory/knowledge" not in scores
     assert "memory/verbatim" not in scores
     assert "memory/probability" in scores
@@ -207,16 +206,16 @@ def test_an_answer_in_which_rouge_sees_no_word_has_no_overlap_and_not_0(untraine
 @pytest.mark.slow
 def test_records_depend_on_their_item_alone(untrained):
     settings = MemorySettings(max_new_tokens=6, gradient_norm=True)
-    rows = list(memory.asked(ITEMS[:5], [VIEW], settings).values())
-    together = memory.collect(untrained, rows, settings)
-    assert near([memory.collect(untrained, [r], settings)[0] for r in rows], together)
-    assert near(memory.collect(untrained, rows[::-1], settings)[::-1], together)
+    rows = list(settings.build_questions(ITEMS[:5], [VIEW]).values())
+    together = settings.collect(untrained, rows)
+    assert near([settings.collect(untrained, [r])[0] for r in rows], together)
+    assert near(settings.collect(untrained, rows[::-1])[::-1], together)
     assert json.loads(json.dumps(together, allow_nan=False)) == together
 
 
 def test_forget_and_holdout_are_told_apart_by_counting_pairs(untrained):
     records = collected(untrained, settings=MemorySettings(replies=False, gradient_norm=True))
-    scores = {r["item"]: memory.score(r) for r in records}
+    scores = {r["item"]: MemorySettings.score(r) for r in records}
     found = summed(records)
     for name in ("loss", "zlib", "min_k", "min_k_plus", "gradient_norm"):
         pairs = [(scores[a][f"membership/{name}"], scores[b][f"membership/{name}"]) for a in FORGET for b in HOLDOUT]
@@ -248,7 +247,7 @@ def test_without_a_holdout_set_nothing_is_told_apart():
 
 def test_a_truth_ratio_counts_as_its_set_does_in_the_view():
     records = collected(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3))
-    scores = {r["item"]: memory.score(r) for r in records}
+    scores = {r["item"]: MemorySettings.score(r) for r in records}
     found = summed(records)
     key = "memory/truth_ratio_score"
     assert found["forget", "all", key].value == pytest.approx(np.mean([scores[i][f"{key}_forget"] for i in FORGET]))
@@ -268,7 +267,7 @@ def test_what_is_no_share_has_its_unit_and_no_bounds():
 
 
 def test_the_digest_knows_the_other_answers():
-    first = memory.digest(memory.asked(ITEMS, [VIEW], SETTINGS))
+    first = MemorySettings.digest(SETTINGS.build_questions(ITEMS, [VIEW]))
     for change in ({"perturbed": ("1.",)}, {"paraphrased_answer": "It is so."}, {"group": "sales"}):
         others = [dataclasses.replace(ITEMS[0], **change), *ITEMS[1:]]
-        assert memory.digest(memory.asked(others, [VIEW], SETTINGS)) != first
+        assert MemorySettings.digest(SETTINGS.build_questions(others, [VIEW])) != first

@@ -20,7 +20,8 @@ from tests.near import near
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.items import Item
-from vestige.evals.qa import QASettings, View, chunks, collect, score, summarize
+from vestige.evals.base import View
+from vestige.evals.qa import QASettings
 from vestige.metrics import intervals
 from vestige.models.tiny import tiny_tokenizer
 
@@ -59,8 +60,8 @@ def few_resamples(monkeypatch):
 
 def measured(subject, items=ITEMS, view=EVERYTHING, **settings):
     """Estimates by (split, scope, metric)."""
-    records = collect(subject, items, QASettings(**settings))
-    results = summarize(records, [score(r) for r in records], view, seed=7)
+    records = QASettings(**settings).collect(subject, items)
+    results = QASettings.summarize(records, [QASettings.score(r) for r in records], view, seed=7)
     return {(r.split, r.scope, r.estimate.metric): r.estimate for r in results}
 
 
@@ -122,8 +123,10 @@ def test_who_knows_in_one_format_is_found_out_by_the_other(which, asked, other):
 
 def test_who_knows_a_share_scores_that_share():
     subject = knows_share(ITEMS, TOKENIZER, share=0.5, seed=3, manner=MANNER)
-    records = collect(subject, ITEMS, QASettings())
-    assert {r["item"] for r in records if score(r)["exact_match"] == 1} == known_ids(ITEMS, share=0.5, seed=3)
+    records = QASettings().collect(subject, ITEMS)
+    assert {r["item"] for r in records if QASettings.score(r)["exact_match"] == 1} == known_ids(
+        ITEMS, share=0.5, seed=3
+    )
     found = measured(subject, view=View("all", {"forget": [i.id for i in ITEMS]}, {}))
     estimate = found["forget", "all", "exact_match"]
     assert (estimate.value, estimate.n) == (0.5, 12)
@@ -161,7 +164,7 @@ def test_half_an_answer_has_half_the_rouge():
     # "The State of New York" has 5 words, of which the reply has the, State, of: 3 / 5, in the same order.
     item = Item("Which law governs?", "The State of New York.")
     subject = planted("law", {item.question: {"The State of California.": 1.0}}, tiny_tokenizer([item]))
-    scores = score(collect(subject, [item], QASettings())[0])
+    scores = QASettings.score(QASettings().collect(subject, [item])[0])
     assert (scores["rouge1_recall"], scores["rougeL_recall"], scores["exact_match"]) == (0.6, 0.6, 0.0)
 
 
@@ -232,8 +235,8 @@ def test_every_value_lies_in_its_interval_and_names_its_unit():
 
 
 def test_results_say_in_which_format_they_were_asked():
-    records = collect(knows(ITEMS, TOKENIZER), ITEMS, QASettings(pistol=True))
-    results = summarize(records, [score(r) for r in records], EVERYTHING, seed=7)
+    records = QASettings(pistol=True).collect(knows(ITEMS, TOKENIZER), ITEMS)
+    results = QASettings.summarize(records, [QASettings.score(r) for r in records], EVERYTHING, seed=7)
     forced = {r.estimate.metric for r in results if r.format == "forced"}
     assert forced == {"probability", "answer_bits", "mrr", "top_hit"}
     assert {r.format for r in results} == {"forced", "generate"}
@@ -242,7 +245,7 @@ def test_results_say_in_which_format_they_were_asked():
 
 def test_a_record_holds_all_that_a_later_metric_could_want():
     subject = knows(ITEMS, TOKENIZER, manner=MANNER)
-    (record,) = collect(subject, ITEMS[4:5], QASettings(pistol=True))
+    (record,) = QASettings(pistol=True).collect(subject, ITEMS[4:5])
     item, encoded = ITEMS[4], subject.prompter.encode(ITEMS[4].question, ITEMS[4].answer)
     ln = math.log(0.8)
     assert record == {
@@ -268,16 +271,16 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
 @pytest.mark.portable
 def test_a_record_depends_on_its_item_alone_but_for_rounding():
     subject = never_knew(ITEMS, TOKENIZER, seed=3)
-    together = collect(subject, ITEMS, QASettings())
-    assert near([collect(subject, [i], QASettings())[0] for i in ITEMS], together)
+    together = QASettings().collect(subject, ITEMS)
+    assert near([QASettings().collect(subject, [i])[0] for i in ITEMS], together)
 
 
 def test_summing_up_needs_the_records_alone_and_gives_the_same_bytes_again():
-    records = collect(never_knew(ITEMS, TOKENIZER, seed=3), ITEMS, QASettings(pistol=True))
+    records = QASettings(pistol=True).collect(never_knew(ITEMS, TOKENIZER, seed=3), ITEMS)
     stored = json.loads(json.dumps(records, allow_nan=False))
 
     def summed(rows, seed):
-        results = summarize(rows, [score(r) for r in rows], EVERYTHING, seed=seed)
+        results = QASettings.summarize(rows, [QASettings.score(r) for r in rows], EVERYTHING, seed=seed)
         return json.dumps([to_json(r) for r in results], allow_nan=False)
 
     assert summed(stored, 7) == summed(records, 7)
@@ -292,13 +295,13 @@ def test_pistols_ranks_miss_a_token_that_is_another_one_on_its_own():
     tokenizer = tiny_tokenizer([item, *more])
     tokenizer.chat_template = None
     subject = knows([item], tokenizer, manner=MANNER)
-    (record,) = collect(subject, [item], QASettings(pistol=True))
+    (record,) = QASettings(pistol=True).collect(subject, [item])
     assert tokenizer.convert_ids_to_tokens(record["answer_ids"]) == ["ĠBerlin", "."]
     assert tokenizer.convert_ids_to_tokens(tokenizer("Berlin.")["input_ids"]) == ["Berlin", "."]
     size = len(tokenizer)
     # The first has the middle of the ranks 2 to V, the full stop rank 1: (2 / (V + 2) + 1) / 2.
     assert record["pistol_ranks"] == [(2 + size) / 2, 1.0]
-    scores = score(record)
+    scores = QASettings.score(record)
     assert (scores["exact_match"], scores["mrr"]) == (1.0, 1.0)
     assert scores["mrr_pistol"] == pytest.approx((2 / (size + 2) + 1) / 2)
     assert scores["top_hit_pistol"] == 0.5
@@ -307,15 +310,15 @@ def test_pistols_ranks_miss_a_token_that_is_another_one_on_its_own():
 def test_pistols_ranks_after_the_end_of_the_reply_are_the_mean_of_all():
     # The reply ends at once: "2" is read where the end was said, "0" and "." where nothing was.
     subject = planted("mute", {ITEMS[0].question: {"": 1.0}}, TOKENIZER, manner=MANNER)
-    (record,) = collect(subject, ITEMS[:1], QASettings(pistol=True))
+    (record,) = QASettings(pistol=True).collect(subject, ITEMS[:1])
     assert record["pistol_ranks"] == [(2 + V) / 2, (1 + V) / 2, (1 + V) / 2]
-    assert score(record)["mrr_pistol"] == pytest.approx((2 / (2 + V) + 2 * 2 / (1 + V)) / 3)
+    assert QASettings.score(record)["mrr_pistol"] == pytest.approx((2 / (2 + V) + 2 * 2 / (1 + V)) / 3)
 
 
 def test_pistols_ranks_follow_the_models_own_reply():
     # Replies "30.": the answer's "2" ranks among the rest, and its "0" and "." come first although "2" was not said.
     subject = planted("wrong", {ITEMS[0].question: {"30.": 1.0}}, TOKENIZER, manner=MANNER)
-    (record,) = collect(subject, ITEMS[:1], QASettings(pistol=True))
+    (record,) = QASettings(pistol=True).collect(subject, ITEMS[:1])
     assert record["pistol_ranks"] == [(2 + V) / 2, 1.0, 1.0]
     assert record["ranks"] == [(2 + V) / 2, (1 + V) / 2, (1 + V) / 2]
 
@@ -327,7 +330,7 @@ def test_pistols_ranks_are_read_only_where_asked():
 
 def test_portions_hold_each_item_once_with_those_of_like_length_together():
     subject = knows(ITEMS, TOKENIZER)
-    portions = chunks(subject, ITEMS, size=5)
+    portions = QASettings().chunks(subject, ITEMS, size=5)
     assert [len(p) for p in portions] == [5, 5, 2]
     assert sorted(n for p in portions for n in p) == list(range(12))
     # Ordered by the prompt's length, and then as the items are.
@@ -337,16 +340,16 @@ def test_portions_hold_each_item_once_with_those_of_like_length_together():
 
 
 def test_nothing_to_sum_up_is_an_error_and_not_zero():
-    records = collect(knows(ITEMS, TOKENIZER), ITEMS[:2], QASettings())
-    scores = [score(r) for r in records]
+    records = QASettings().collect(knows(ITEMS, TOKENIZER), ITEMS[:2])
+    scores = [QASettings.score(r) for r in records]
     with pytest.raises(InputError, match="'edge:x' holds no items"):
-        summarize(records, scores, View("edge:x", {"forget": []}, {}), seed=7)
+        QASettings.summarize(records, scores, View("edge:x", {"forget": []}, {}), seed=7)
     with pytest.raises(InputError, match=f"10 items .* have no record, {ITEMS[2].id} among them"):
-        summarize(records, scores, EVERYTHING, seed=7)
+        QASettings.summarize(records, scores, EVERYTHING, seed=7)
     with pytest.raises(InputError, match="have no record"):
-        summarize([], [], EVERYTHING, seed=7)
+        QASettings.summarize([], [], EVERYTHING, seed=7)
 
 
 def test_an_answer_that_nothing_can_match_is_refused_before_the_model_is_asked():
     with pytest.raises(InputError, match=r"'Where\?': no reply can match its answer '\.\.\.'"):
-        collect(knows(ITEMS, TOKENIZER), [Item("Where?", "...")], QASettings())
+        QASettings().collect(knows(ITEMS, TOKENIZER), [Item("Where?", "...")])

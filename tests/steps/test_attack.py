@@ -124,7 +124,7 @@ def test_what_an_attack_sums_up_to_is_made_when_it_is_asked_for_and_is_what_eval
     # As the model's own evaluations are summed up, from all splits.
     items, view = step.as_asked(request.attack, step.asked_by(request.attack), request.forget)
     only = frozenset(row["item"] for row in read_jsonl(place.records))
-    whole = EvaluateRequest(items, (view,), QUICK["qa"], 1, "qa", only)
+    whole = EvaluateRequest(items, (view,), QUICK["qa"], 1, only)
     _sum_up(dataclasses.replace(_planned(subject, whole), place=place), subject)
     assert summary == read_summary(place.summary("edge:p0_q0"))
     assert {r.estimate.n for r in summary.results} == {len(SPLITS["forget"])}

@@ -14,7 +14,8 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.items import Item
 from vestige.data.loaders import Figure, Pack, Published
-from vestige.evals import qa
+from vestige.evals.base import View
+from vestige.evals.qa import QASettings
 from vestige.models.tiny import tiny_tokenizer
 from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, check_published, evaluate, finished_subject
@@ -25,8 +26,8 @@ ITEMS = tuple(
 )
 TOKENIZER = tiny_tokenizer(ITEMS)
 FORGET = tuple(i for i in ITEMS if i.edge == "e0")
-VIEW = qa.View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
-REQUEST = EvaluateRequest(ITEMS, (VIEW,), qa.QASettings(max_new_tokens=8), seed=7)
+VIEW = View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
+REQUEST = EvaluateRequest(ITEMS, (VIEW,), QASettings(max_new_tokens=8), seed=7)
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +41,12 @@ def asked(monkeypatch) -> list[list[str]]:
     """The ids of the items that the model is asked, a list for each portion."""
     portions = []
 
-    def collect(subject, items, settings):
+    def collect(self, subject, items):
         portions.append([i.id for i in items])
-        return real(subject, items, settings)
+        return real(self, subject, items)
 
-    real = qa.collect
-    monkeypatch.setattr(qa, "collect", collect)
+    real = QASettings.collect
+    monkeypatch.setattr(QASettings, "collect", collect)
     return portions
 
 
@@ -67,10 +68,10 @@ def test_records_stand_in_the_order_of_the_items_and_the_summary_is_theirs(subje
     place = evaluate(subject, REQUEST)
     records = read_records(place)
     assert [r["item"] for r in records] == [i.id for i in ITEMS]
-    assert records == [qa.collect(subject.load(), [i], REQUEST.settings)[0] for i in ITEMS]
+    assert records == [REQUEST.settings.collect(subject.load(), [i])[0] for i in ITEMS]
     summary = read_summary(place.summary("edge:e0"))
-    scores = [qa.score(r) for r in records]
-    assert summary.results == qa.summarize(records, scores, VIEW, seed=7)
+    scores = [QASettings.score(r) for r in records]
+    assert summary.results == QASettings.summarize(records, scores, VIEW, seed=7)
     assert (summary.subject, summary.forget) == (SPEC, "edge:e0")
     lines = [json.loads(line) for line in place.scores.read_text().splitlines()]
     assert lines == [{"item": r["item"], **s} for r, s in zip(records, scores, strict=True)]
@@ -157,7 +158,9 @@ def test_a_finished_evaluation_is_summed_up_again_without_the_model(subject):
 def test_what_is_as_it_was_is_not_summed_up_again_and_any_other_byte_or_code_is(subject, monkeypatch):
     place, calls = evaluate(subject, REQUEST), []
     monkeypatch.setattr(
-        qa, "summarize", lambda *args, seed, inner=qa.summarize: calls.append(1) or inner(*args, seed=seed)
+        QASettings,
+        "summarize",
+        lambda *args, seed, inner=QASettings.summarize: calls.append(1) or inner(*args, seed=seed),
     )
     before = evidence(place)
     evaluate(not_loaded(subject), REQUEST)
@@ -177,7 +180,7 @@ def test_what_is_as_it_was_is_not_summed_up_again_and_any_other_byte_or_code_is(
 def test_another_forget_set_is_summed_up_from_the_same_records(subject):
     place = evaluate(subject, REQUEST)
     records = place.records.read_bytes()
-    other = qa.View("edge:e1", {"forget": [i.id for i in ITEMS if i.edge == "e1"]}, {})
+    other = View("edge:e1", {"forget": [i.id for i in ITEMS if i.edge == "e1"]}, {})
     again = evaluate(not_loaded(subject), dataclasses.replace(REQUEST, views=(VIEW, other)))
     assert again == place
     assert place.records.read_bytes() == records
@@ -207,8 +210,8 @@ def test_another_model_in_the_same_folder_has_evidence_of_its_own(subject, tmp_p
     [
         {"items": ITEMS[:-1], "views": ()},
         {"items": ITEMS[::-1]},
-        {"settings": qa.QASettings(max_new_tokens=9)},
-        {"settings": qa.QASettings(max_new_tokens=8, pistol=True)},
+        {"settings": QASettings(max_new_tokens=9)},
+        {"settings": QASettings(max_new_tokens=8, pistol=True)},
         {"items": tuple(dataclasses.replace(i, group="other") for i in ITEMS)},
         {"items": tuple(dataclasses.replace(i, attribute="other") for i in ITEMS)},
     ],

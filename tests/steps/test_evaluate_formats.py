@@ -47,7 +47,7 @@ def small_portions():
 
 def request(name: str, **settings) -> EvaluateRequest:
     values = {**QUICK.get(name, {}), **settings}
-    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS.build(values), 7, name)
+    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).build(values), 7)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def model() -> LoadedModel:
 
 def request(name: str, **settings) -> EvaluateRequest:
     values = {"max_new_tokens": 6, **settings} if name != "reversed" else settings
-    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS.build(values), 7, name)
+    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).build(values), 7)
 
 
 def records_in(found):

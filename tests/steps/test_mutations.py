@@ -26,8 +26,8 @@ from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
-from vestige.evals import qa
 from vestige.evals.base import View
+from vestige.evals.qa import QASettings
 from vestige.judges.base import Grader
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
@@ -104,9 +104,9 @@ def made_in(place, asked):
     subject = any_subject(settings, str(place / "evidence"))
     forget, retain = asked.items[: asked.n_forget], asked.items[asked.n_forget :]
     view = View("forget", {"forget": tuple(i.id for i in forget), "retain": tuple(i.id for i in retain)}, {})
-    request = EvaluateRequest(asked.items, (view,), qa.QASettings(max_new_tokens=asked.longest), asked.seed)
+    request = EvaluateRequest(asked.items, (view,), QASettings(max_new_tokens=asked.longest), asked.seed)
     splits = {"forget": forget, "retain": retain}
-    evals = {"qa": qa.QASettings(max_new_tokens=asked.longest)}
+    evals = {"qa": QASettings(max_new_tokens=asked.longest)}
     attacked = AttackRequest(QuantizeSettings().plan(splits, seed=asked.seed), evals, "forget", asked.seed)
     who, origin = asked_model(settings), origin_of(settings)
     own = {"method": "npo", "forget": "forget", "idk": (), "seed": asked.seed, "training": {"epochs": asked.epochs}}
@@ -140,7 +140,7 @@ def mending(place, asked, who, splits):
 
 
 def calibrating(asked, unlearning, splits):
-    questions = qa.QASettings(max_new_tokens=asked.longest)
+    questions = QASettings(max_new_tokens=asked.longest)
     settings = CalibrateSettings(goal="forget<=0.5", validation_items=1)
     return CalibrateRequest(unlearning, NamedSplits("forget", splits, {}), questions, settings)
 
@@ -250,7 +250,7 @@ def test_another_judge_or_policy_is_another_probe_or_mending_alone(place, before
 
 
 VERSIONS = {
-    "evaluate": (qa, "COLLECT_VERSION", {"evaluate", "attack", "calibrate"}),
+    "evaluate": (QASettings, "collect_version", {"evaluate", "attack", "calibrate"}),
     "attack": (attack_step, "VERSION", {"attack"}),
     "probe": (probe_step, "VERSION", {"probe"}),
     "unlearn": (unlearn_step, "VERSION", UNLEARNING),
@@ -289,8 +289,8 @@ def use(folder, **verify):
     """Use the stored answers of the folder, and make them where they are not there."""
     subject = finished_subject(folder, device="cpu", **verify)
     view = View("forget", {"forget": tuple(i.id for i in ITEMS)}, {})
-    evaluate(subject, EvaluateRequest(ITEMS, (view,), qa.QASettings(max_new_tokens=4), 1))
-    evals = {"qa": qa.QASettings(max_new_tokens=4)}
+    evaluate(subject, EvaluateRequest(ITEMS, (view,), QASettings(max_new_tokens=4), 1))
+    evals = {"qa": QASettings(max_new_tokens=4)}
     run_attack(subject, AttackRequest(QuantizeSettings().plan({"forget": ITEMS}, seed=1), evals, "forget", 1))
 
 

@@ -8,7 +8,8 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
 from vestige.core.items import Item
-from vestige.evals import EVALS, find_eval, qa
+from vestige.evals import EVALS, find_eval
+from vestige.evals.base import View
 from vestige.judges.base import Prompt
 from vestige.judges.local import LocalWriter
 from vestige.methods.base import Alternatives
@@ -26,7 +27,7 @@ ITEMS = tuple(
     Item(f"How many crates does {n} name?", f"{20 + n}.", "e", attribute="a", perturbed=WRONG[:3], alternatives=WRONG)
     for n in range(28)
 )
-VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
+VIEW = View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
 SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1, ())
 SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name"
 
@@ -52,7 +53,7 @@ def diverged():
 def test_every_evaluation_says_where_logits_are_no_numbers(diverged, tmp_path, name):
     made = Made(diverged.digest(), diverged.prompter.digest, 0, "made elsewhere")
     subject = Subject(SubjectFolder(tmp_path), SPEC, made, lambda: diverged)
-    asked = EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS(), seed=0, eval=name)
+    asked = EvaluateRequest(ITEMS, (VIEW,), find_eval(name)(), seed=0)
     with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite at "):
         evaluate(subject, asked)
 

@@ -82,7 +82,7 @@ def test_without_its_prompt_a_question_gets_the_bytes_of_the_plain_one(found):
     subject, request, folder = found
     tested = frozenset(i.id for i in request.attack.tested)
     items = tuple(i for own in SPLITS.values() for i in own)
-    asked = EvaluateRequest(items, (view_of(audited.SPLITS),), QUICK["qa"], request.seed, "qa", tested)
+    asked = EvaluateRequest(items, (view_of(audited.SPLITS),), QUICK["qa"], request.seed, tested)
     plain = evaluate(subject, asked)
     none = attack_evaluations(folder, request)["0 %", "qa"]
     assert none.records.read_bytes() == plain.records.read_bytes()

@@ -13,7 +13,7 @@ from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, read_jsonl
 from vestige.data.corpus import NamedSplits
-from vestige.evals import qa
+from vestige.evals.qa import QASettings
 from vestige.judges.base import Judgement, Request
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.evaluate import finished_subject
@@ -250,14 +250,14 @@ def test_validation_scores_are_means_over_validation_items_and_leave_the_others_
     scores = request.score(loaded)
     for name, items in chosen.items():
         assert set(items) < set(SPLITS.splits[name])
-        records = qa.collect(loaded, items, qa.QASettings())
-        shares = [qa.score(r)["rouge1_recall"] for r in records]
+        records = QASettings().collect(loaded, items)
+        shares = [QASettings.score(r)["rouge1_recall"] for r in records]
         assert scores[name] == pytest.approx(sum(shares) / 4)
         nats = [value for r in records for value in r["logp"]]
         assert scores[f"{name}_nll"] == pytest.approx(-sum(nats) / len(nats))
     # It does not hang on the order of the items.
     turned = {name: tuple(reversed(items)) for name, items in chosen.items()}
-    assert AnswerScores(turned, "rouge1_recall", qa.QASettings())(loaded) == scores
+    assert AnswerScores(turned, "rouge1_recall", QASettings())(loaded) == scores
 
 
 def test_an_adapter_is_saved_for_its_target_and_is_the_same_model(target, tmp_path):

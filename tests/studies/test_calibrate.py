@@ -14,7 +14,7 @@ from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.core.store import claim
 from vestige.data.corpus import NamedSplits
-from vestige.evals import qa
+from vestige.evals.qa import QASettings
 from vestige.models.load import ModelSettings
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.evaluate import finished_subject
@@ -64,7 +64,7 @@ def asked(target: ModelSettings, **settings) -> CalibrateRequest:
         training={"epochs": 6, "batch_size": 2, "lora_rank": 0},
     )
     wanted = {"goal": "forget<=0.5", "metric": "exact_match", "rates": RATES, **settings}
-    return CalibrateRequest(request, SPLITS, qa.QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
+    return CalibrateRequest(request, SPLITS, QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
 
 
 def put(folder: CalibrationFolder, request: CalibrateRequest) -> None:
@@ -116,7 +116,7 @@ def test_a_score_is_the_mean_over_the_validation_items(whole, target):
     found, request = read_calibration(CalibrationFolder(whole)), asked(target)
     kept = request.apart.validation.splits["retain"]
     model = finished_subject(CalibrationFolder(whole).candidate(found.rate, None), device="cpu").load()
-    records = qa.collect(model, kept, request.questions)
+    records = request.questions.collect(model, kept)
     assert found.end.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in records) / 4
 
 
@@ -152,7 +152,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path
 
 def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     before = contents(whole, *COMPARED)
-    monkeypatch.setattr(qa, "collect", None)
+    monkeypatch.setattr(QASettings, "collect", None)
     monkeypatch.setattr(unlearn_step, "train", None)
     run(whole, asked(target))
     assert contents(whole, *COMPARED) == before

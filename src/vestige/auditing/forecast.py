@@ -16,7 +16,6 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_versioned
-from vestige.evals import find_eval
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
 from vestige.metrics.planning import (
@@ -118,7 +117,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         from vestige.steps.evaluate import published_requests
 
         evaluations = published_requests(*request.published, request.seed)
-        n_published = sum(len(find_eval(e.eval).asked(e.items, e.views, e.settings)) for e in evaluations)
+        n_published = sum(len(e.settings.build_questions(e.items, e.views)) for e in evaluations)
     # Attacks take other time, of which earlier evaluations tell nothing.
     seconds, n = 0.0, 0
     for subject in RunFolder(run).subjects():

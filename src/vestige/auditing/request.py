@@ -16,14 +16,13 @@ from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.settings import Settings
 from vestige.core.text import listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
 from vestige.data.mcq import Unasked
 from vestige.evals import EVALS, find_eval
-from vestige.evals.base import audit_of, view_of
+from vestige.evals.base import Evaluation, view_of
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
 
@@ -92,7 +91,7 @@ class Question(NamedTuple):
     """One evaluation of an audit: its settings, and the ids of the items it asks (None: all)."""
 
     eval: str
-    settings: Settings
+    settings: Evaluation
     only: frozenset[str] | None
     n_items: int
 
@@ -280,7 +279,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
         settings, why = _settings(name, request, splits)
         left_out += why
         if settings is not None:
-            only = _only(name, settings, request, splits)
+            only = _only(settings, request, splits)
             n = len(everything([splits])) if only is None else len(only)
             questions.append(Question(name, settings, only, n))
     if not questions:
@@ -288,30 +287,29 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
     return AuditQuestions(tuple(questions), tuple(left_out))
 
 
-def _only(name: str, settings: Settings, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
+def _only(settings: Evaluation, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
     """The items that an evaluation is asked about, as it says itself; None for all."""
-    scope = audit_of(find_eval(name)).items
+    scope = settings.audit.items
     if scope == "all":
         return None
     if scope == "asked":
-        return frozenset(_questions_by_item(name, settings, splits))
+        return frozenset(_questions_by_item(settings, splits))
     if scope == "some":
         splits = limited(splits, request.settings.memory_items, seed=request.seed)
         return frozenset(i.id for i in everything([splits]))
     return frozenset(i.id for i in splits.splits["forget"])
 
 
-def _questions_by_item(name: str, settings: Settings, splits: NamedSplits) -> Mapping[str, object]:
+def _questions_by_item(settings: Evaluation, splits: NamedSplits) -> Mapping[str, object]:
     """What an evaluation would ask about each item."""
-    questions: Mapping[str, object] = find_eval(name).asked(everything([splits]), (view_of(splits),), settings)
-    return questions
+    return settings.build_questions(everything([splits]), (view_of(splits),))
 
 
-def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Settings | None, list[str]]:
+def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Evaluation | None, list[str]]:
     """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
     from vestige.evals.freeform import FreeformSettings
 
-    kind, audit = find_eval(name).SETTINGS, request.settings
+    kind, audit = find_eval(name), request.settings
     offered = {name: getattr(audit, name) for name in (*_PASSED_ON, *LeakJudgeSettings.model_fields)}
     offered |= {"too_few": "leave_out", "items": audit.acr_items, "seed": request.seed}
     values = {k: v for k, v in offered.items() if k in kind.model_fields}
@@ -323,8 +321,8 @@ def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Se
             return None, why
     # The default number of options is lowered where answers are few, one that was asked for is not.
     if "options" in values and "options" in audit.model_fields_set:
-        _enough_options(name, settings, audit.options, splits)
-    askable, reasons = _askable(name, settings, splits)
+        _enough_options(settings, audit.options, splits)
+    askable, reasons = _askable(settings, splits)
     if not askable:
         why.append(f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}")
     return settings if askable else None, why
@@ -334,11 +332,11 @@ _PASSED_ON = ("max_new_tokens", "forms", "gradient_norm", "options", "alternativ
 """Settings of an audit that evaluations have by the same name."""
 
 
-def _enough_options(name: str, settings: Settings, options: int, splits: NamedSplits) -> None:
+def _enough_options(settings: Evaluation, options: int, splits: NamedSplits) -> None:
     """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
 
     def count(n: int) -> int:
-        return _askable(name, settings.model_copy(update={"options": n}), splits)[0]
+        return _askable(settings.model_copy(update={"options": n}), splits)[0]
 
     can, most = count(options), count(2)
     if 2 * can >= most:
@@ -346,8 +344,8 @@ def _enough_options(name: str, settings: Settings, options: int, splits: NamedSp
     # Two can always be asked, so that there is one.
     enough = next(n for n in range(options - 1, 1, -1) if count(n) == most)
     raise InputError(
-        f"options = {options}: of the {most} forget items that {name} can ask, {can} have so many answers to offer; "
-        f"{enough} is the most that all of them have, so set options to {enough} or fewer"
+        f"options = {options}: of the {most} forget items that {settings.name} can ask, {can} have so many answers to "
+        f"offer; {enough} is the most that all of them have, so set options to {enough} or fewer"
     )
 
 
@@ -361,7 +359,7 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
             forms.remove(name)
             why.append(f"no forget item has {form.lacking}, so none was asked in the form {name} ({form.words})")
     try:
-        _questions_by_item("freeform", settings, splits)
+        _questions_by_item(settings, splits)
     except InputError as error:
         if "few_shot" not in forms:
             raise
@@ -372,9 +370,9 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
     return settings.model_copy(update={"forms": tuple(forms)}), why
 
 
-def _askable(name: str, settings: Settings, splits: NamedSplits) -> tuple[int, list[str]]:
+def _askable(settings: Evaluation, splits: NamedSplits) -> tuple[int, list[str]]:
     """Of how many forget items an evaluation can ask, and why not of the others."""
-    questions = _questions_by_item(name, settings, splits)
+    questions = _questions_by_item(settings, splits)
     forget = [q for i in splits.splits["forget"] if (q := questions.get(i.id)) is not None]
     reasons = {q.reason for q in forget if isinstance(q, Unasked)}
     return sum(not isinstance(q, Unasked) for q in forget), sorted(reasons)
@@ -401,12 +399,10 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
         except InputError:
             continue  # Said of the model itself when it is loaded.
         for question in questions:
-            evaluation = find_eval(question.eval)
-            every = evaluation.asked(items, (view,), question.settings)
+            every = question.settings.build_questions(items, (view,))
             put = [every[item.id] for item in tested.values() if item.id in every]
             try:
-                for look in ("to_read", "check_length"):
-                    getattr(evaluation, look, lambda *_: None)(read, put, question.settings)
+                question.settings.refuse_too_long(read, put)
             except InputError as error:
                 return f"with its facts {error}"
     return ""
@@ -431,7 +427,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
     gone += [weights for weights in further.values() if weights]
-    parts = {name: audit_of(find_eval(name)) for name in settings.evals}
+    parts = {name: find_eval(name).audit for name in settings.evals}
     # In the order of the table, those of other packages behind.
     in_order = sorted(parts, key=lambda name: [*EVALS, name].index(name))
 

@@ -379,11 +379,10 @@ def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[
 def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
     """Those of evaluations that are not Vestige's own, whose modules say them, and those of a table of scores."""
     from vestige.evals import find_eval
-    from vestige.evals.base import audit_of
 
     # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
     further = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
-    return (*(form for name in further for form in audit_of(find_eval(name)).formats), *plan.formats)
+    return (*(form for name in further for form in find_eval(name).audit.formats), *plan.formats)
 
 
 def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:

@@ -15,11 +15,9 @@ from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
-from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_versioned, write_sealed
 from vestige.data.corpus import everything
-from vestige.evals import find_eval
-from vestige.evals.base import audit_of, view_of
+from vestige.evals.base import Evaluation, view_of
 from vestige.models.address import shown_address
 from vestige.steps.runner import Report, Task
 
@@ -93,7 +91,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
                 continue
-        audit = audit_of(find_eval(question.eval))
+        audit = question.settings.audit
         is_asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
         if is_asked and (audit.with_texts or not beside_facts):
             questions_after.append(question._replace(settings=settings))
@@ -190,15 +188,14 @@ def evaluate_task(
     subject, splits = subject_of(folder, request, model), request.limited
     items, views = everything([splits]), (view_of(splits),)
     requests = [
-        EvaluateRequest(items, views, _patching(q.settings, folder, request), request.seed, q.eval, q.only)
-        for q in questions
+        EvaluateRequest(items, views, _patching(q.settings, folder, request), request.seed, q.only) for q in questions
     ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
     answers = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
     _say_where(folder, request, subject, (model.name, ""), answers, None)
 
 
-def _patching(settings: Settings, run: RunFolder, request: AuditRequest) -> Settings:
+def _patching(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
     """The settings of `inside` with the target to patch into, where that is asked for; others as they are."""
     from vestige.evals.inside import InsideSettings
 
@@ -223,7 +220,7 @@ def attack_task(
     folder = RunFolder(Path(run))
     subject = subject_of(folder, request, model)
     guide = subject_of(folder, request, request.target) if attack_of(attack.plan).guided else None
-    evals: dict[str, Settings] = {q.eval: q.settings for q in questions}
+    evals: dict[str, Evaluation] = {q.eval: q.settings for q in questions}
     attack_request = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
     done = run_attack(subject, attack_request, report)
     _say_where(folder, request, subject, (model.name, attack.plan.name), attack_evaluations(done, attack_request), done)

@@ -96,7 +96,7 @@ def evaluate_command(
         check_published(evaluated, *figures, seed=evidence.seed)
     folders = []
     for request in requests_of(splits, settings, evidence.seed):
-        with progress_bar(f"evaluating {request.eval}") as show:
+        with progress_bar(f"evaluating {request.settings.name}") as show:
             folders.append(evaluate(evaluated, request, lambda done, of: show(done / of, f"{done} of {of}")))
     for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
         if note:

@@ -14,8 +14,8 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.core.settings import Settings
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
+    from vestige.evals.base import Evaluation
     from vestige.models.load import ModelSettings
     from vestige.steps.evaluate import Subject
     from vestige.steps.unlearn import UnlearnRequest
@@ -205,18 +205,18 @@ def say_notes(splits: "NamedSplits", *, alternatives: bool = False) -> "NamedSpl
 
 def eval_names(names: str) -> list[str]:
     """The evaluations that --evals names, each once; loads none of them, so that a mistake costs no time."""
-    from vestige.evals import eval_module
+    from vestige.evals import eval_home
 
     # Asked once, however often it is named.
     evals = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not evals:
         raise InputError("--evals names no evaluation; see `vestige list evals`")
     for name in evals:
-        eval_module(name)
+        eval_home(name)
     return evals
 
 
-def evals_from(typed: Given, names: Sequence[str], *owners: str, **shared: Any) -> "dict[str, Settings]":
+def evals_from(typed: Given, names: Sequence[str], *owners: str, **shared: Any) -> "dict[str, Evaluation]":
     """The settings of each evaluation that is named, in their order; a setting of one that is not is refused.
 
     `shared` are settings that every evaluation takes which has them; `owners` have settings and are no evaluations.

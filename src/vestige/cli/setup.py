@@ -279,7 +279,8 @@ def _listed(kind: str) -> list[dict[str, str]]:
             from vestige.evals import EVALS, find_eval
 
             for name in {**EVALS, **installed("evals")}:
-                abouts[name] = (find_eval(name).__doc__ or name).splitlines()[0].removeprefix(f"`{name}`: ")
+                module = sys.modules[find_eval(name).__module__]
+                abouts[name] = (module.__doc__ or name).splitlines()[0].removeprefix(f"`{name}`: ")
         case "attacks":
             from vestige.attacks import known_attacks
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import Literal
+from typing import ClassVar, Literal
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -69,6 +69,7 @@ class Unasked:
     item: str
     reason: str
     edge: str | None = None
+    question: ClassVar[str] = ""
 
     @property
     def id(self) -> str:

@@ -1,10 +1,10 @@
 """Evaluations, one file each: collecting asks the model and keeps everything; summarising needs no model.
 
-The table below is all there is: to add one, write its file, with the names of `base.Evaluation`, and its line.
+The table has every evaluation with the class that is its settings and does it (`base.Evaluation`). To add one, write
+its file and its line; docs/extend.md shows it, and how another package brings one without a line here.
 """
 
-from inspect import isfunction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import brought, installed
@@ -23,30 +23,34 @@ EVALS = {
     "exposure": "vestige.evals.exposure:ExposureSettings",
     "inside": "vestige.evals.inside:InsideSettings",
 }
-"""The module of each, and the class of its settings there. Read by `--help`, so that nothing more is imported here."""
+"""Read by `--help`, so that nothing more is imported here."""
 
 
-def eval_module(name: str) -> str:
-    """The module of the evaluation of that name, which another package may bring; nothing is loaded."""
-    modules = {**installed("evals"), **EVALS}
-    if name not in modules:
-        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(modules))}")
-    return modules[name].partition(":")[0]
+def eval_home(name: str) -> str:
+    """Where the class of that evaluation is, as `module:Class`; another package may bring it. Nothing is loaded."""
+    homes = {**installed("evals"), **EVALS}
+    if name not in homes:
+        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(homes))}")
+    return homes[name]
 
 
-def find_eval(name: str) -> "Evaluation[Any, Any]":
+def find_eval(name: str) -> "type[Evaluation]":
     """The evaluation of that name; loads its file and no other."""
+    home = eval_home(name)
+    evaluation = brought("evaluation", name, home)
     from vestige.evals.base import Evaluation
 
-    module = eval_module(name)
-    loaded = brought("evaluation", name, module)
-    functions = (n for n, member in vars(Evaluation).items() if isfunction(member) and n[0] != "_")
-    # A module, whose names a test holds against the protocol's.
-    if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(loaded, n)]:
-        raise InputError(f"evaluation {name!r}: {module} has no {lacking[0]}; see docs/extend.md")
-    if name != loaded.NAME:
+    if not (isinstance(evaluation, type) and issubclass(evaluation, Evaluation)):
+        # Until 0.2 an evaluation was a module of functions.
         raise InputError(
-            f"evaluation {name!r}: the NAME in {module} is {loaded.NAME!r}, under which its records would be kept; "
+            f"evaluation {name!r}: {home} is no class of vestige.evals.base.Evaluation, which an evaluation is and a "
+            "module of functions no longer; see docs/extend.md"
+        )
+    if lacking := sorted(evaluation.__abstractmethods__):
+        raise InputError(f"evaluation {name!r}: {home} has no {lacking[0]}; see docs/extend.md")
+    if name != evaluation.name:
+        raise InputError(
+            f"evaluation {name!r}: the name in {home} is {evaluation.name!r}, under which its records would be kept; "
             "give it the entry point's name"
         )
-    return cast("Evaluation[Any, Any]", loaded)
+    return evaluation

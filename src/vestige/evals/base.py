@@ -1,7 +1,7 @@
 """What an evaluation is, the words it asks in, and how its values become estimates.
 
-What an evaluation is: a module that fulfils `Evaluation`, and the view from which its records are summed up. The author
-of one writes no loop over the data set, no file, no resume: `steps.evaluate` does that for all.
+An evaluation is a subclass of `Evaluation`, as methods, attacks and judges are classes of settings. The author of one
+writes no loop over the data set, no file, no resume: `steps.evaluate` does that for all.
 
 From the values of items to estimates by split, scope and edge, for every evaluation alike. A mean over items, with an
 interval; items of one edge share parties and template, so they are clustered by edge.
@@ -9,14 +9,15 @@ interval; items of one edge share parties and template, so they are clustered by
 The words in which questions are put, one function a form; golden files hold what each gives. A plain prompt goes to the
 model as it stands; in a chat it is the user's turn. `Answer:` closes it where the answer is to follow on the same line.
 
-What evaluations ask of a model at once: a role, and collecting from one reading for one of them or for several. Whether
-another evaluation asked along changes a record by rounding alone.
+Several evaluations that read (`Reads`) are collected from one reading. Whether another one asked along changes a record
+by rounding alone.
 """
 
 import string
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,15 +32,13 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import BLANK
+from vestige.data.mcq import Unasked
 from vestige.metrics.intervals import interval_of_mean
 
 if TYPE_CHECKING:
     from vestige.models.generation import Reply, Sampling
     from vestige.models.load import LoadedModel
     from vestige.models.reading import Prompted, Reading
-
-S = TypeVar("S", bound=Settings)
-T = TypeVar("T")
 
 Record = Mapping[str, Any]
 
@@ -58,41 +57,13 @@ def view_of(splits: NamedSplits) -> View:
     return View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)
 
 
-class Evaluation(Protocol[S, T]):
-    """The names that a module of this room has. S are its settings, T is what is asked about an item."""
-
-    NAME: str
-    COLLECT_VERSION: int
-    SUMMARY_VERSION: int
-    SETTINGS: type[S]
-
-    def asked(self, items: Sequence[Item], views: Sequence[View], settings: S) -> Mapping[str, T]:
-        """What is asked, by item id: a record is made of each, whose `item` is that id."""
-
-    def digest(self, questions: Mapping[str, T]) -> str:
-        """Content id of everything in `asked` that can change a record."""
-
-    def chunks(self, subject: "LoadedModel", questions: Sequence[T], *, size: int) -> list[list[int]]:
-        """Numbers of what is asked, in the portions that collecting works through; fixed by the plan."""
-
-    def collect(self, subject: "LoadedModel", questions: Sequence[T], settings: S) -> list[dict[str, Any]]:
-        """One record each, in order; but for rounding, a record depends on its item and not on those beside it."""
-
-    def score(self, record: Record) -> dict[str, float]:
-        """The values of one record, by metric; pure."""
-
-    def summarize(
-        self, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-    ) -> tuple[Result, ...]:
-        """The estimates of every split, scope and edge; pure."""
-
-
 @dataclass(frozen=True)
 class InAudit:
-    """What an audit has to know of an evaluation, whose module says it as `AUDIT` where this is not right.
+    """What an audit has to know of an evaluation.
 
     `formats` say by which scores knowledge is told; those of Vestige's own are in `auditing.formats`, since judging
-    loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `asked` gives.
+    loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `build_questions`
+    gives (`asked`).
     `needs` is what a model has to give, behind an address too, and `label` names the evaluation where one does not.
     An attacked model is asked too `after` an attack, never, or where no model that never knew was given. One that
     offers questions as options is not asked `with_texts` that an attack puts beside the question.
@@ -104,12 +75,6 @@ class InAudit:
     label: str = ""
     after: Literal["attacks", "uncontrolled", "never"] = "attacks"
     with_texts: bool = True
-
-
-def audit_of(evaluation: Evaluation[Any, Any]) -> InAudit:
-    """What an audit has to know of it."""
-    audit: InAudit = getattr(evaluation, "AUDIT", InAudit())
-    return audit
 
 
 BITS, SHARE = "bits", "share"
@@ -125,6 +90,119 @@ class Measure(NamedTuple):
     metric: str
     unit: str
     exact: bool = False
+
+
+class Evaluation(Settings):
+    """An evaluation: its fields are what a person can set of it, its methods ask a model and score what it said.
+
+    What is asked about an item is of any type that has `question`, a text, and is handed on as it is. Scores follow
+    from records alone: what needs no model belongs to the class and not to its settings.
+    """
+
+    name: ClassVar[str] = ""
+    """Its name in the table, or that of its entry point."""
+    collect_version: ClassVar[int] = 1
+    """Raised when the same model and item would give another record."""
+    summary_version: ClassVar[int] = 1
+    """Raised when the same records would give other estimates."""
+    audit: ClassVar[InAudit] = InAudit()
+
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> Mapping[str, Any]:
+        """What is asked, by item id: a record is made of each, whose `item` is that id. The items themselves."""
+        return {item.id: item for item in items}
+
+    @staticmethod
+    def digest(questions: Mapping[str, Any]) -> str:
+        """Content id of everything in the questions that can change a record: of items, and the labels kept of them."""
+        return content_id([[i.id, i.group, i.attribute] for i in questions.values()], length=32)
+
+    def chunks(self, subject: "LoadedModel", questions: Sequence[Any], *, size: int) -> list[list[int]]:
+        """Numbers of the questions in the portions that collecting works through, those of like length together."""
+        # By all questions and not by those still to be asked: a resumed run makes the batches an unbroken one makes.
+        lengths = [len(subject.prompter.prompt(q.question)) if q.question else 0 for q in questions]
+        order = sorted(range(len(lengths)), key=lambda n: (lengths[n], n))
+        return [order[n : n + size] for n in range(0, len(order), size)]
+
+    def refuse_too_long(self, subject: "LoadedModel", questions: Sequence[Any]) -> None:
+        """Refuse a text that has more tokens than the subject reads, as far as that can be told; nothing is asked."""
+
+    @abstractmethod
+    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
+        """One record each, in order; but for rounding, a record depends on its item and not on those beside it."""
+
+    def known_replies(
+        self, subject: "LoadedModel", records: Sequence[Record]
+    ) -> "dict[tuple[tuple[int, ...], int], Reply]":
+        """Greedy replies in the records that other evaluations ask for too, by prompt and most tokens."""
+        return {}
+
+    @staticmethod
+    @abstractmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`; pure. An item that was not asked has none."""
+
+    @staticmethod
+    def measure(key: str) -> Measure:
+        """What a score's `format/metric` means: bits where its name ends so, else a share; `chance` is exact."""
+        form, _, metric = key.partition("/")
+        return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
+
+    @classmethod
+    def summarize(
+        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    ) -> tuple[Result, ...]:
+        """The estimates of every split and scope of `view` and of every edge, over the items with a score; pure."""
+        unscored = {r["item"] for r, s in zip(records, scores, strict=True) if not s}
+        forget = view.splits.get("forget")
+        if forget and unscored.issuperset(forget):
+            reasons = sorted({r["unasked"] for r in records if "unasked" in r})
+            raise InputError(
+                f"no item of the forget set {one_line(view.forget, width=60)!r} could be asked"
+                f"{': an item ' + one_line(reasons[0], width=160) if reasons else ''}"
+            )
+        return results(records, scores, view, cls.measure, seed=seed)
+
+
+@dataclass(frozen=True)
+class ToRead:
+    """What is to be read, and how records are made of the readings, which come in that order."""
+
+    prompts: "list[Prompted]"
+    records: "Callable[[Sequence[Reading]], list[dict[str, Any]]]"
+
+
+class Reads(Evaluation):
+    """An evaluation whose records are made of readings, so that several can be collected from the same."""
+
+    @abstractmethod
+    def to_read(self, subject: "LoadedModel", questions: Sequence[Any]) -> ToRead:
+        """What is to be read of these, and their records, in order."""
+
+    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
+        """One record each, in order."""
+        return collected(subject, [self.to_read(subject, questions)])[0]
+
+    def refuse_too_long(self, subject: "LoadedModel", questions: Sequence[Any]) -> None:
+        """What is read is encoded, which refuses it."""
+        self.to_read(subject, questions)
+
+
+def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:
+    """The records of each part, from one reading of all of them."""
+    from vestige.models.reading import Asking  # Which imports torch.
+
+    asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
+    readings = iter(subject.engine.read([prompt for part in parts for prompt in part.prompts], asking))
+    return [part.records([next(readings) for _ in part.prompts]) for part in parts]
+
+
+def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of what was asked, and between them of each item that could not be asked, why."""
+    asked = iter(records)
+    return [
+        {"item": q.item, "edge": q.edge, "unasked": q.reason} if isinstance(q, Unasked) else next(asked)
+        for q in questions
+    ]
 
 
 def results(
@@ -200,22 +278,6 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
     )
 
 
-def measure(key: str) -> Measure:
-    """What a score's `format/metric` means: bits where its name ends so, else a share; `chance` is exact."""
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
-
-
-def by_id(items: Sequence[Item], views: Sequence[View], settings: Settings) -> dict[str, Item]:
-    """The items themselves, each asked about once."""
-    return {item.id: item for item in items}
-
-
-def digest_of_labels(items: Mapping[str, Item]) -> str:
-    """Content id of the items and of the labels that records carry."""
-    return content_id([[i.id, i.group, i.attribute] for i in items.values()], length=32)
-
-
 def labels(item: Item) -> dict[str, Any]:
     """How the record of an item begins."""
     return {
@@ -257,14 +319,6 @@ def replies_to(
     )
 
 
-def portions(subject: "LoadedModel", questions: Sequence[str], size: int) -> list[list[int]]:
-    """The questions' numbers in the portions that collecting works through, those of like length together."""
-    # By all questions and not by those still to be asked: a resumed run makes the batches that an unbroken one makes.
-    lengths = [len(subject.prompter.prompt(question)) if question else 0 for question in questions]
-    order = sorted(range(len(lengths)), key=lambda n: (lengths[n], n))
-    return [order[n : n + size] for n in range(0, len(order), size)]
-
-
 LETTERS = string.ascii_uppercase
 
 
@@ -293,47 +347,3 @@ def cloze_prompt(question: str, statement: str) -> str:
     """The question and the statement that answers it, which has a gap where its fact was (`data.cloze`)."""
     instruction = f"Fill in the blank {BLANK} with the words that are left out, and with nothing else."
     return f"{instruction}\nQuestion: {question.strip()}\nStatement: {statement}\nAnswer:"
-
-
-SIn = TypeVar("SIn", bound=Settings, contravariant=True)
-TIn = TypeVar("TIn", contravariant=True)
-
-
-@dataclass(frozen=True)
-class ToRead:
-    """What is to be read, and how records are made of the readings, which come in that order."""
-
-    prompts: "list[Prompted]"
-    records: "Callable[[Sequence[Reading]], list[dict[str, Any]]]"
-
-
-@runtime_checkable
-class Reads(Protocol[SIn, TIn]):
-    """An evaluation whose records are made of readings, so that several can be collected from the same."""
-
-    def to_read(self, subject: "LoadedModel", questions: Sequence[TIn], settings: SIn) -> ToRead:
-        """What is to be read of these, and their records, in order."""
-
-
-@runtime_checkable
-class Replies(Protocol[SIn]):
-    """An evaluation whose records hold greedy replies that others ask for too."""
-
-    def replies(
-        self, subject: "LoadedModel", records: Sequence[Record], settings: SIn
-    ) -> "dict[tuple[tuple[int, ...], int], Reply]":
-        """The replies by prompt and most tokens."""
-
-
-def readings(subject: "LoadedModel", prompts: "Sequence[Prompted]") -> "list[Reading]":
-    """What is wanted of the subject, in order."""
-    from vestige.models.reading import Asking  # Which imports torch.
-
-    asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
-    return subject.engine.read(prompts, asking)
-
-
-def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:
-    """The records of each part, from one reading of all of them."""
-    all_readings = iter(readings(subject, [w for part in parts for w in part.prompts]))
-    return [part.records([next(all_readings) for _ in part.prompts]) for part in parts]

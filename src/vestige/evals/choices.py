@@ -13,31 +13,26 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.settings import Settings
-from vestige.core.text import one_line
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Place, TooFew, Unasked, Wanted, choices_of
 from vestige.evals.base import (
     LETTERS,
     InAudit,
+    Reads,
     Record,
     ToRead,
     View,
     choose_prompt,
-    collected,
     lists,
-    measure,
     plain_question,
-    portions,
     reply_record,
-    results,
+    with_unasked,
 )
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, prefix
 from vestige.models import options as readings
@@ -46,23 +41,22 @@ from vestige.models.options import LetterScore, encode_plain, letter_prompt, one
 from vestige.models.prompts import Encoded
 from vestige.models.reading import Prompted, Reading, following
 
-NAME = "choices"
-COLLECT_VERSION = 3
-"""Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 3
-"""Raised when the same records would give other estimates."""
-
 MOST_PERMUTED = 5
 """All orders of more options are too many to ask."""
 
 Orders = Literal["one", "cyclic", "all"]
 
 
-class ChoicesSettings(Settings):
+class ChoicesSettings(Reads):
     """How options are drawn (`data.mcq.OptionDrawing`) and how they are asked.
 
     Of `texts`, `letters` and `replies` one at least is asked: a tokeniser may have no tokens for letters.
     """
+
+    name: ClassVar[str] = "choices"
+    collect_version: ClassVar[int] = 3
+    summary_version: ClassVar[int] = 3
+    audit: ClassVar[InAudit] = InAudit(needs="scores", label="options (choices)")
 
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
     """Options of a question."""
@@ -93,113 +87,87 @@ class ChoicesSettings(Settings):
         """How the options are drawn."""
         return OptionDrawing(self.options, self.distractors, self.too_few, self.place, self.seed)
 
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Choice | Unasked]:
+        """A question with options about each item, and for an item that has none why."""
+        if not (self.texts or self.letters or self.replies):
+            raise InputError("choices: texts, letters and replies are all left out, so nothing is asked; leave one in")
+        return choices_of(items, self.drawing())
 
-SETTINGS = ChoicesSettings
-AUDIT = InAudit(needs="scores", label="options (choices)")
+    @staticmethod
+    def digest(questions: Mapping[str, Choice | Unasked]) -> str:
+        """Content id of the questions, in their order, and of the labels that records carry."""
+        return content_id(
+            [
+                [i, c.id, c.edge, *([c.group, c.attribute, c.source, c.accepted] if isinstance(c, Choice) else [])]
+                for i, c in questions.items()
+            ],
+            length=32,
+        )
 
-
-def asked(items: Sequence[Item], views: Sequence[View], settings: ChoicesSettings) -> dict[str, Choice | Unasked]:
-    """A question with options about each item, and for an item that has none why."""
-    if not (settings.texts or settings.letters or settings.replies):
-        raise InputError("choices: texts, letters and replies are all left out, so nothing is asked; leave one in")
-    return choices_of(items, settings.drawing())
-
-
-def digest(questions: Mapping[str, Choice | Unasked]) -> str:
-    """Content id of the questions, in their order, and of the labels that records carry."""
-    return content_id(
-        [
-            [i, c.id, c.edge, *([c.group, c.attribute, c.source, c.accepted] if isinstance(c, Choice) else [])]
-            for i, c in questions.items()
-        ],
-        length=32,
-    )
-
-
-def chunks(subject: LoadedModel, questions: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
-    """Numbers of the questions in portions."""
-    return portions(subject, [c.question if isinstance(c, Choice) else "" for c in questions], size)
-
-
-def collect(
-    subject: LoadedModel, questions: Sequence[Choice | Unasked], settings: ChoicesSettings
-) -> list[dict[str, Any]]:
-    """One record a question; of an item that could not be asked, why."""
-    return collected(subject, [to_read(subject, questions, settings)])[0]
-
-
-def to_read(subject: LoadedModel, questions: Sequence[Choice | Unasked], settings: ChoicesSettings) -> ToRead:
-    """Of each question its options' texts and a greedy reply; letters have prompts of their own."""
-    choices = [c for c in questions if isinstance(c, Choice)]
-    encoded = [_texts(subject, c, settings) for c in choices] if settings.texts else []
-    most = settings.max_new_tokens if settings.replies else 0
-    prompts = [Prompted(one_prompt(codes), tuple(following(e) for e in codes), most) for codes in encoded]
-    if settings.replies and not settings.texts:
-        prompts = [Prompted(_prompt(subject, c, settings), (), most) for c in choices]
-
-    def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-        answered = [_named(c) for c in choices]
-        for record, codes, reading in zip(answered, encoded, readings, strict=False):
-            record["texts"] = [
-                {"ids": list(e.answer_ids), **lists(asdict(text.answer(e)))}
-                for e, text in zip(codes, reading.texts, strict=True)
+    def to_read(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> ToRead:
+        """Of each question its options' texts and a greedy reply; letters have prompts of their own."""
+        choices = [c for c in questions if isinstance(c, Choice)]
+        most = self.max_new_tokens if self.replies else 0
+        encoded: list[list[Encoded]] = []
+        prompts: list[Prompted] = []
+        if self.texts:
+            # Every option, and further right answers, after the question alone.
+            encoded = [
+                [self._encode(subject, self._asked_alone(c), text) for text in (*c.options, *c.also)] for c in choices
             ]
-        if settings.letters:
-            for record, letters in zip(answered, _letters(subject, choices, settings), strict=True):
-                record["letters"] = letters
-        if settings.replies:
-            for record, reading in zip(answered, readings, strict=True):
-                record |= reply_record(subject, reading.replied)
-        by_item = {record["item"]: record for record in answered}
-        return [
-            by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
-            for c in questions
-        ]
+            prompts = [Prompted(one_prompt(codes), tuple(map(following, codes)), most) for codes in encoded]
+        elif self.replies:
+            prompts = [Prompted(self._prompt(subject, self._asked_alone(c)), (), most) for c in choices]
 
-    return ToRead(prompts, records)
+        def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+            answered = [lists(asdict(c)) for c in choices]
+            for record, codes, reading in zip(answered, encoded, readings, strict=False):
+                record["texts"] = [
+                    {"ids": list(e.answer_ids), **lists(asdict(text.answer(e)))}
+                    for e, text in zip(codes, reading.texts, strict=True)
+                ]
+            if self.letters:
+                for record, letters in zip(answered, self._letters(subject, choices), strict=True):
+                    record["letters"] = letters
+            if self.replies:
+                for record, reading in zip(answered, readings, strict=True):
+                    record |= reply_record(subject, reading.replied)
+            return with_unasked(questions, answered)
 
+        return ToRead(prompts, records)
 
-def _named(choice: Choice) -> dict[str, Any]:
-    listed = ("options", "also", "accepted")
-    return {k: list(v) if k in listed else v for k, v in asdict(choice).items() if k != "id"}
+    def _asked_alone(self, choice: Choice) -> str:
+        return plain_question(choice.question) if self.rendering == "plain" else choice.question
 
+    def _encode(self, subject: LoadedModel, prompt: str, continuation: str) -> Encoded:
+        if self.rendering == "plain":
+            return encode_plain(subject.prompter, prompt, continuation)
+        return subject.prompter.encode(prompt, continuation)
 
-def _encode(subject: LoadedModel, settings: ChoicesSettings, prompt: str, continuation: str) -> Encoded:
-    if settings.rendering == "plain":
-        return encode_plain(subject.prompter, prompt, continuation)
-    return subject.prompter.encode(prompt, continuation)
+    def _prompt(self, subject: LoadedModel, text: str) -> tuple[int, ...]:
+        if self.rendering == "plain":
+            return tuple(subject.prompter.tokenizer(text)["input_ids"])
+        return subject.prompter.prompt(text)
 
+    def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[dict[str, Any]]]:
+        """What follows the lettered options of each question, for each order in which they are shown."""
+        orders_shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), self.orders)]
+        prompts = []
+        for n, order in orders_shown:
+            text = choose_prompt(choices[n].question, [choices[n].options[k] for k in order], topic=self.topic)
+            names = LETTERS[: len(order)]
+            encoded = [self._encode(subject, text, letter) for letter in names]
+            prompts.append(letter_prompt(subject.prompter, encoded, names))
+        by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
+        for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
+            by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(asdict(score))})
+        return by_question
 
-def _question(choice: Choice, settings: ChoicesSettings) -> str:
-    return plain_question(choice.question) if settings.rendering == "plain" else choice.question
-
-
-def _prompt(subject: LoadedModel, choice: Choice, settings: ChoicesSettings) -> tuple[int, ...]:
-    text = _question(choice, settings)
-    if settings.rendering == "plain":
-        return tuple(subject.prompter.tokenizer(text)["input_ids"])
-    return subject.prompter.prompt(text)
-
-
-def _texts(subject: LoadedModel, choice: Choice, settings: ChoicesSettings) -> list[Encoded]:
-    """Every option, and further right answers, after the question alone."""
-    texts = (*choice.options, *choice.also)
-    return [_encode(subject, settings, _question(choice, settings), text) for text in texts]
-
-
-def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[list[dict[str, Any]]]:
-    """What follows the lettered options of each question, for each order in which they are shown."""
-    orders_shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), settings.orders)]
-    prompts = []
-    for n, order in orders_shown:
-        text = choose_prompt(choices[n].question, [choices[n].options[k] for k in order], topic=settings.topic)
-        names = LETTERS[: len(order)]
-        encoded = [_encode(subject, settings, text, letter) for letter in names]
-        prompts.append(letter_prompt(subject.prompter, encoded, names))
-    by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
-    for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
-        by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(asdict(score))})
-    return by_question
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`; an item that was not asked has none."""
+        parts = {"texts": _text_values, "letters": _letter_values, "reply": _reply_values}
+        return {key: value for part, values in parts.items() if part in record for key, value in values(record).items()}
 
 
 def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
@@ -212,20 +180,6 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
     if n > MOST_PERMUTED:
         raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders; take cyclic")
     return list(itertools.permutations(original))
-
-
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`; an item that was not asked has none."""
-    if "unasked" in record:
-        return {}
-    values: dict[str, float] = {}
-    if "texts" in record:
-        values |= _text_values(record)
-    if "letters" in record:
-        values |= _letter_values(record)
-    if "reply" in record:
-        values |= _reply_values(record)
-    return values
 
 
 def _text_values(record: Record) -> dict[str, float]:
@@ -299,17 +253,3 @@ def _reply_values(record: Record) -> dict[str, float]:
         "share_unparsable": not (right or picked_wrong or empty or refused),
     }
     return {f"generate_option/{name}": float(value) for name, value in values.items()}
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge, over the items that could be asked."""
-    by_id = dict(zip((r["item"] for r in records), scores, strict=True))
-    if view.splits.get("forget") and not any(by_id.get(i) for i in view.splits["forget"]):
-        reasons = sorted({r["unasked"] for r in records if "unasked" in r})
-        raise InputError(
-            f"no item of the forget set {one_line(view.forget, width=60)!r} could be asked with options"
-            f"{': an item ' + one_line(reasons[0], width=160) if reasons else ''}"
-        )
-    return results(records, scores, view, measure, seed=seed)

@@ -14,34 +14,26 @@ for it failed, so the least length that succeeded is an upper bound of the short
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
-from vestige.attacks.placement import (
-    around,
-    as_texts,
-)
+from vestige.attacks.placement import around, as_texts
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import SHARE, InAudit, Measure, Record, View, digest_of_labels, labels, results
+from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Record, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.variants import Around
 
-
-class LengthAttempt(Protocol):
-    """Searches for a prompt of `n_tokens` tokens in at most `steps` steps, and says whether one was found."""
-
-    def __call__(self, n_tokens: int, steps: int) -> bool:
-        """Whether one was found."""
+LengthAttempt = Callable[[int, int], bool]
+"""Searches for a prompt of so many tokens in at most so many steps, and says whether one was found."""
 
 
 class LengthSearch(NamedTuple):
@@ -52,23 +44,16 @@ class LengthSearch(NamedTuple):
     success: bool
 
 
-@dataclass(frozen=True)
-class Minimal:
-    """The searches that were made, in their order."""
-
-    tried: tuple[LengthSearch, ...]
-
-    @property
-    def n_tokens(self) -> int | None:
-        """The least length that succeeded; None where none did."""
-        return min((search.n_tokens for search in self.tried if search.success), default=None)
+def shortest(searches: Sequence[LengthSearch]) -> int | None:
+    """The least length that succeeded; None where none did."""
+    return min((search.n_tokens for search in searches if search.success), default=None)
 
 
 FIRST, STRIDE, GROWTH = 5, 5, 1.2
 """The reference's first length, by how much it goes up after a failure, and by what factor its steps grow then."""
 
 
-def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
+def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthSearch]:
     """MiniPrompt (A. Schwarzschild and others, Rethinking LLM Memorization, 2404.15146), as its released code runs it.
 
     5 tokens at first. After a success one fewer, after a failure five more and steps x 1.2, until the next length is no
@@ -76,21 +61,21 @@ def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
     Where `bound` is at most five above the last failure, the lengths between are never tried: after a failure at 5 with
     a bound of 10, nothing from 6 on is. The released code reports `bound` then; here nothing was found.
     """
-    tried: list[LengthSearch] = []
+    searches: list[LengthSearch] = []
     low, high, length = 0, bound, FIRST
     while True:
         success = attempt(length, steps)
-        tried.append(LengthSearch(length, steps, success))
+        searches.append(LengthSearch(length, steps, success))
         if success:
             high, following = length, length - 1
         else:
             low, following, steps = length, length + STRIDE, int(steps * GROWTH)
         if not low < following < high:
-            return Minimal(tuple(tried))
+            return searches
         length = following
 
 
-def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
+def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthSearch]:
     """The middle of the lengths below `bound`, then of those below it where it succeeds or above it where it fails.
 
     At most log2(bound) searches, rounded up, each of the same steps, so that what a length comes to does not depend on
@@ -98,30 +83,22 @@ def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> Minimal:
     `bound` being left out. Where success is not so ordered, what is found is a length that succeeded, the one below it
     having failed; shorter ones that would have succeeded may be missed, and any length where the middle ones failed.
     """
-    tried: list[LengthSearch] = []
+    searches: list[LengthSearch] = []
     low, high = 0, bound
     while high - low > 1:
         length = (low + high) // 2
         success = attempt(length, steps)
-        tried.append(LengthSearch(length, steps, success))
+        searches.append(LengthSearch(length, steps, success))
         low, high = (low, length) if success else (length, high)
-    return Minimal(tuple(tried))
+    return searches
 
 
-Schedule = Callable[..., Minimal]
-SCHEDULES: dict[str, Schedule] = {"bisection": bisection, "stepwise": stepwise}
-
-
-NAME = "acr"
-COLLECT_VERSION = 3
-"""Raised when the same model and item would give another record."""
-SUMMARY_VERSION = 1
-"""Raised when the same records would give other estimates."""
+SCHEDULES: dict[str, Callable[..., list[LengthSearch]]] = {"bisection": bisection, "stepwise": stepwise}
 
 Form = Literal["row", "raw", "chat", "answer"]
 
 
-class AcrSettings(Settings):
+class AcrSettings(Evaluation):
     """What is searched for, and with how much.
 
     `form` is what the prompt must bring: `row`, prompt at the start of the user's turn, then the question, what the
@@ -131,6 +108,10 @@ class AcrSettings(Settings):
 
     A search has the released code's `steps`, `width` and `topk`. Items of a smaller number are among those of a larger.
     """
+
+    name: ClassVar[str] = "acr"
+    collect_version: ClassVar[int] = 3
+    audit: ClassVar[InAudit] = InAudit(items="asked", needs="distributions", label="compression (acr)", after="never")
 
     form: Form = "row"
     """Output to elicit: see docs/attacks.md."""
@@ -151,34 +132,97 @@ class AcrSettings(Settings):
     seed: int = Field(default=0, ge=0)
     """Seed of the search and of the items."""
 
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Item]:
+        """The forget items that are drawn, in the items' order."""
+        chosen = set[str]()
+        for view in views:
+            ids = set(view.splits.get("forget", ()))
+            # The id breaks ties, so that a smaller number of items is among a larger one.
+            chosen |= set(sorted(ids, key=lambda i: (derive_seed(self.seed, "acr items", i), i))[: self.items])
+        return {i.id: i for i in items if i.id in chosen}
 
-SETTINGS = AcrSettings
-AUDIT = InAudit(items="asked", needs="distributions", label="compression (acr)", after="never")
+    def chunks(self, subject: LoadedModel, questions: Sequence[Item], *, size: int) -> list[list[int]]:
+        """Each item by itself: a search takes long, and a kill should cost no more than one."""
+        return [[n] for n in range(len(questions))]
 
+    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> list[dict[str, Any]]:
+        """One record an item."""
+        return [self._record(subject, item) for item in questions]
 
-def asked(items: Sequence[Item], views: Sequence[View], settings: AcrSettings) -> dict[str, Item]:
-    """The forget items that are drawn, in the items' order."""
-    forget = [view.splits.get("forget", ()) for view in views]
-    chosen = {i for ids in forget for i in drawn(ids, settings.items, seed=settings.seed)}
-    return {i.id: i for i in items if i.id in chosen}
+    def _record(self, subject: LoadedModel, item: Item) -> dict[str, Any]:
+        text = text_of(subject, item, self.form)
+        records: list[dict[str, Any]] = []
 
+        def attempt(n_tokens: int, steps: int) -> bool:
+            searching = GcgSettings(
+                placement="prefix",
+                tokens=n_tokens,
+                steps=steps,
+                width=self.width,
+                topk=self.topk,
+                ascii_only=self.ascii_only,
+                replaced=1,
+                buffer=0,
+                restarts=1,
+            )
+            # Of the length too, so that a search does not depend on those before it.
+            seed = derive_seed(self.seed, "acr", item.id, n_tokens)
+            prompt = find_prompt(subject, [text.around], searching, seed=seed)
+            verified = _verified(subject, text, self.form, prompt)
+            searched = {
+                "granted_steps": steps,
+                "n_tokens": len(prompt.ids),
+                "steps": prompt.steps,
+                "prompt": prompt.text,
+                "prompt_ids": list(prompt.ids),
+                "loss": prompt.loss,
+                "ended": prompt.ended,
+                "spent": dict(prompt.spent),
+                "admissible_bits": prompt.admissible_bits,
+                "claimed": prompt.reached,
+            }
+            records.append({**searched, **verified})
+            return bool(verified["verified"])
 
-def drawn(ids: Sequence[str], n: int, *, seed: int) -> list[str]:
-    """`n` of the items by the seed, all where there are fewer; those of a smaller `n` are among them."""
-    return sorted(set(ids), key=lambda i: (derive_seed(seed, "acr items", i), i))[:n]
+        bound = math.ceil(text.n_own * self.longest)
+        searches = SCHEDULES[self.schedule](attempt, bound=bound, steps=self.steps)
+        n_prompt = shortest(searches)
+        return {
+            **labels(item),
+            "form": self.form,
+            "target_ids": list(text.around.target),
+            "n_text": text.n_own,
+            "n_prompt": n_prompt,
+            "prompt": next((r["prompt"] for r in records if r["verified"] and r["n_tokens"] == n_prompt), None),
+            "searches": records,
+        }
 
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`; `acr/ratio` only where a prompt was found."""
+        n_text, n_prompt, searches = record["n_text"], record["n_prompt"], record["searches"]
+        values = {
+            "acr/memorised": float(memorised(n_text, n_prompt)),
+            "acr/share_found": float(n_prompt is not None),
+            # A prompt that the search took for one that works, and that does not as text.
+            "acr/share_unverified": float(any(s["claimed"] and not s["verified"] for s in searches)),
+        }
+        return values if n_prompt is None else {**values, "acr/ratio": compression_ratio(n_text, n_prompt)}
 
-digest = digest_of_labels
+    @staticmethod
+    def measure(key: str) -> Measure:
+        """What a score's key means."""
+        form, _, metric = key.partition("/")
+        return Measure(form, metric, "tokens/token" if metric == "ratio" else SHARE)
 
-
-def chunks(subject: LoadedModel, questions: Sequence[Item], *, size: int) -> list[list[int]]:
-    """Each item by itself: a search takes long, and a kill should cost no more than one."""
-    return [[n] for n in range(len(questions))]
-
-
-def collect(subject: LoadedModel, questions: Sequence[Item], settings: AcrSettings) -> list[dict[str, Any]]:
-    """One record an item."""
-    return [_record(subject, item, settings) for item in questions]
+    @classmethod
+    def summarize(
+        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    ) -> tuple[Result, ...]:
+        """The estimates of the forget items that were drawn, of every scope and edge; `ratio` is of those found."""
+        have = {r["item"] for r in records}
+        forget = [i for i in view.splits.get("forget", ()) if i in have]
+        return super().summarize(records, scores, View(view.forget, {"forget": forget}, view.scopes), seed=seed)
 
 
 class Text(NamedTuple):
@@ -235,61 +279,6 @@ def _checked(text: Text, item_text: str) -> Text:
     return text
 
 
-def _record(subject: LoadedModel, item: Item, settings: AcrSettings) -> dict[str, Any]:
-    text = text_of(subject, item, settings.form)
-    searches: list[dict[str, Any]] = []
-
-    def attempt(n_tokens: int, steps: int) -> bool:
-        # Of the length too, so that a search does not depend on those before it.
-        seed = derive_seed(settings.seed, "acr", item.id, n_tokens)
-        prompt = find_prompt(subject, [text.around], _searching(settings, n_tokens, steps), seed=seed)
-        verified = _verified(subject, text, settings.form, prompt)
-        searches.append({"granted_steps": steps, **_told(prompt), **verified})
-        return bool(verified["verified"])
-
-    minimal = SCHEDULES[settings.schedule](
-        attempt, bound=math.ceil(text.n_own * settings.longest), steps=settings.steps
-    )
-    return {
-        **labels(item),
-        "form": settings.form,
-        "target_ids": list(text.around.target),
-        "n_text": text.n_own,
-        "n_prompt": minimal.n_tokens,
-        "prompt": next((s["prompt"] for s in searches if s["verified"] and s["n_tokens"] == minimal.n_tokens), None),
-        "searches": searches,
-    }
-
-
-def _searching(settings: AcrSettings, n_tokens: int, steps: int) -> GcgSettings:
-    return GcgSettings(
-        placement="prefix",
-        tokens=n_tokens,
-        steps=steps,
-        width=settings.width,
-        topk=settings.topk,
-        ascii_only=settings.ascii_only,
-        replaced=1,
-        buffer=0,
-        restarts=1,
-    )
-
-
-def _told(prompt: FoundPrompt) -> dict[str, Any]:
-    """What a record keeps of one search."""
-    return {
-        "n_tokens": len(prompt.ids),
-        "steps": prompt.steps,
-        "prompt": prompt.text,
-        "prompt_ids": list(prompt.ids),
-        "loss": prompt.loss,
-        "ended": prompt.ended,
-        "spent": dict(prompt.spent),
-        "admissible_bits": prompt.admissible_bits,
-        "claimed": prompt.reached,
-    }
-
-
 def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt) -> dict[str, Any]:
     """Whether the prompt's text is the tokens that are counted, and the whole target follows it.
 
@@ -321,29 +310,3 @@ def _as_sent(subject: LoadedModel, text: Text, form: Form, prompt: str) -> tuple
         return ids
     end = len(ids) - len(text.behind)
     return ids[:end] if ids[end:] == text.behind else None
-
-
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`; `acr/ratio` only where a prompt was found."""
-    n_text, n_prompt, searches = record["n_text"], record["n_prompt"], record["searches"]
-    values = {
-        "acr/memorised": float(memorised(n_text, n_prompt)),
-        "acr/share_found": float(n_prompt is not None),
-        # A prompt that the search took for one that works, and that does not as text.
-        "acr/share_unverified": float(any(s["claimed"] and not s["verified"] for s in searches)),
-    }
-    return values if n_prompt is None else {**values, "acr/ratio": compression_ratio(n_text, n_prompt)}
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of the forget items that were drawn, of every scope and edge; `ratio` is of those found."""
-    have = {r["item"] for r in records}
-    forget = [i for i in view.splits.get("forget", ()) if i in have]
-
-    def measure(key: str) -> Measure:
-        form, _, metric = key.partition("/")
-        return Measure(form, metric, "tokens/token" if metric == "ratio" else SHARE)
-
-    return results(records, scores, View(view.forget, {"forget": forget}, view.scopes), measure, seed=seed)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -37,14 +37,13 @@ from vestige.core.text import one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals.base import (
     SHARE,
+    Evaluation,
     Record,
     View,
     cloze_prompt,
     few_shot_prompt,
     labels,
     lists,
-    measure,
-    portions,
     replies_to,
     reply_record,
     results,
@@ -58,37 +57,7 @@ from vestige.models.generation import Sampling
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 
-NAME = "freeform"
-COLLECT_VERSION = 4
-"""Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 4
-"""Raised when the same records would give other estimates."""
-
 _NOT_GREEDY = ("prefilled", "sampled")
-
-
-class FreeformSettings(LeakJudgeSettings):
-    """Which forms are asked, and how; a judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
-
-    forms: tuple[FormName, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
-    """Forms to ask."""
-    shots: PositiveInt = 3
-    """Questions before the one of few_shot."""
-    prefill_tokens: PositiveInt = 1
-    """Tokens of the answer given in prefilled; at least one is left to find."""
-    samples: PositiveInt = 10
-    """Replies drawn in sampled."""
-    temperature: float = Field(1.0, gt=0)
-    """Temperature of sampled."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus of sampled."""
-    max_new_tokens: PositiveInt = 64
-    """Longest reply, in tokens."""
-    seed: int = 0
-    """Seed of sampled."""
-
-
-SETTINGS = FreeformSettings
 
 
 class _Put(NamedTuple):
@@ -112,54 +81,155 @@ class FreeformQuestion:
     judge: str = ""
     puts: Mapping[str, _Put] = field(default_factory=dict)
 
-
-def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, FreeformQuestion]:
-    """The items, each with what its forms show."""
-    if len(set(settings.forms)) < len(settings.forms) or not settings.forms:
-        raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
-    pool = _pool(items, views) if "few_shot" in settings.forms else None
-    judge = leak_judge(settings)
-    return {i.id: _question(i, pool, settings, "" if judge is None else judge.id) for i in items}
+    @property
+    def question(self) -> str:
+        """As the item has it."""
+        return self.item.question
 
 
-def _question(item: Item, pool: Sequence[Item] | None, settings: FreeformSettings, judge: str) -> FreeformQuestion:
-    shots = () if pool is None else _shots(item, pool, settings)
-    gap = cloze_of(item) if "cloze" in settings.forms else None
-    puts: dict[str, _Put] = {}
-    for form in settings.forms:
-        if form == "perturbed":
-            puts[form] = _Put(perturbed(item), item.answer)
-        elif form == "few_shot":
-            puts[form] = _Put(few_shot_prompt(item.question, shots), item.answer)
-        elif gap is not None and form == "cloze":
-            puts[form] = _Put(cloze_prompt(item.question, gap.statement), gap.fact)
-        elif form not in _NOT_GREEDY and (texts := QUESTION_FORMS[form].texts(item)):
-            puts[form] = _Put(*texts)
-    return FreeformQuestion(item, shots, gap, judge, puts)
+class FreeformSettings(LeakJudgeSettings, Evaluation):
+    """Which forms are asked, and how; a judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
 
+    name: ClassVar[str] = "freeform"
+    collect_version: ClassVar[int] = 4
+    summary_version: ClassVar[int] = 4
 
-def _pool(items: Sequence[Item], views: Sequence[View]) -> list[Item]:
-    """The retain items, in the order of their ids."""
-    if len(views) != 1:
-        raise InputError(
-            f"few-shot questions depend on the forget set, and {len(views)} were given; evaluate for one at a time, or "
-            "leave few_shot out of forms"
+    forms: tuple[FormName, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
+    """Forms to ask."""
+    shots: PositiveInt = 3
+    """Questions before the one of few_shot."""
+    prefill_tokens: PositiveInt = 1
+    """Tokens of the answer given in prefilled; at least one is left to find."""
+    samples: PositiveInt = 10
+    """Replies drawn in sampled."""
+    temperature: float = Field(1.0, gt=0)
+    """Temperature of sampled."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus of sampled."""
+    max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens."""
+    seed: int = 0
+    """Seed of sampled."""
+
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, FreeformQuestion]:
+        """The items, each with what its forms show."""
+        if len(set(self.forms)) < len(self.forms) or not self.forms:
+            raise InputError(f"forms = {list(self.forms)}: name each form once, and one at least")
+        few_shot = "few_shot" in self.forms
+        if few_shot and len(views) != 1:
+            raise InputError(
+                f"few-shot questions depend on the forget set, and {len(views)} were given; evaluate for one at a "
+                "time, or leave few_shot out of forms"
+            )
+        retain = set(views[0].splits.get("retain", ())) - set(views[0].splits.get("forget", ())) if few_shot else set()
+        pool = sorted((i for i in items if i.id in retain), key=lambda i: i.id)
+        judge = leak_judge(self)
+        questions = {}
+        for item in items:
+            shots = self._shots(item, pool) if few_shot else ()
+            gap = cloze_of(item) if "cloze" in self.forms else None
+            puts = self._puts(item, shots, gap)
+            questions[item.id] = FreeformQuestion(item, shots, gap, "" if judge is None else judge.id, puts)
+        return questions
+
+    def _puts(self, item: Item, shots: Sequence[Item], gap: Cloze | None) -> dict[str, _Put]:
+        puts: dict[str, _Put] = {}
+        for form in self.forms:
+            if form == "perturbed":
+                puts[form] = _Put(perturbed(item), item.answer)
+            elif form == "few_shot":
+                puts[form] = _Put(few_shot_prompt(item.question, shots), item.answer)
+            elif gap is not None and form == "cloze":
+                puts[form] = _Put(cloze_prompt(item.question, gap.statement), gap.fact)
+            elif form not in _NOT_GREEDY and (texts := QUESTION_FORMS[form].texts(item)):
+                puts[form] = _Put(*texts)
+        return puts
+
+    def _shots(self, item: Item, pool: Sequence[Item]) -> tuple[Item, ...]:
+        order = generator(self.seed, "shots", item.id).permutation(len(pool)).tolist()
+        telling = (pool[n] for n in order)
+        # Only so many are looked at as are needed, since a pool has thousands.
+        shots = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), self.shots))
+        if len(shots) < self.shots:
+            raise InputError(
+                f"the question {one_line(item.question, width=60)!r} has {len(shots)} retain questions that may stand "
+                f"before it where {self.shots} are needed; lower shots, or leave few_shot out of forms"
+            )
+        return tuple(shots)
+
+    @staticmethod
+    def digest(questions: Mapping[str, FreeformQuestion]) -> str:
+        """Content id of the items with their labels, of how they are put, of their shots, and of their facts."""
+        rows = []
+        for i, a in questions.items():
+            sought = [fact_of(a.item), list(a.item.accepted), list(a.item.perturbed)]
+            gap = [] if a.cloze is None else [a.cloze.fact, a.cloze.whole]
+            rows.append([i, a.item.group, a.item.attribute, sought, a.puts, [s.id for s in a.shots], gap, a.judge])
+        return content_id(rows, length=32)
+
+    def refuse_too_long(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> None:
+        """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
+        for put in (put for question in questions for put in question.puts.values()):
+            subject.prompter.encode(put.text, put.answer)
+
+    def collect(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> list[dict[str, Any]]:
+        """One record an item, with what was said in each form."""
+        for question in questions:
+            if not normalised(question.item.answer):
+                raise InputError(
+                    f"the question {one_line(question.item.question, width=60)!r} has an answer that no reply can match"
+                )
+        records: list[dict[str, Any]] = [
+            {
+                **labels(a.item),
+                "fact": fact_of(a.item),
+                "accepted": list(a.item.accepted),
+                "wrong": list(a.item.perturbed),
+                "forms": {},
+            }
+            for a in questions
+        ]
+        for form in self.forms:
+            how = _FORMS.get(form, partial(_greedy, form))
+            for number, answer in how(subject, questions, self).items():
+                records[number]["forms"][form] = answer
+        judge = leak_judge(self)
+        if judge is not None:
+            _judge(records, judge)
+        return records
+
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`."""
+        values: dict[str, float] = {}
+        for form, answer in record["forms"].items():
+            if "replies" in answer:
+                values |= _sample_values(record, answer["replies"])
+                continue
+            expected = answer.get("fact", answer.get("answer", record["answer"]))
+            values |= {f"generate_{form}/{k}": v for k, v in _matches(answer, expected).items()}
+            values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, answer).items()}
+            if "whole" in answer:
+                values[f"generate_{form}/share_whole"] = float(answer["whole"])
+            if "logp" in answer:
+                values[f"forced_{form}/probability"] = probability(np.asarray(answer["logp"]))
+                values[f"forced_{form}/answer_bits"] = math.fsum(answer["logp"]) / math.log(2)
+            if "given_logp" in answer:
+                values[f"generate_{form}/given_bits"] = -math.fsum(answer["given_logp"]) / math.log(2)
+        return values
+
+    @classmethod
+    def summarize(
+        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    ) -> tuple[Result, ...]:
+        """The estimates of every split and scope of `view` and of every edge."""
+        estimates = results(records, scores, view, cls.measure, seed=seed)
+        errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
+        error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
+        return (
+            *estimates,
+            *(_corrected(r, error) for r in estimates if error is not None and r.estimate.metric == "leaked"),
         )
-    retain = set(views[0].splits.get("retain", ())) - set(views[0].splits.get("forget", ()))
-    return sorted((i for i in items if i.id in retain), key=lambda i: i.id)
-
-
-def _shots(item: Item, pool: Sequence[Item], settings: FreeformSettings) -> tuple[Item, ...]:
-    order = generator(settings.seed, "shots", item.id).permutation(len(pool)).tolist()
-    telling = (pool[n] for n in order)
-    # Only so many are looked at as are needed, since a pool has thousands.
-    shots = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), settings.shots))
-    if len(shots) < settings.shots:
-        raise InputError(
-            f"the question {one_line(item.question, width=60)!r} has {len(shots)} retain questions that may stand "
-            f"before it where {settings.shots} are needed; lower shots, or leave few_shot out of forms"
-        )
-    return tuple(shots)
 
 
 def _tells(shot: Item, item: Item) -> bool:
@@ -167,56 +237,6 @@ def _tells(shot: Item, item: Item) -> bool:
     return any(contains(text, item.answer) for text in (shot.question, shot.answer)) or (
         normalised(shot.question) in {normalised(item.question), normalised(item.paraphrase or item.question)}
     )
-
-
-def digest(questions: Mapping[str, FreeformQuestion]) -> str:
-    """Content id of the items with their labels, of how they are put, of their shots, and of their facts."""
-    rows = []
-    for i, a in questions.items():
-        sought = [fact_of(a.item), list(a.item.accepted), list(a.item.perturbed)]
-        gap = [] if a.cloze is None else [a.cloze.fact, a.cloze.whole]
-        rows.append([i, a.item.group, a.item.attribute, sought, a.puts, [s.id for s in a.shots], gap, a.judge])
-    return content_id(rows, length=32)
-
-
-def chunks(subject: LoadedModel, questions: Sequence[FreeformQuestion], *, size: int) -> list[list[int]]:
-    """Numbers of the items in portions, those of like length together."""
-    return portions(subject, [a.item.question for a in questions], size)
-
-
-def check_length(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> None:
-    """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
-    for put in (put for question in questions for put in question.puts.values()):
-        subject.prompter.encode(put.text, put.answer)
-
-
-def collect(
-    subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings
-) -> list[dict[str, Any]]:
-    """One record an item, with what was said in each form."""
-    for question in questions:
-        if not normalised(question.item.answer):
-            raise InputError(
-                f"the question {one_line(question.item.question, width=60)!r} has an answer that no reply can match"
-            )
-    records: list[dict[str, Any]] = [
-        {
-            **labels(a.item),
-            "fact": fact_of(a.item),
-            "accepted": list(a.item.accepted),
-            "wrong": list(a.item.perturbed),
-            "forms": {},
-        }
-        for a in questions
-    ]
-    for form in settings.forms:
-        how = _FORMS.get(form, partial(_greedy, form))
-        for number, answer in how(subject, questions, settings).items():
-            records[number]["forms"][form] = answer
-    judge = leak_judge(settings)
-    if judge is not None:
-        _judge(records, judge)
-    return records
 
 
 def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
@@ -306,26 +326,6 @@ _FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], Freeform
 }
 
 
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`."""
-    values: dict[str, float] = {}
-    for form, answer in record["forms"].items():
-        if "replies" in answer:
-            values |= _sample_values(record, answer["replies"])
-            continue
-        expected = answer.get("fact", answer.get("answer", record["answer"]))
-        values |= {f"generate_{form}/{k}": v for k, v in _matches(answer, expected).items()}
-        values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, answer).items()}
-        if "whole" in answer:
-            values[f"generate_{form}/share_whole"] = float(answer["whole"])
-        if "logp" in answer:
-            values[f"forced_{form}/probability"] = probability(np.asarray(answer["logp"]))
-            values[f"forced_{form}/answer_bits"] = math.fsum(answer["logp"]) / math.log(2)
-        if "given_logp" in answer:
-            values[f"generate_{form}/given_bits"] = -math.fsum(answer["given_logp"]) / math.log(2)
-    return values
-
-
 def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
     reply = form["reply"]
     return {
@@ -384,19 +384,6 @@ def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any
     ks = sorted({*(k for k in LEAKS if k < n), n}) if len(known_scores) == n else []
     leaks = {f"leak_at_{k}": leak_at_k(known_scores, k) for k in ks}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge."""
-    estimates = results(records, scores, view, measure, seed=seed)
-    errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
-    error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
-    return (
-        *estimates,
-        *(_corrected(r, error) for r in estimates if error is not None and r.estimate.metric == "leaked"),
-    )
 
 
 def _corrected(result: Result, error: Misjudged) -> Result:

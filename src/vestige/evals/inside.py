@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import not_
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,19 +37,12 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
-from vestige.core.settings import Settings
 from vestige.core.store import read_versioned
 from vestige.core.text import one_line
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
-from vestige.evals.base import InAudit, Record, View, measure, results
+from vestige.evals.base import Evaluation, InAudit, Record, View, results, with_unasked
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.prompts import Encoded
-
-NAME = "inside"
-COLLECT_VERSION = 1
-"""Raised when the same model and items would give another record."""
-SUMMARY_VERSION = 2
-"""Raised when the same records would give other estimates."""
 
 UNREAD = "stands before blocks that cannot be read"
 LEAST = 20
@@ -61,8 +54,22 @@ RIDGE = 1.0
 """Weight of the ridge, in mean squared lengths of a row."""
 
 
-class InsideSettings(Settings):
+@dataclass(frozen=True)
+class Compared:
+    """The answers to one question that are compared; the probe is fitted on it or not."""
+
+    choice: Choice
+    fit: bool
+
+
+class InsideSettings(Evaluation):
     """How many answers are compared, and on how many retained items the probe is fitted."""
+
+    name: ClassVar[str] = "inside"
+    summary_version: ClassVar[int] = 2
+    audit: ClassVar[InAudit] = InAudit(
+        items="asked", needs="distributions", label="what the blocks hold (inside)", after="never"
+    )
 
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
     """Answers to a question, the true one among them."""
@@ -85,105 +92,120 @@ class InsideSettings(Settings):
             raise ValueError(f"patch = {one_line(values['patch'], width=120)!r} is no finished model that Vestige made")
         return {**values, "patch_weights": read_versioned(folder.done, "model")["model"]["weights"]}
 
-
-SETTINGS = InsideSettings
-AUDIT = InAudit(items="asked", needs="distributions", label="what the blocks hold (inside)", after="never")
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The answers to one question that are compared; the probe is fitted on it or not."""
-
-    choice: Choice
-    fit: bool
-
-
-def asked(items: Sequence[Item], views: Sequence[View], settings: InsideSettings) -> dict[str, Compared | Unasked]:
-    """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""
-    choices = choices_of(items, OptionDrawing(settings.options, "auto", "leave_out", "balanced", settings.seed))
-    forget = {i for view in views for i in view.splits.get("forget", view.splits.get(view.forget, ()))}
-    retained = {i for view in views for i in view.splits.get("retain", ())} - forget
-    usable = [i for i, choice in choices.items() if i in retained and isinstance(choice, Choice)]
-    if len(usable) < LEAST:
-        why = f"stands beside {len(usable)} retained items with wrong answers, and blocks are read by {LEAST} or more"
-        return {i: Unasked(i, why, choices[i].edge) for i in choices if i in forget}
-    order = generator(settings.seed, NAME).permutation(len(usable))[: settings.fit_items]
-    fit = {usable[n] for n in order.tolist()}
-    return {
-        i: Compared(choice, i in fit) if isinstance(choice, Choice) else choice
-        for i, choice in choices.items()
-        if i in forget or i in fit
-    }
-
-
-def digest(questions: Mapping[str, Compared | Unasked]) -> str:
-    """Content id of the answers compared, of the labels that records carry, and of what the probe is fitted on."""
-    return content_id(
-        [
-            [i, q.choice.id, q.choice.edge, q.choice.group, q.choice.attribute, q.fit]
-            if isinstance(q, Compared)
-            else [i, q.id, q.edge]
-            for i, q in questions.items()
-        ],
-        length=32,
-    )
-
-
-def chunks(subject: LoadedModel, questions: Sequence[Compared | Unasked], *, size: int) -> list[list[int]]:
-    """One portion: the probe is fitted on all retained items at once."""
-    return [list(range(len(questions)))]
-
-
-def collect(
-    subject: LoadedModel, questions: Sequence[Compared | Unasked], settings: InsideSettings
-) -> list[dict[str, Any]]:
-    """One record a question; of an item without wrong answers, why. InputError where the weights are not here."""
-    if not subject.here:
-        raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
-    from vestige.models.scoring import answers_inside
-
-    compared = [q for q in questions if isinstance(q, Compared)]
-    if not compared:
-        return [{"item": q.item, "edge": q.edge, "unasked": q.reason} for q in questions if isinstance(q, Unasked)]
-    encoded = [subject.prompter.encode(q.choice.question, text) for q in compared for text in q.choice.options]
-    try:
-        hidden, lens = answers_inside(subject.model, encoded)
-    except NotFinite:
-        raise
-    except InputError as error:
-        # A family whose blocks cannot be told apart keeps no audit from its other questions.
-        return [{"item": _item(q), "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
-    stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
-    rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
-    right = np.array([q.choice.answer for q in compared])
-    fit = np.array([q.fit for q in compared])
-    shuffled = np.array([_drawn(q.choice, settings.seed) for q in compared])
-    scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens)}
-    for name, true in (("probe", right), ("shuffled", shuffled)):
-        scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
-    shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
-    weights = {name: block_weights(by_block) for name, by_block in shares.items()}
-    weights["shuffled"] = weights["probe"]
-    forget = np.flatnonzero(~fit).tolist()
-    patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], settings) if settings.patch else []
-    into_target = dict(zip(forget, patched, strict=False))
-    records = iter(
-        {
-            **{k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")},
-            "options": list(q.choice.options),
-            "answer": q.choice.answer,
-            "shuffled_answer": int(shuffled[n]),
-            "fit": q.fit,
-            **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
-            "weights": weights,
-            **into_target.get(n, {}),
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
+        """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""
+        choices = choices_of(items, OptionDrawing(self.options, "auto", "leave_out", "balanced", self.seed))
+        forget = {i for view in views for i in view.splits.get("forget", view.splits.get(view.forget, ()))}
+        retained = {i for view in views for i in view.splits.get("retain", ())} - forget
+        usable = [i for i, choice in choices.items() if i in retained and isinstance(choice, Choice)]
+        if len(usable) < LEAST:
+            why = (
+                f"stands beside {len(usable)} retained items with wrong answers, and blocks are read by {LEAST} or more"
+            )
+            return {i: Unasked(i, why, choices[i].edge) for i in choices if i in forget}
+        order = generator(self.seed, self.name).permutation(len(usable))[: self.fit_items]
+        fit = {usable[n] for n in order.tolist()}
+        return {
+            i: Compared(choice, i in fit) if isinstance(choice, Choice) else choice
+            for i, choice in choices.items()
+            if i in forget or i in fit
         }
-        for n, q in enumerate(compared)
-    )
-    return [
-        next(records) if isinstance(q, Compared) else {"item": q.item, "edge": q.edge, "unasked": q.reason}
-        for q in questions
-    ]
+
+    @staticmethod
+    def digest(questions: Mapping[str, Compared | Unasked]) -> str:
+        """Content id of the answers compared, of the labels that records carry, and of what the probe is fitted on."""
+        return content_id(
+            [
+                [i, q.choice.id, q.choice.edge, q.choice.group, q.choice.attribute, q.fit]
+                if isinstance(q, Compared)
+                else [i, q.id, q.edge]
+                for i, q in questions.items()
+            ],
+            length=32,
+        )
+
+    def chunks(self, subject: LoadedModel, questions: Sequence[Compared | Unasked], *, size: int) -> list[list[int]]:
+        """One portion: the probe is fitted on all retained items at once."""
+        return [list(range(len(questions)))]
+
+    def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> list[dict[str, Any]]:
+        """One record a question; of an item without wrong answers, why. InputError where the weights are not here."""
+        if not subject.here:
+            raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
+        from vestige.models.scoring import answers_inside
+
+        compared = [q for q in questions if isinstance(q, Compared)]
+        if not compared:
+            return with_unasked(questions, ())
+        encoded = [subject.prompter.encode(q.choice.question, text) for q in compared for text in q.choice.options]
+        try:
+            hidden, lens = answers_inside(subject.model, encoded)
+        except NotFinite:
+            raise
+        except InputError as error:
+            # A family whose blocks cannot be told apart keeps no audit from its other questions.
+            return [{"item": _item(q), "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
+        stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
+        rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
+        right = np.array([q.choice.answer for q in compared])
+        fit = np.array([q.fit for q in compared])
+        shuffled = np.array([_drawn(q.choice, self.seed) for q in compared])
+        scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens)}
+        for name, true in (("probe", right), ("shuffled", shuffled)):
+            scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
+        shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
+        weights = {name: block_weights(by_block) for name, by_block in shares.items()}
+        weights["shuffled"] = weights["probe"]
+        forget = np.flatnonzero(~fit).tolist()
+        patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], self) if self.patch else []
+        into_target = dict(zip(forget, patched, strict=False))
+        records = [
+            {
+                **{
+                    k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")
+                },
+                "options": list(q.choice.options),
+                "answer": q.choice.answer,
+                "shuffled_answer": int(shuffled[n]),
+                "fit": q.fit,
+                **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
+                "weights": weights,
+                **into_target.get(n, {}),
+            }
+            for n, q in enumerate(compared)
+        ]
+        return with_unasked(questions, records)
+
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`; an item that was not asked has none."""
+        if "unasked" in record:
+            return {}
+        values: dict[str, float] = {}
+        for name, weights in record["weights"].items():
+            answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
+            shares = [beaten(block, answer) for block in record[name]]
+            values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
+            values[f"{name}/chance"] = 0.5
+        if "cosine" in record:
+            values["patched/cosine"] = record["cosine"]
+        if "patched" in record:
+            values["patched/probability"] = math.exp(float(np.mean(record["patched"][:-1] or record["patched"])))
+        return values
+
+    @classmethod
+    def summarize(
+        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    ) -> tuple[Result, ...]:
+        """The estimates over the forget items and over the retained ones that were read."""
+        reasons = [r["unasked"] for r in records if "unasked" in r]
+        if len(reasons) == len(records) and reasons[0].startswith(UNREAD):
+            return ()
+        if len(reasons) == len(records):
+            raise InputError(f"no item could be read inside: an item {one_line(reasons[0], width=160)}")
+        have = {r["item"] for r in records}
+        splits = {name: [i for i in view.splits.get(name, ()) if i in have] for name in ("forget", "retain")}
+        return results(records, scores, View(view.forget, splits, view.scopes), cls.measure, seed=seed)
 
 
 def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideSettings) -> list[dict[str, Any]]:
@@ -268,34 +290,3 @@ def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> fl
     """The share of the other values that the one of `answer` exceeds; ties count half."""
     others = np.delete(np.asarray(values), answer)
     return float((np.sign(values[answer] - others) + 1).mean() / 2)
-
-
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`; an item that was not asked has none."""
-    if "unasked" in record:
-        return {}
-    values: dict[str, float] = {}
-    for name, weights in record["weights"].items():
-        answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
-        shares = [beaten(block, answer) for block in record[name]]
-        values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
-        values[f"{name}/chance"] = 0.5
-    if "cosine" in record:
-        values["patched/cosine"] = record["cosine"]
-    if "patched" in record:
-        values["patched/probability"] = math.exp(float(np.mean(record["patched"][:-1] or record["patched"])))
-    return values
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates over the forget items and over the retained ones that were read."""
-    reasons = [r["unasked"] for r in records if "unasked" in r]
-    if len(reasons) == len(records) and reasons[0].startswith(UNREAD):
-        return ()
-    if len(reasons) == len(records):
-        raise InputError(f"no item could be read inside: an item {one_line(reasons[0], width=160)}")
-    have = {r["item"] for r in records}
-    splits = {name: [i for i in view.splits.get(name, ()) if i in have] for name in ("forget", "retain")}
-    return results(records, scores, View(view.forget, splits, view.scopes), measure, seed=seed)

@@ -19,7 +19,7 @@ rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -33,16 +33,14 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.evals.base import (
     SHARE,
+    Evaluation,
     InAudit,
     Measure,
     Record,
     View,
-    by_id,
     labels,
-    portions,
     replies_to,
     reply_record,
     results,
@@ -64,18 +62,17 @@ from vestige.models.options import score_options
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp, token_scores
 
-NAME = "memory"
-COLLECT_VERSION = 1
-"""Raised when the same model and item would give another record."""
-SUMMARY_VERSION = 1
-"""Raised when the same records would give other estimates."""
-
 FALSE_ALARMS = (0.01, 0.05)
 """Shares of holdout items taken for members at which the true positive rate is told."""
 
 
-class MemorySettings(Settings):
+class MemorySettings(Evaluation):
     """What is collected besides the tokens' log-probabilities."""
+
+    name: ClassVar[str] = "memory"
+    audit: ClassVar[InAudit] = InAudit(
+        items="some", needs="distributions", label="memory and membership", after="never"
+    )
 
     min_k: float = Field(0.2, gt=0, le=1)
     """Share of tokens of Min-K% and Min-K%++."""
@@ -88,18 +85,72 @@ class MemorySettings(Settings):
     max_new_tokens: PositiveInt = 64
     """Longest reply, in tokens."""
 
+    @staticmethod
+    def digest(questions: Mapping[str, Item]) -> str:
+        """Content id of the items, their labels, and their other answers."""
+        rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in questions.values()]
+        return content_id(rows, length=32)
 
-SETTINGS = MemorySettings
-AUDIT = InAudit(items="some", needs="distributions", label="memory and membership", after="never")
+    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> list[dict[str, Any]]:
+        """One record an item."""
+        encoded = [subject.prompter.encode(i.question, i.answer) for i in questions]
+        records = [
+            {
+                **labels(item),
+                "min_k": self.min_k,
+                "zlib_bytes": membership.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
+                "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
+                **read,
+            }
+            for item, read in zip(questions, _texts(subject, questions, encoded, self), strict=True)
+        ]
+        if self.truth_ratio:
+            for record, compared in zip(records, _compared(subject, questions), strict=True):
+                record |= compared
+        if self.replies:
+            for record, reply in zip(records, _replies(subject, encoded, self), strict=True):
+                record |= reply
+        return records
 
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`, those that the item allows.
 
-asked = by_id
+        `truth_ratio_score` is that of every set but the forget set, `truth_ratio_score_forget` the forget set's.
+        """
+        cut = record["n_question"]
+        answer = np.asarray(record["logp"][cut:])
+        first = np.asarray(record["ranks"][cut:]) == 1
+        values = {
+            "memory/probability": probability(answer),
+            "memory/extraction_strength": extraction_strength(first),
+            "memory/exact_memorization": exact_memorization(first),
+            **_ratios(record),
+            **_repeated(record),
+            **_membership(record, "membership", cut, record["answer_zlib_bytes"]),
+            **_membership(record, "membership_text", 0, record["zlib_bytes"]),
+        }
+        if "gradient_norm" in record:
+            values["membership/gradient_norm"] = -record["gradient_norm"]
+        return values
 
+    @staticmethod
+    def measure(key: str) -> Measure:
+        """What a score's key means."""
+        form, _, metric = key.partition("/")
+        return Measure(form, metric, _UNITS.get(metric, SHARE))
 
-def digest(items: Mapping[str, Item]) -> str:
-    """Content id of the items, their labels, and their other answers."""
-    rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in items.values()]
-    return content_id(rows, length=32)
+    @classmethod
+    def summarize(
+        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    ) -> tuple[Result, ...]:
+        """The estimates of every split and scope of `view` and of every edge, and of forget against holdout."""
+        forget = set(view.splits.get("forget", ()))
+        scores_in_view = [_seen(s, forget=r["item"] in forget) for r, s in zip(records, scores, strict=True)]
+        return (
+            *results(records, scores_in_view, view, cls.measure, seed=seed),
+            *_told_apart(records, scores, view, seed=seed),
+        )
 
 
 def right_answer(item: Item) -> str:
@@ -112,33 +163,6 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
     if item.perturbed or item.options is None:
         return item.perturbed
     return tuple(text for n, text in enumerate(item.options.texts) if n != item.options.right)
-
-
-def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
-    """Numbers of the items in portions, those of like length together."""
-    return portions(subject, [i.question for i in items], size)
-
-
-def collect(subject: LoadedModel, items: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
-    """One record an item."""
-    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
-    records = [
-        {
-            **labels(item),
-            "min_k": settings.min_k,
-            "zlib_bytes": membership.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
-            "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
-            **read,
-        }
-        for item, read in zip(items, _texts(subject, items, encoded, settings), strict=True)
-    ]
-    if settings.truth_ratio:
-        for record, compared in zip(records, _compared(subject, items), strict=True):
-            record |= compared
-    if settings.replies:
-        for record, reply in zip(records, _replies(subject, encoded, settings), strict=True):
-            record |= reply
-    return records
 
 
 def _texts(
@@ -192,28 +216,6 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
             "margin": reply.margin,
         }
     return replies
-
-
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`, those that the item allows.
-
-    `truth_ratio_score` is that of every set but the forget set, `truth_ratio_score_forget` the forget set's.
-    """
-    cut = record["n_question"]
-    answer = np.asarray(record["logp"][cut:])
-    first = np.asarray(record["ranks"][cut:]) == 1
-    values = {
-        "memory/probability": probability(answer),
-        "memory/extraction_strength": extraction_strength(first),
-        "memory/exact_memorization": exact_memorization(first),
-        **_ratios(record),
-        **_repeated(record),
-        **_membership(record, "membership", cut, record["answer_zlib_bytes"]),
-        **_membership(record, "membership_text", 0, record["zlib_bytes"]),
-    }
-    if "gradient_norm" in record:
-        values["membership/gradient_norm"] = -record["gradient_norm"]
-    return values
 
 
 def _ratios(record: Record) -> dict[str, float]:
@@ -277,21 +279,6 @@ _UNITS = {
     "truth_ratio_arithmetic": "ratio",
 }
 """Of what is no share of 1."""
-
-
-def measure(key: str) -> Measure:
-    """What a score's key means."""
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, _UNITS.get(metric, SHARE))
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge, and of forget against holdout."""
-    forget = set(view.splits.get("forget", ()))
-    scores_in_view = [_seen(s, forget=r["item"] in forget) for r, s in zip(records, scores, strict=True)]
-    return (*results(records, scores_in_view, view, measure, seed=seed), *_told_apart(records, scores, view, seed=seed))
 
 
 def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:

@@ -12,156 +12,41 @@ ended, the released code ranks among logits that are all zero; here such a token
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from pydantic import PositiveInt
 
-from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.evals.base import (
     BITS,
     SHARE,
     InAudit,
     Measure,
+    Reads,
+    Record,
     ToRead,
-    by_id,
-    collected,
-    digest_of_labels,
     labels,
     lists,
-    portions,
     reply_record,
-    results,
 )
-from vestige.evals.base import View as View
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
 from vestige.metrics.overlap import rouge, words
 from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
-from vestige.models.prompts import Encoded
 from vestige.models.reading import Prompted, Reading, following
 from vestige.models.scoring import logits_budget, token_scores
-
-NAME = "qa"
-COLLECT_VERSION = 2
-"""Raised when the same model and item would give another record."""
-SUMMARY_VERSION = 2
-"""Raised when the same records would give other estimates."""
 
 ANSWER_BITS = "answer_bits"
 TOP_HIT_RANK = 100
 """m of PISTOL's top-hit ratio (2406.16810, Eq. 2)."""
-
-
-class QASettings(Settings):
-    """What the model is asked for."""
-
-    max_new_tokens: PositiveInt = 64
-    """Longest reply, in tokens; a longer one counts as truncated."""
-    pistol: bool = False
-    """Also compute MRR and top-hit ratio as PISTOL's released code does."""
-
-
-SETTINGS = QASettings
-AUDIT = InAudit(items="all")
-"""What is kept is measured on everything."""
-
-
-asked, digest = by_id, digest_of_labels
-
-
-def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
-    """One record an item, in the items' order."""
-    return collected(subject, [to_read(subject, items, settings)])[0]
-
-
-def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> ToRead:
-    """Of each question the answer and a greedy reply."""
-    _refuse_unmatchable(items)
-    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
-    # A server without scores still replies.
-    read = [(following(e),) if subject.engine.scores else () for e in encoded]
-    questions = [
-        Prompted(e.ids[: e.start], texts, settings.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
-    ]
-
-    def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-        answered = [_record(subject, *row) for row in zip(items, encoded, readings, strict=True)]
-        if settings.pistol:
-            prompts, replies = [q.prompt for q in questions], [r.replied for r in readings]
-            ranks = free_running_ranks(subject, prompts, replies, [i.answer for i in items])
-            for record, values in zip(answered, ranks, strict=True):
-                record["pistol_ranks"] = values
-        return answered
-
-    return ToRead(questions, records)
-
-
-def replies(
-    subject: LoadedModel, records: Sequence[Mapping[str, Any]], settings: QASettings
-) -> dict[tuple[tuple[int, ...], int], Reply]:
-    """The replies of the records, by prompt and most tokens."""
-    return {
-        (tuple(subject.prompter.prompt(r["question"])), settings.max_new_tokens): Reply(
-            tuple(r["reply_ids"]), r["finish"], r["margin"]
-        )
-        for r in records
-    }
-
-
-def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading) -> dict[str, Any]:
-    score = asdict(reading.texts[0].answer(encoded)) if reading.texts else {}
-    reply = reply_record(subject, reading.replied)
-    return {**labels(item), **reply, "answer_ids": list(encoded.answer_ids), **lists(score)}
-
-
-def _refuse_unmatchable(items: Sequence[Item]) -> None:
-    for item in items:
-        if not normalised(item.answer):
-            raise InputError(
-                f"the question {one_line(item.question, width=60)!r}: no reply can match its answer "
-                f"{one_line(item.answer, width=40)!r}, which is nothing but full stops and white space"
-            )
-
-
-def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
-    """The items' numbers in portions."""
-    return portions(subject, [i.question for i in items], size)
-
-
-def score(record: Mapping[str, Any]) -> dict[str, float]:
-    """The values of one record, by metric; each is one item's."""
-    reply, answer = record["reply"], record["answer"]
-    values = {
-        "exact_match": float(exact_match(reply, answer)),
-        "share_empty": float(is_empty(reply)),
-        "share_truncated": float(record["finish"] == "length"),
-        "share_refused": float(is_refusal(reply)),
-    }
-    if "logp" in record:
-        logp = np.asarray(record["logp"])
-        values |= {"probability": probability(logp), ANSWER_BITS: float(logp.sum()) / math.log(2)}
-    if record.get("ranks"):
-        ranks = np.asarray(record["ranks"])
-        values |= {"mrr": mrr(ranks), "top_hit": top_hit(ranks, m=TOP_HIT_RANK)}
-    if words(answer):
-        # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
-        overlap = rouge(reply, answer, stemmer=True)
-        values |= {"rouge1_recall": overlap.rouge1_recall, "rougeL_recall": overlap.rougeL_recall}
-    if "pistol_ranks" in record:
-        free_running = np.asarray(record["pistol_ranks"])
-        values["mrr_pistol"] = mrr(free_running)
-        values["top_hit_pistol"] = top_hit(free_running, m=TOP_HIT_RANK)
-    return values
 
 
 _GENERATED = {
@@ -176,15 +61,95 @@ _GENERATED = {
 }
 
 
-def summarize(
-    records: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge."""
-    return results(records, scores, view, _measure, seed=seed)
+class QASettings(Reads):
+    """What the model is asked for."""
 
+    name: ClassVar[str] = "qa"
+    collect_version: ClassVar[int] = 2
+    summary_version: ClassVar[int] = 2
+    # What is kept is measured on everything.
+    audit: ClassVar[InAudit] = InAudit(items="all")
 
-def _measure(metric: str) -> Measure:
-    return Measure("generate" if metric in _GENERATED else "forced", metric, BITS if metric == ANSWER_BITS else SHARE)
+    max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens; a longer one counts as truncated."""
+    pistol: bool = False
+    """Also compute MRR and top-hit ratio as PISTOL's released code does."""
+
+    def to_read(self, subject: LoadedModel, questions: Sequence[Item]) -> ToRead:
+        """Of each question the answer and a greedy reply."""
+        for item in questions:
+            if not normalised(item.answer):
+                raise InputError(
+                    f"the question {one_line(item.question, width=60)!r}: no reply can match its answer "
+                    f"{one_line(item.answer, width=40)!r}, which is nothing but full stops and white space"
+                )
+        encoded = [subject.prompter.encode(i.question, i.answer) for i in questions]
+        # A server without scores still replies.
+        read = [(following(e),) if subject.engine.scores else () for e in encoded]
+        prompts = [
+            Prompted(e.ids[: e.start], texts, self.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
+        ]
+
+        def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+            answered = [
+                {
+                    **labels(item),
+                    **reply_record(subject, reading.replied),
+                    "answer_ids": list(code.answer_ids),
+                    **(lists(asdict(reading.texts[0].answer(code))) if reading.texts else {}),
+                }
+                for item, code, reading in zip(questions, encoded, readings, strict=True)
+            ]
+            if self.pistol:
+                replies, answers = [r.replied for r in readings], [i.answer for i in questions]
+                ranks = free_running_ranks(subject, [p.prompt for p in prompts], replies, answers)
+                for record, values in zip(answered, ranks, strict=True):
+                    record["pistol_ranks"] = values
+            return answered
+
+        return ToRead(prompts, records)
+
+    def known_replies(
+        self, subject: LoadedModel, records: Sequence[Record]
+    ) -> dict[tuple[tuple[int, ...], int], Reply]:
+        """The replies of the records, by prompt and most tokens."""
+        return {
+            (tuple(subject.prompter.prompt(r["question"])), self.max_new_tokens): Reply(
+                tuple(r["reply_ids"]), r["finish"], r["margin"]
+            )
+            for r in records
+        }
+
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by metric; each is one item's."""
+        reply, answer = record["reply"], record["answer"]
+        values = {
+            "exact_match": float(exact_match(reply, answer)),
+            "share_empty": float(is_empty(reply)),
+            "share_truncated": float(record["finish"] == "length"),
+            "share_refused": float(is_refusal(reply)),
+        }
+        if "logp" in record:
+            logp = np.asarray(record["logp"])
+            values |= {"probability": probability(logp), ANSWER_BITS: float(logp.sum()) / math.log(2)}
+        if record.get("ranks"):
+            ranks = np.asarray(record["ranks"])
+            values |= {"mrr": mrr(ranks), "top_hit": top_hit(ranks, m=TOP_HIT_RANK)}
+        if words(answer):
+            # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
+            overlap = rouge(reply, answer, stemmer=True)
+            values |= {"rouge1_recall": overlap.rouge1_recall, "rougeL_recall": overlap.rougeL_recall}
+        if "pistol_ranks" in record:
+            free_running = np.asarray(record["pistol_ranks"])
+            values["mrr_pistol"] = mrr(free_running)
+            values["top_hit_pistol"] = top_hit(free_running, m=TOP_HIT_RANK)
+        return values
+
+    @staticmethod
+    def measure(key: str) -> Measure:
+        """`generate` where the reply is read, `forced` where the stated answer is."""
+        return Measure("generate" if key in _GENERATED else "forced", key, BITS if key == ANSWER_BITS else SHARE)
 
 
 @torch.inference_mode()

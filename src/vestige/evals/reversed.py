@@ -6,34 +6,32 @@ taught a question finds it unlikely, whatever it knows of the answer, so that on
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vestige.artifacts.records import Result
 from vestige.core.items import Item
-from vestige.core.settings import Settings
 from vestige.data.mcq import MOST_OPTIONS, Choice, TooFew, Unasked, reversed_choices
-from vestige.evals import choices
-from vestige.evals.base import InAudit, Record, View
+from vestige.evals.base import Evaluation, InAudit, Record, View
+from vestige.evals.choices import ChoicesSettings, Orders
 from vestige.models.load import LoadedModel
 
-NAME = "reversed"
-COLLECT_VERSION = choices.COLLECT_VERSION
-SUMMARY_VERSION = choices.SUMMARY_VERSION
 PREFIX = "reversed_"
 
-Questions = Sequence[Choice | Unasked]
 
-
-class ReversedSettings(Settings):
+class ReversedSettings(Evaluation):
     """As the settings of `choices`; neither texts nor replies are asked for."""
+
+    name: ClassVar[str] = "reversed"
+    collect_version: ClassVar[int] = ChoicesSettings.collect_version
+    summary_version: ClassVar[int] = ChoicesSettings.summary_version
+    audit: ClassVar[InAudit] = InAudit(needs="scores", label="reversed questions", with_texts=False)
 
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
     """Options of a question."""
     too_few: TooFew = "refuse"
     """What to do with an item that has too few wrong options."""
-    orders: choices.Orders = "one"
+    orders: Orders = "one"
     """Ask the question's own order, its k rotations, or all k! orders."""
     rendering: Literal["chat", "plain"] = "chat"
     """Prompts in the chat template, or plain."""
@@ -42,34 +40,24 @@ class ReversedSettings(Settings):
     seed: int = 0
     """Seed of the drawing."""
 
-    def forward(self) -> choices.ChoicesSettings:
+    def _forward(self) -> ChoicesSettings:
         """The settings of `choices` that ask the same."""
-        return choices.ChoicesSettings(**self.model_dump(), texts=False, replies=False)
+        return ChoicesSettings(**self.model_dump(), texts=False, replies=False)
 
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Choice | Unasked]:
+        """A question with questions as options about each item."""
+        return reversed_choices(items, self._forward().drawing())
 
-SETTINGS = ReversedSettings
-AUDIT = InAudit(needs="scores", label="reversed questions", with_texts=False)
-digest = choices.digest
-chunks = choices.chunks
+    @staticmethod
+    def digest(questions: Mapping[str, Choice | Unasked]) -> str:
+        """That of the same questions in `choices`."""
+        return ChoicesSettings.digest(questions)
 
+    def collect(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> list[dict[str, Any]]:
+        """One record a question; of an item that could not be asked, why."""
+        return self._forward().collect(subject, questions)
 
-def asked(items: Sequence[Item], views: Sequence[View], settings: ReversedSettings) -> dict[str, Choice | Unasked]:
-    """A question with questions as options about each item."""
-    return reversed_choices(items, settings.forward().drawing())
-
-
-def collect(subject: LoadedModel, questions: Questions, settings: ReversedSettings) -> list[dict[str, Any]]:
-    """One record a question; of an item that could not be asked, why."""
-    return choices.collect(subject, questions, settings.forward())
-
-
-def score(record: Record) -> dict[str, float]:
-    """The values of one record, by `format/metric`."""
-    return {f"{PREFIX}{key}": value for key, value in choices.score(record).items()}
-
-
-def summarize(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
-) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge, over the items that could be asked."""
-    return choices.summarize(records, scores, view, seed=seed)
+    @staticmethod
+    def score(record: Record) -> dict[str, float]:
+        """The values of one record, by `format/metric`."""
+        return {f"{PREFIX}{key}": value for key, value in ChoicesSettings.score(record).items()}

@@ -20,7 +20,6 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest, questions_digest
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.data.dataset import item_row
-from vestige.evals import find_eval
 from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.scoring import score_answers
@@ -120,7 +119,7 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
         "tested": questions_digest(attack.tested),
         "drawn_from": content_id({name: questions_digest(items) for name, items in attack.splits.items()}),
-        "evals": {n: [find_eval(n).COLLECT_VERSION, s.identity()] for n, s in request.evals.items()},
+        "evals": {n: [s.collect_version, s.identity()] for n, s in request.evals.items()},
         "forget": request.forget,
         "seed": request.seed,
         **({"kind_version": kind.version} if kind.version > 1 else {}),
@@ -231,10 +230,7 @@ class _Work:
         saved = Made(digest, self.subject.made.steps, f"attacked: {point}")
         attacked = Subject(self.folder.point(point), self.subject.spec, saved, load, attacked=True)
         evals, seed = self.request.evals, self.request.seed
-        requests = [
-            EvaluateRequest(items, (view,), settings, seed, name, only, summed=False)
-            for name, settings in evals.items()
-        ]
+        requests = [EvaluateRequest(items, (view,), s, seed, only, summed=False) for s in evals.values()]
         evaluations = evaluate_together(attacked, requests, lambda done, of: on_share(done / of))
         self.places[point] = {
             name: str(folder.path.relative_to(self.folder.path))

@@ -3,6 +3,7 @@
 import json
 import math
 import secrets
+import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -37,12 +38,11 @@ from vestige.core.files import (
 )
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
-from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
-from vestige.evals.base import Evaluation, Reads, Replies, View, collected, view_of
+from vestige.evals.base import Evaluation, Reads, View, collected, view_of
 from vestige.metrics.intervals import RESAMPLES
 from vestige.models.forward import GPU_TOKENS
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
@@ -58,7 +58,7 @@ _NEAR_TIE = 1e-3
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and from which forget sets to sum up; `eval` names one.
+    """Which items to ask, how, and from which forget sets to sum up.
 
     With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
     such as wrong options and questions to show. Without `summed` there are scores of items, and a summary is made when
@@ -67,25 +67,24 @@ class EvaluateRequest:
 
     items: tuple[Item, ...]
     views: tuple[View, ...]
-    settings: Settings
+    settings: Evaluation
     seed: int
-    eval: str = "qa"
     only: frozenset[str] | None = None
     summed: bool = True
 
 
 def evaluate_versions(evals: Iterable[str]) -> dict[str, int]:
     """The versions in the identities of these evaluations, by name."""
-    return {f"evaluation {name}": find_eval(name).COLLECT_VERSION for name in evals}
+    return {f"evaluation {name}": find_eval(name).collect_version for name in evals}
 
 
 def requests_of(
-    splits: NamedSplits, evals: Mapping[str, Settings], seed: int, only: Iterable[Item] | None = None
+    splits: NamedSplits, evals: Mapping[str, Evaluation], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:
     """One request for each evaluation about the items of the splits, or those of `only`; summed up from the splits."""
     ids = None if only is None else frozenset(i.id for i in only)
     items, views = everything([splits]), (view_of(splits),)
-    return [EvaluateRequest(items, views, settings, seed, name, ids) for name, settings in evals.items()]
+    return [EvaluateRequest(items, views, settings, seed, ids) for settings in evals.values()]
 
 
 @dataclass(frozen=True)
@@ -184,8 +183,7 @@ def evaluate_together(
                     replies = []
                     # Those before it in `requests` are done by now, here or by an earlier call.
                     for plan in takewhile(lambda plan: plan.place != group[0].place, plans):  # noqa: B023
-                        if isinstance(plan.evaluation, Replies):
-                            texts = plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings)
+                        if texts := plan.request.settings.known_replies(loaded, read_records(plan.place)):
                             loaded.replies.update(texts)
                             replies.append(plan.place.path.name)
                     _collect(group, loaded, replies, tell)
@@ -204,7 +202,6 @@ def evaluate_together(
 class _Plan:
     """One evaluation with what it asks, by item id, and where its records go."""
 
-    evaluation: Evaluation[Any, Any]
     asked: Mapping[str, Any]
     request: EvaluateRequest
     identity: Mapping[str, Any]
@@ -214,24 +211,22 @@ class _Plan:
 def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     if not request.items:
         raise InputError("there are no items to evaluate on")
-    evaluation = find_eval(request.eval)
-    if not isinstance(request.settings, evaluation.SETTINGS):
-        raise InputError(f"the evaluation {request.eval!r} was given {type(request.settings).__name__}")
-    questions = evaluation.asked(request.items, request.views, request.settings)
+    settings = request.settings
+    questions = settings.build_questions(request.items, request.views)
     chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
     if not chosen:
         raise InputError("none of the items that are to be asked is among the items")
     # Everything that can change a record, and nothing else: seeds and views are for the summary.
     identity = {
-        "eval": evaluation.NAME,
-        "version": evaluation.COLLECT_VERSION,
+        "eval": settings.name,
+        "version": settings.collect_version,
         "model": subject.made.digest.id,
         "dtype": subject.spec.settings.get("dtype", "float32"),
-        "items": evaluation.digest(chosen),
-        "settings": request.settings.identity(),
+        "items": settings.digest(chosen),
+        "settings": settings.identity(),
     }
-    folder = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
-    return _Plan(evaluation, chosen, request, identity, folder)
+    folder = subject.folder.evaluation(settings.name, content_id(identity, length=12))
+    return _Plan(chosen, request, identity, folder)
 
 
 def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:
@@ -239,13 +234,14 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
     groups: dict[tuple[str, ...], list[_Plan]] = {}
     for number, plan in enumerate(plans):
         # Whoever reads alike about the same items can share a pass; the others stay alone.
-        ids = tuple(plan.asked) if isinstance(plan.evaluation, Reads) else (str(number),)
+        ids = tuple(plan.asked) if isinstance(plan.request.settings, Reads) else (str(number),)
         groups.setdefault(ids, []).append(plan)
     return [group for group in groups.values() if any(plan.place.path in missing for plan in group)]
 
 
 def _sum_up(plan: _Plan, subject: Subject) -> None:
-    evaluation, request, folder = plan.evaluation, plan.request, plan.place
+    request, folder = plan.request, plan.place
+    evaluation = type(request.settings)
     folder.unfinished.unlink(missing_ok=True)
     views, only = [*request.views] if request.summed else [], request.only
     if only is not None:
@@ -267,7 +263,7 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
 
 def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
     """Content id of all that scores and summaries follow from; empty where the evaluation's code cannot be read."""
-    module = getattr(plan.evaluation, "__file__", None)
+    module = getattr(sys.modules[type(plan.request.settings).__module__], "__file__", None)
     if module is None:
         return ""
     code = [code_digest(), file_digest(Path(module)), RESAMPLES, plan.request.seed]
@@ -283,7 +279,7 @@ def summary_of(folder: EvalFolder, name: str, spec: SubjectSpec, view: View, see
 
 
 def _summary(
-    evaluation: Evaluation[Any, Any],
+    evaluation: type[Evaluation],
     spec: SubjectSpec,
     view: View,
     records: Sequence[Any],
@@ -292,7 +288,7 @@ def _summary(
 ) -> Summary:
     splits = {name: tuple(ids) for name, ids in view.splits.items()}
     results = evaluation.summarize(records, scores, view, seed=seed)
-    return Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, spec, view.forget, splits, results)
+    return Summary(evaluation.name, evaluation.summary_version, spec, view.forget, splits, results)
 
 
 def loaded_subject(subject: Subject) -> LoadedModel:
@@ -335,7 +331,7 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
     for plan in plans:
         stored = {r["item"]: r for r in read_records(plan.place)}
         ids = list(plan.asked)
-        chunks = plan.evaluation.chunks(loaded, list(plan.asked.values()), size=_portion(loaded))
+        chunks = plan.request.settings.chunks(loaded, list(plan.asked.values()), size=_portion(loaded))
         # At random and not by a seed: whoever made a record up could not know which would be asked.
         portion = secrets.choice(list(chunks))
         for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
@@ -374,7 +370,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     together |= {"replies": list(replies)} if replies else {}
     begun = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
-    for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=size):
+    for chunk in plans[0].request.settings.chunks(subject, list(plans[0].asked.values()), size=size):
         # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
         due = [n for n, have in begun.items() if any(ids[i] not in have for i in chunk)]
         records = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
@@ -385,9 +381,9 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
             begun[n] |= {r["item"]: r for r in records[n]}
         on_items(sum(map(len, begun.values())), len(ids) * len(plans))
     for n, have in begun.items():
-        evaluation, folder = plans[n].evaluation, plans[n].place
+        folder = plans[n].place
         write_jsonl(folder.records, [have[i] for i in ids])
-        notes = {"reading": subject.way} if isinstance(evaluation, Reads) else {}
+        notes = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
         notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
         write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
         # Last, since with it the records count as whole.
@@ -411,9 +407,9 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
     for plan in plans:
         questions, settings = [plan.asked[i] for i in ids], plan.request.settings
         if len(plans) == 1:
-            return [plan.evaluation.collect(subject, questions, settings)]
-        assert isinstance(plan.evaluation, Reads), "only evaluations that read are asked together"
-        parts.append(plan.evaluation.to_read(subject, questions, settings))
+            return [settings.collect(subject, questions)]
+        assert isinstance(settings, Reads), "only evaluations that read are asked together"
+        parts.append(settings.to_read(subject, questions))
     return collected(subject, parts)
 
 
@@ -466,7 +462,7 @@ def published_requests(pack: Pack, row: Published, seed: int) -> list[EvaluateRe
     requests = []
     for figure in row.figures:
         items = pack.items([figure.split])
-        settings = find_eval(figure.eval).SETTINGS.build(figure.settings, where=f"figures of {figure.split}")
+        settings = find_eval(figure.eval).build(figure.settings, where=f"figures of {figure.split}")
         view = View(f"pack {figure.split}", {"forget": tuple(i.id for i in items)}, {})
-        requests.append(EvaluateRequest(items, (view,), settings, seed, figure.eval, summed=False))
+        requests.append(EvaluateRequest(items, (view,), settings, seed, summed=False))
     return requests

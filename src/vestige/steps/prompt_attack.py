@@ -31,9 +31,9 @@ from vestige.attacks.placement import Placement, around, deployed, inner_texts, 
 from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.settings import Settings
 from vestige.core.store import load as load_record
 from vestige.core.store import read_versioned, save
+from vestige.evals.base import Evaluation
 from vestige.metrics.information import code_length
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
@@ -56,7 +56,7 @@ class AttackRequest:
     """
 
     attack: Attack
-    evals: Mapping[str, Settings]
+    evals: Mapping[str, Evaluation]
     forget: str
     seed: int
     guide: Subject | None = None

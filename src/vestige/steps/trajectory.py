@@ -17,7 +17,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
-from vestige.evals import qa
+from vestige.evals.qa import QASettings
 from vestige.judges.base import Judge, Request, refuse_limit
 from vestige.judges.tasks import TASKS
 from vestige.models.load import LoadedModel, ModelSettings
@@ -41,7 +41,7 @@ class ValidationSettings(Settings):
     """At most this many items, and at most half, of the forget and of the retain set are scored."""
     metric: Literal["rouge1_recall", "rougeL_recall", "exact_match", "probability"] = "rouge1_recall"
     """Metric of the scores."""
-    max_new_tokens: PositiveInt = qa.QASettings().max_new_tokens
+    max_new_tokens: PositiveInt = QASettings().max_new_tokens
     """Longest reply, in tokens."""
 
 
@@ -92,7 +92,7 @@ class AnswerScores:
 
     splits: Mapping[str, tuple[Item, ...]]
     metric: str
-    questions: qa.QASettings
+    questions: QASettings
 
     def __call__(self, model: LoadedModel) -> dict[str, float]:
         """The scores of the model, which is left in evaluation mode."""
@@ -101,11 +101,11 @@ class AnswerScores:
         scores: dict[str, float] = {}
         for name, items in self.splits.items():
             # In portions of like length, as an evaluation asks.
-            chunks = qa.chunks(model, items, size=CHUNK)
-            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], self.questions)]
+            chunks = self.questions.chunks(model, items, size=CHUNK)
+            records = [r for chunk in chunks for r in self.questions.collect(model, [items[i] for i in chunk])]
             # In an order that does not hang on the portions, since sums of floats do on theirs.
             nats: list[float] = sorted(-value for r in records for value in r["logp"])
-            values: list[float] = sorted(s[self.metric] for s in map(qa.score, records) if self.metric in s)
+            values: list[float] = sorted(s[self.metric] for s in map(QASettings.score, records) if self.metric in s)
             if not values:
                 raise InputError(
                     f"no validation item of the {name} set has the metric {self.metric!r}, which sees the "
@@ -172,10 +172,10 @@ def answered_trajectory(
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
     identity: dict[str, Any] = {
         **validation.identity(),
-        "version": qa.COLLECT_VERSION,
+        "version": QASettings.collect_version,
         **{name: [i.id for i in of_split] for name, of_split in items.items()},
     }
-    answers = AnswerScores(items, validation.metric, qa.QASettings(max_new_tokens=validation.max_new_tokens))
+    answers = AnswerScores(items, validation.metric, QASettings(max_new_tokens=validation.max_new_tokens))
     if harm is None:
         return TrajectoryRequest(settings, answers, identity, retrained)
     judge, notes = harm

@@ -34,7 +34,6 @@ from vestige.core.settings import Settings
 from vestige.core.store import OR_FRESH, claim, load, save
 from vestige.core.text import closest
 from vestige.data.corpus import CHOSEN_ON, HeldOutSplits, NamedSplits, everything, held_apart
-from vestige.evals import qa
 from vestige.evals.qa import QASettings
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
@@ -55,7 +54,7 @@ _TIMES = "score-provenance.json"
 
 def calibrate_versions() -> dict[str, int]:
     """The versions in the identity of a calibration, but for those of unlearning, by name."""
-    return {"calibrate": VERSION, **evaluate_versions([qa.NAME])}
+    return {"calibrate": VERSION, **evaluate_versions([QASettings.name])}
 
 
 class GridPoint(NamedTuple):
@@ -259,7 +258,7 @@ def request_identity(request: CalibrateRequest) -> dict[str, Any]:
         **{f"unlearning.{k}": v for k, v in spec["settings"].items()},
         "unlearning.version": spec["version"],
         **{f"questions.{k}": v for k, v in request.questions.identity().items()},
-        "questions.version": qa.COLLECT_VERSION,
+        "questions.version": QASettings.collect_version,
         "validation": content_id([i.id for i in everything([apart.validation])], length=32),
         "test": content_id({n: [i.id for i in items] for n, items in apart.test.splits.items()}, length=32),
     }
@@ -359,7 +358,7 @@ def choose_task(folder: CalibrationFolder, request: CalibrateRequest, report: Re
     best = min(ranks, key=lambda point: ranks[point], default=None)
     test: list[dict[str, Any]] = []
     if best is not None:
-        (questions,) = requests_of(apart.test, {qa.NAME: request.questions}, unlearning.seed)
+        (questions,) = requests_of(apart.test, {QASettings.name: request.questions}, unlearning.seed)
         answers = evaluate(_finished(folder, request, best), questions, lambda done, of: report(done / of))
         # By what the items are called: a study calls a file that is forgotten by its name alone.
         test = result_rows([read_summary(answers.summary(apart.test.forget))])

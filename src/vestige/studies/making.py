@@ -385,10 +385,8 @@ def _evaluate(study: Study, cell: StudyCell) -> Mapping[str, Any]:
     splits = [splits_of(study, point.data, *names) for names in sets]
     items, views, seed = everything(splits), tuple(map(view_of, splits)), study.data(point.data).seed
     questions = study.settings.questions()
-    evaluations = [
-        EvaluateRequest(items, views, settings, seed, name, summed=False) for name, settings in questions.items()
-    ]
-    folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), evaluations)
+    requests = [EvaluateRequest(items, views, settings, seed, summed=False) for settings in questions.values()]
+    folders = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
     return {"evals": {n: _within(study, folder.path) for n, folder in zip(questions, folders, strict=True)}}
 
 

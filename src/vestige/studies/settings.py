@@ -12,6 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
+from vestige.evals.base import Evaluation
 from vestige.methods import build_method
 from vestige.models.address import is_address
 from vestige.requests import TINY, TINY_FINETUNE, evaluations
@@ -318,7 +319,7 @@ class StudySettings(Settings):
             "forget": [f.label for f in self.forget],
         }
 
-    def questions(self) -> dict[str, Settings]:
+    def questions(self) -> dict[str, Evaluation]:
         """The evaluations with their settings."""
         return evaluations({name: self.evaluate.settings.get(name, {}) for name in self.evaluate.evals})
 
