@@ -198,5 +198,5 @@ def test_changes_are_of_the_same_prompts_under_both_models():
 
 def test_the_lowest_scores_are_counted_beside_the_mean():
     rows = [ScoredAnswer(LATENT_USED, str(n), str(n), "a", {QUALITY: q}) for n, q in enumerate((1.0, 1.0, 1.0, 9.0))]
-    score = row_of("target", 0, rows, kept=False, seed=0).sets[LATENT_USED]
+    score = row_of("target", 0, rows, seed=0).sets[LATENT_USED]
     assert (score.quality.value, score.lowest.value, score.n) == (3.0, 0.75, 4)

@@ -244,6 +244,7 @@ class MitigationRequest:
 
     def identity(self, tested: Sequence[Tested]) -> dict[str, Any]:
         """Everything that can change the table; `tested` is what the probe came to."""
+        searching, recipe = self.searching, self.again
         return {
             "version": VERSION,
             "way": self.way,
@@ -259,43 +260,39 @@ class MitigationRequest:
             "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
             "embedder": self.who.embedder.digest,
-            "searching": _searching_identity(self.searching),
-            "training": self._training_identity(),
+            "searching": searching
+            and {
+                "version": SEARCH_VERSION,
+                "sources": list(searching.sources),
+                "model": searching.policy_digest,
+                "policy": searching.policy_settings.identity(),
+                "latent": searching.settings.identity(),
+                "filter": searching.filters.identity(),
+            },
+            "training": self.training.identity()
+            if recipe is None
+            else {
+                "method": recipe.method,
+                "method_settings": recipe.method_settings,
+                "training": recipe.training.identity(),
+                "idk": list(recipe.idk),
+                "trajectory": recipe.trajectory.whole_identity() if recipe.trajectory else None,
+            },
             "seed": self.who.seed,
         }
-
-    def _training_identity(self) -> dict[str, Any]:
-        if self.again is None:
-            return self.training.identity()
-        recipe = self.again
-        return {
-            "method": recipe.method,
-            "method_settings": recipe.method_settings,
-            "training": recipe.training.identity(),
-            "idk": list(recipe.idk),
-            "trajectory": recipe.trajectory.whole_identity() if recipe.trajectory else None,
-        }
-
-
-def _searching_identity(searching: Searching | None) -> dict[str, Any] | None:
-    if searching is None:
-        return None
-    settings = {"policy": searching.policy_settings, "latent": searching.settings, "filter": searching.filters}
-    model = {"sources": list(searching.sources), "model": searching.policy_digest}
-    return {"version": SEARCH_VERSION} | model | {name: part.identity() for name, part in settings.items()}
 
 
 def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[str]:
     """In what the probe's scores were made otherwise than the mending's, so that they are not to be compared."""
     assert request.searching is not None, "only who searches compares searches"
     _, probed = read_table(probe)
-    requested = {
-        "judge": dict(request.who.grader.identity),
-        "answers": request.who.answers.identity(),
-        "settings": request.searching.filters.identity() | {"name_groups": probed["settings"].get("name_groups")},
+    filters = request.searching.filters.identity() | {"name_groups": probed["settings"].get("name_groups")}
+    pairs = {
+        "judge": (probed["judge"], dict(request.who.grader.identity)),
+        "way to answer": (probed["answers"], request.who.answers.identity()),
+        "filter": (probed["settings"], filters),
     }
-    words = {"judge": "judge", "answers": "way to answer", "settings": "filter"}
-    return [words[name] for name, value in requested.items() if content_id(probed[name]) != content_id(value)]
+    return [words for words, (before, now) in pairs.items() if content_id(before) != content_id(now)]
 
 
 def probed_settings(probe: ProbeFolder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -337,8 +334,9 @@ def picked_in(
 
 def rules(settings: MitigationSettings) -> TrajectorySettings:
     """When the model is scored and which checkpoint is kept. Nothing stops early, as in the paper."""
-    values = {"every": settings.every, "choose": settings.choose, "stop_when": ()}
-    return TrajectorySettings.build(values, where="settings of mitigation")
+    return TrajectorySettings.build(
+        {"every": settings.every, "choose": settings.choose, "stop_when": ()}, where="settings of mitigation"
+    )
 
 
 def forget_samples(items: Sequence[Item]) -> tuple[PolicySample, ...]:
