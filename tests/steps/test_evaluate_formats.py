@@ -8,7 +8,6 @@ from tests.small import SPEC, portions_of_four, subject_of
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import read_summary, result_rows, write_spec
-from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
@@ -62,12 +61,6 @@ def test_items_with_other_wrong_answers_are_another_evaluation(subject):
     # They are nothing to `qa`, whose records would be the same.
     plain = evaluate(subject, request("qa"))
     assert evaluate(subject, dataclasses.replace(request("qa"), items=others)).path == plain.path
-
-
-def test_settings_of_another_evaluation_are_refused(subject):
-    mixed = dataclasses.replace(request("choices"), eval="qa")
-    with pytest.raises(InputError, match="the evaluation 'qa' was given ChoicesSettings"):
-        evaluate(subject, mixed)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ there is to choose from.
 import json
 import shlex
 import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path

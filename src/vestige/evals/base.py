@@ -198,9 +198,9 @@ def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict
 
 def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records of what was asked, and between them of each item that could not be asked, why."""
-    asked = iter(records)
+    remaining = iter(records)
     return [
-        {"item": q.item, "edge": q.edge, "unasked": q.reason} if isinstance(q, Unasked) else next(asked)
+        {"item": q.item, "edge": q.edge, "unasked": q.reason} if isinstance(q, Unasked) else next(remaining)
         for q in questions
     ]
 

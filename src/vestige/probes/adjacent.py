@@ -80,11 +80,18 @@ def neighbour_questions(
         steps = around.edges_from(edge)
         for item in dataset.items_of_edge.get(edge, ()):
             cells = [
-                _Cell(distance, relation, item, around.items(steps.get(distance, ()), item, relation), seed)
+                around.admitted(desk, item, distance, relation, steps.get(distance, ()), seed)
                 for distance in settings.distances
                 for relation in (SAME, OTHER)
             ]
-            desk.short(settings.k - _deal(desk, around, cells, settings.k))
+            n = 0
+            while cells and n < settings.k:
+                for cell in tuple(cells):
+                    if n < settings.k and next(cell, None) is None:
+                        cells.remove(cell)
+                    elif n < settings.k:
+                        n += 1
+            desk.short(settings.k - n)
     return desk.result()
 
 
@@ -98,23 +105,6 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
         frontier = {name for name, edge in graph.edges.items() if nodes & edge.pair} - distances.keys()
         steps += 1
     return distances
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """The items at one distance from a forgotten one, of one relation to it."""
-
-    distance: int
-    relation: str
-    source: Item
-    items: Sequence[Item]
-    seed: int
-
-    @cached_property
-    def in_order(self) -> list[int]:
-        """The places of the items, drawn."""
-        rng = generator(self.seed, "neighbour", self.source.id, self.distance, self.relation)
-        return list(shuffled(rng, len(self.items)).tolist())
 
 
 @dataclass(frozen=True)
@@ -139,23 +129,35 @@ class _Around:
                 edges.setdefault(distance, []).append(name)
         return edges
 
-    def items(self, edges: Sequence[str], source: Item, relation: str) -> list[Item]:
-        """The items of these edges that ask for the source's attribute of its type, or for another."""
-        has_attribute = source.attribute is not None
-        return [
+    def admitted(
+        self, desk: QuestionDesk, source: Item, distance: int, relation: str, edges: Sequence[str], seed: int
+    ) -> Iterator[AdjacentQuestion]:
+        """Questions of these edges for the source's attribute of its type, or for another, in an order that is drawn.
+
+        Each is looked for and admitted only when it is asked for, so that what is not wanted is not counted.
+        """
+        items = [
             item
             for edge in edges
             for item in self.dataset.items_of_edge.get(edge, ())
-            if (has_attribute and (item.group, item.attribute) == (source.group, source.attribute))
+            if (source.attribute is not None and (item.group, item.attribute) == (source.group, source.attribute))
             == (relation == SAME)
         ]
-
-    def states(self, item: Item) -> bool:
-        """Whether a forgotten contract states an item's answer; of contracts with unknown content, no."""
-        contract = self.dataset.contract_of.get(str(item.edge))
-        if contract is None or item.attribute is None:
-            return False
-        return scope_of(item, contract, self.dataset.types, self._stated) == "entailed"
+        for index in shuffled(generator(seed, "neighbour", source.id, distance, relation), len(items)).tolist():
+            item = items[index]
+            contract = self.dataset.contract_of.get(str(item.edge))
+            # Of a contract whose content is not known nothing says that a forgotten one states it.
+            if (
+                contract is not None
+                and item.attribute is not None
+                and scope_of(item, contract, self.dataset.types, self._stated) == "entailed"
+            ):
+                desk.drop(STATED)
+                continue
+            keyword = self.shared(source, item)
+            question = AdjacentQuestion(source.id, keyword, item.question, distance, item.answer, relation)
+            if desk.admit(question):
+                yield question
 
     def shared(self, source: Item, item: Item) -> str:
         """The entities by which two contracts hang together, or else those of the other one, as contracts name them."""
@@ -171,34 +173,6 @@ class _Around:
         type_ = self.dataset.types[contract.type]
         role = next((role for role, node in contract.parties.items() if node == label), None)
         return label if role is None else contract.values[type_.name_of[role]]
-
-
-def _deal(desk: QuestionDesk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
-    """Admit up to k questions, one cell after the other and round again; the number admitted."""
-    hands = [iter(cell.in_order) for cell in cells]
-    n, open_cells = 0, set(range(len(cells)))
-    while open_cells and n < k:
-        for place in sorted(open_cells):
-            if n < k:
-                taken = _next(desk, around, cells[place], hands[place])
-                n += taken
-                open_cells -= set() if taken else {place}
-    return n
-
-
-def _next(desk: QuestionDesk, around: _Around, cell: _Cell, hand: Iterator[int]) -> bool:
-    """Whether a question of the cell is admitted, the first in its order that can be."""
-    for index in hand:
-        item = cell.items[index]
-        if around.states(item):
-            desk.drop(STATED)
-            continue
-        keyword = around.shared(cell.source, item)
-        if desk.admit(
-            AdjacentQuestion(cell.source.id, keyword, item.question, cell.distance, item.answer, cell.relation)
-        ):
-            return True
-    return False
 
 
 By = Literal["graph", "offline"] | Writer
@@ -267,10 +241,28 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
 
 def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
     """The adjacent questions of the forget set, and the retain set's own questions as they are, or near its texts."""
-    return {
-        "forget": _near(request),
-        "retain": _near_kept(request) if request.retain_texts else as_they_are(request.retain),
-    }
+    most, kept = request.settings.most_characters, as_they_are(request.retain)
+    if request.by == "graph":
+        if request.dataset is None:
+            raise InputError("the data has no graph to look for neighbours in; make the questions offline")
+        if request.retain_texts:
+            raise InputError("retained texts have no graph to look for neighbours in; make the questions offline")
+        splits = request.splits.splits
+        forget, before = (
+            sorted({item.edge for item in splits.get(name, ()) if item.edge is not None}) for name in ("forget", BEFORE)
+        )
+        around = neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
+        return {"forget": around, "retain": kept}
+    by, seed = request.by, request.seed
+    retained: tuple[Source, ...] = (*request.retain, *request.retain_texts)
+    background = [source_text(source, most) for source in retained]
+    near = adjacent(request.forget, request.settings, by=by, seed=seed, background=background)
+    if not request.retain_texts:
+        return {"forget": near, "retain": kept}
+    settings = request.settings.model_copy(update={"k": request.retain_k})
+    forgotten = [source_text(source, most) for source in request.forget]
+    kept = adjacent(request.retain_texts, settings, by=by, seed=seed, background=forgotten)
+    return {"forget": near, "retain": kept}
 
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
@@ -286,31 +278,6 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
     if not questions:
         raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe` first")
     return list(questions.values())
-
-
-def _near(request: AdjacentRequest) -> Adjacent:
-    if request.by == "graph":
-        if request.dataset is None:
-            raise InputError("the data has no graph to look for neighbours in; make the questions offline")
-        splits = request.splits.splits
-        forget, before = (
-            sorted({item.edge for item in splits.get(name, ()) if item.edge is not None}) for name in ("forget", BEFORE)
-        )
-        return neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
-    background = _texts(request, (*request.retain, *request.retain_texts))
-    return adjacent(request.forget, request.settings, by=request.by, seed=request.seed, background=background)
-
-
-def _near_kept(request: AdjacentRequest) -> Adjacent:
-    if request.by == "graph":
-        raise InputError("retained texts have no graph to look for neighbours in; make the questions offline")
-    settings = request.settings.model_copy(update={"k": request.retain_k})
-    background = _texts(request, request.forget)
-    return adjacent(request.retain_texts, settings, by=request.by, seed=request.seed, background=background)
-
-
-def _texts(request: AdjacentRequest, sources: Sequence[Source]) -> list[str]:
-    return [source_text(source, request.settings.most_characters) for source in sources]
 
 
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:

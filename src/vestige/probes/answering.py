@@ -9,7 +9,8 @@ under way: in memory a portion, of a server the requests that were sent. What di
 is asked for again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,30 +77,25 @@ class LocalAnswerer:
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """The tokens of each prompt that the context holds; equal prompts stand there once."""
-        return {prompt: ids for prompt in dict.fromkeys(prompts) if (ids := self._ids(prompt))}
+        encoded = {}
+        for prompt in dict.fromkeys(prompts):
+            with contextlib.suppress(InputError):
+                # Without a template an empty prompt has no tokens, and nothing can be asked.
+                if ids := self.loaded.prompter.prompt(prompt):
+                    encoded[prompt] = ids
+        return encoded
 
     def _how(self, prompts: Sequence[str], seed: int) -> dict[str, Any]:
         """How an engine is to answer these prompts."""
-        prompter = self.loaded.prompter
+        prompter, temperature = self.loaded.prompter, self.settings.temperature
+        # A seed of the prompt's own, so that what is asked beside it changes no answer.
+        seeds = tuple(derive_seed(seed, "answer", prompt) for prompt in prompts)
         return {
             "end_ids": prompter.end_ids,
             "max_new_tokens": self.settings.max_tokens,
             "context": prompter.max_tokens,
-            "sampling": self._sampling(prompts, seed),
+            "sampling": Sampling(temperature, 1.0, seeds) if temperature else None,
         }
-
-    def _sampling(self, prompts: Sequence[str], seed: int) -> Sampling | None:
-        if self.settings.temperature == 0:
-            return None
-        seeds = tuple(derive_seed(seed, "answer", prompt) for prompt in prompts)
-        return Sampling(self.settings.temperature, 1.0, seeds)
-
-    def _ids(self, prompt: str) -> tuple[int, ...]:
-        """The prompt's tokens; none where it is too long."""
-        try:
-            return self.loaded.prompter.prompt(prompt)
-        except InputError:
-            return ()
 
 
 _PLAIN_QUESTION = "What is the capital of France?"
@@ -200,7 +196,11 @@ class KeptJudge:
         if self._kept is None:
             rows = (row for portion in read_log(path) for row in portion["judgements"])
             self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
-        names = [_name(request) for request in requests]
+        # All of a request that can change its verdict, the task's wording among it.
+        names = [
+            content_id({"request": asdict(request), "version": find_task(request.task).version}, length=32)
+            for request in requests
+        ]
         stored, failed = self._kept, dict[str, Judgement]()
         missing = {name: request for name, request in zip(names, requests, strict=True) if name not in stored}
         for portion in _portions(missing):
@@ -211,11 +211,6 @@ class KeptJudge:
             stored |= new
             failed |= {name: judgement for name, judgement in judged.items() if judgement.score is None}
         return [stored.get(name) or failed[name] for name in names]
-
-
-def _name(request: Request) -> str:
-    """The digest of all of a request that can change its verdict, the task's wording among it."""
-    return content_id({"request": asdict(request), "version": find_task(request.task).version}, length=32)
 
 
 def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
@@ -277,8 +272,10 @@ class KnownAnswersJudge:
     @cached_property
     def _truths(self) -> dict[str, str]:
         truths: dict[str, str] = {}
-        for question, answer in _asked(self.items):
-            truths.setdefault(normalised(question), answer)
+        for item in self.items:
+            truths.setdefault(normalised(item.question), item.answer)
+            if item.paraphrase:
+                truths.setdefault(normalised(item.paraphrase), item.answer)
         return truths
 
     def _asks(self, request: Request) -> bool:
@@ -292,13 +289,6 @@ class KnownAnswersJudge:
         if contains(request.answer, request.truth):
             return replace(judgement, values={**judgement.values, "valid": 1.0})
         return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
-
-
-def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
-    for item in items:
-        yield item.question, item.answer
-        if item.paraphrase:
-            yield item.paraphrase, item.answer
 
 
 @dataclass(frozen=True)

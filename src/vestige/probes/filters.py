@@ -194,9 +194,14 @@ def filter_candidates(
     if not texts:
         raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
     desk = _Desk(candidates, actors, settings, _repeats(candidates), {})
-    _drop_by_name(desk, texts, retained)
-    on_stage(f"validity of {len(desk.left)} prompts")
-    _drop_invalid(desk)
+    if settings.subject_share > 0:
+        names = forgotten_names(texts, retained, share=settings.subject_share)
+        named = [i for i in desk.left if names_one(candidates[i].prompt, names)]
+        desk.dropped |= dict.fromkeys(named, "names what was forgotten")
+    remaining = desk.left
+    on_stage(f"validity of {len(remaining)} prompts")
+    judgements = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(remaining)])
+    desk.drop_below(remaining, [j.score for j in judgements], 1.0, "not valid")
     on_stage(f"first answers of the target to {len(desk.left)} prompts")
     target_calls = len(desk.left)
     first = _drop_poorly_answered(desk, seed=seed)
@@ -228,21 +233,6 @@ def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
     return repeats
 
 
-def _drop_by_name(desk: _Desk, texts: Sequence[str], retained: Sequence[str]) -> None:
-    if desk.settings.subject_share == 0:
-        return
-    names = forgotten_names(texts, retained, share=desk.settings.subject_share)
-    for i in desk.left:
-        if names_one(desk.candidates[i].prompt, names):
-            desk.dropped[i] = "names what was forgotten"
-
-
-def _drop_invalid(desk: _Desk) -> None:
-    remaining = desk.left
-    judgements = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(remaining)])
-    desk.drop_below(remaining, [j.score for j in judgements], 1.0, "not valid")
-
-
 def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
     """Drop what the target does not answer well; its answers, by place, to the rest."""
     remaining = desk.left
@@ -265,7 +255,11 @@ def _drop_overlapping(
     embedded = desk.actors.embed(texts) if remaining and most < len(texts) else None
     size = max(1, AT_ONCE // max(most, 1))
     for portion in (remaining[start : start + size] for start in range(0, len(remaining), size)):
-        against = {i: texts if embedded is None else _nearest(embedded @ embeddings[i], texts, most) for i in portion}
+        against: dict[int, Sequence[str]] = dict.fromkeys(portion, texts)
+        if embedded is not None:
+            # Stable, so that texts of one likeness are taken in their order on any machine.
+            nearest = {i: np.argsort(-(embedded @ embeddings[i]), kind="stable")[:most] for i in portion}
+            against = {i: [texts[j] for j in places] for i, places in nearest.items()}
         judgements = iter(
             desk.judged(
                 "overlap with the forget set",
@@ -284,11 +278,6 @@ def _drop_overlapping(
                 desk.dropped[i] = "not judged"
 
 
-def _nearest(cosines: Float[np.ndarray, " K"], texts: Sequence[str], most: int) -> list[str]:
-    """The texts nearest by embedding, nearest first."""
-    return [texts[j] for j in np.argsort(-cosines, kind="stable")[:most]]
-
-
 def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
     """Drop near-duplicates within each source and of adjacent prompts; the embeddings, by place, of all there were."""
     remaining = desk.left
@@ -298,8 +287,7 @@ def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
     by_source = _by_source(desk, remaining)
     adjacent: list[int] = []
     # The adjacent ones first, since the others are held against those of them that are kept.
-    for source in sorted(by_source, key=lambda source: source != ADJACENT):
-        places = by_source[source]
+    for source, places in sorted(by_source.items(), key=lambda pair: pair[0] != ADJACENT):
         if adjacent:
             nearest = np.stack([embeddings[i] for i in places]) @ np.stack([embeddings[i] for i in adjacent]).T
             near = nearest.max(axis=1) > desk.settings.alike

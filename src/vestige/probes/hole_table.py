@@ -108,11 +108,15 @@ def by_writer(prompts: Sequence[str], embeddings: Float[np.ndarray, "N D"], writ
     if not prompts:
         return Naming((), "")
     writer_name = writer.name.rstrip("/").rpartition("/")[2]
-    labels = _proposed(prompts, writer)
+    (reply,) = _written(writer, [label_prompt(prompts, writer.reserved)])
+    labels = read_labels(reply.text)
     if isinstance(labels, str):
+        labels = reply.failure or labels
         return by_terms(prompts, embeddings, how=f"{BY_TERMS}, since {writer_name} proposed no labels ({labels})")
     written = _written(writer, [place_prompt(labels, prompt, writer.reserved) for prompt in prompts])
-    placed = [_placed(reply, len(labels)) for reply in written]
+    places = [(reply, read_place(reply.text, len(labels))) for reply in written]
+    # What befell the exchange comes before what was made of its text.
+    placed = [reply.failure or label if isinstance(label, str) else label for reply, label in places]
     members: dict[str, list[int]] = {}
     for index, label in enumerate(placed):
         members.setdefault(UNPLACED if isinstance(label, str) else labels[label], []).append(index)
@@ -161,22 +165,6 @@ def read_place(text: str, n_labels: int) -> int | Failure:
     return values if isinstance(values, str) else int(values["topic"]) - 1
 
 
-def _proposed(prompts: Sequence[str], writer: Writer) -> tuple[str, ...] | Failure:
-    (reply,) = _written(writer, [label_prompt(prompts, writer.reserved)])
-    labels = read_labels(reply.text)
-    return labels if not isinstance(labels, str) else _why(reply, labels)
-
-
-def _placed(reply: Written, n_labels: int) -> int | Failure:
-    label = read_place(reply.text, n_labels)
-    return label if not isinstance(label, str) else _why(reply, label)
-
-
-def _why(reply: Written, read: Failure) -> Failure:
-    """Why there is nothing to read: what befell the exchange comes before what was made of it."""
-    return reply.failure or read
-
-
 def _written(writer: Writer, prompts: Sequence[Prompt]) -> list[Written]:
     written = writer.write(prompts)
     instead = ", or set filter.name_groups=terms,"
@@ -212,10 +200,16 @@ def holes_and_table(
     confirmed = [t for t in filtered.tested if t.hole]
     prompts = [t.prompt for t in confirmed]
     embeddings = embed(prompts) if prompts else np.zeros((0, 1))
-    naming = _naming(prompts, embeddings, settings, writer)
+    check_naming(settings, writer)
+    if writer is not None and settings.name_groups == "writer":
+        naming = by_writer(prompts, embeddings, writer)
+    else:
+        naming = by_terms(prompts, embeddings)
     group_of = {index: group.name for group in naming.groups for index in group.members}
     of_source = by_source(t for t in filtered.tested if not t.dropped)
     all_of_source = by_source(filtered.tested)
+    adjacent = [t.prompt for t in all_of_source.get(ADJACENT, ())]
+    near = embed(adjacent) if adjacent else None
     table = HoleTable(
         rows=tuple(
             _row(source, records, settings, seed=seed) for source, records in of_source.items() if _judged(records)
@@ -224,7 +218,10 @@ def holes_and_table(
             source: dict(Counter(t.dropped for t in records if t.dropped)) for source, records in all_of_source.items()
         },
         failures=filtered.failures,
-        diversity=_diversities(of_source, [t.prompt for t in all_of_source.get(ADJACENT, ())], embed),
+        diversity={
+            source: diversity_of([t.prompt for t in records], embed, None if source == ADJACENT else near)
+            for source, records in of_source.items()
+        },
         groups=tuple(
             HoleGroup(group.name, len(group.members), dict(Counter(confirmed[i].source for i in group.members)))
             for group in naming.groups
@@ -254,21 +251,21 @@ def check_naming(settings: FilterSettings, writer: Writer | None) -> None:
         raise InputError(NO_WRITER)
 
 
-def _naming(prompts: Sequence[str], embeddings: np.ndarray, settings: FilterSettings, writer: Writer | None) -> Naming:
-    check_naming(settings, writer)
-    if settings.name_groups == "terms" or writer is None:
-        return by_terms(prompts, embeddings)
-    return by_writer(prompts, embeddings, writer)
-
-
 def _hole(tested: Tested, group: str) -> Hole:
-    target, unlearned = tested.target_answer, tested.unlearned_answer
-    assert target is not None, "a hole has an answer of the target"
-    assert unlearned is not None, "a hole has an answer of the unlearned model"
+    assert tested.target_answer is not None, "a hole has an answer of the target"
+    assert tested.unlearned_answer is not None, "a hole has an answer of the unlearned model"
     assert tested.target_score is not None, "a hole has a score of the target"
     assert tested.unlearned_score is not None, "a hole has a score of the unlearned model"
-    scores = tested.target_score, tested.unlearned_score
-    return Hole(tested.id, tested.prompt, tested.source, target, unlearned, *scores, group)
+    return Hole(
+        tested.id,
+        tested.prompt,
+        tested.source,
+        tested.target_answer,
+        tested.unlearned_answer,
+        tested.target_score,
+        tested.unlearned_score,
+        group,
+    )
 
 
 def by_source(records: Iterable[R]) -> dict[str, list[R]]:
@@ -332,16 +329,6 @@ def mean_estimate(
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=clusters, bounds=bounds, seed=seed)
     return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)
-
-
-def _diversities(
-    of_source: Mapping[str, Sequence[Tested]], adjacent: Sequence[str], embed: Embed
-) -> dict[str, Diversity]:
-    near = embed(adjacent) if adjacent else None
-    return {
-        source: diversity_of([t.prompt for t in records], embed, None if source == ADJACENT else near)
-        for source, records in of_source.items()
-    }
 
 
 def diversity_of(prompts: Sequence[str], embed: Embed, near: Float[np.ndarray, "M D"] | None = None) -> Diversity:

@@ -176,14 +176,14 @@ def _in_rounds(
     once, seed = request.again is None, request.who.seed
     samples, notes, last = picked.samples, list(picked.notes), request.who.unlearned
     scorer, first = Scorer(mending, request, samples), "unlearned" if once else "round 0"
-    known, base = scorer.of("target", request.who.target.loaded), scorer.of(first, last.loaded)
+    target_scores, base = scorer.of("target", request.who.target.loaded), scorer.of(first, last.loaded)
     sets = {}
     if not once:
         if differs := measured_otherwise(probe, request):
             notes.append(f"Round 0 has no D_LP new: the probe had another {' and another '.join(differs)} than this.")
         else:
             sets = new_latent(tested, (), request)
-    rows = [row_of("target", 0, known, seed=seed), row_of(first, 0, base, seed=seed, sets=sets)]
+    rows = [row_of("target", 0, target_scores, seed=seed), row_of(first, 0, base, seed=seed, sets=sets)]
     models: list[KeptModel] = []
     for number in range(1, 2 if once else request.settings.rounds + 1):
         folder = mending if once else mending.round(number)
@@ -198,24 +198,24 @@ def _in_rounds(
             samples = _taught(folder, request, (*same, *latent.samples), stage)
             notes += [f"Round {number}: {note}" for note in (*latent.notes, *untaught(samples))]
         if once:
-            made, before = _tuned(mending, request, scorer, means(known)), None
+            result, before = _tuned(mending, request, scorer, means(target_scores)), None
         else:
-            made = _unlearned_anew(folder, request, samples, number)
+            result = _unlearned_anew(folder, request, samples, number)
             used = tuple(s for s in samples if s.set == LATENT_USED)
             scores_before = Scorer(folder, request, used).of("before", last.loaded) if used else ()
             before = score_of(scores_before, seed=seed)
-        tested = probe_anew(probe, folder, request, made.model) if request.searching else []
+        tested = probe_anew(probe, folder, request, result.model) if request.searching else []
         new = new_latent(tested, samples, request)
-        for at, scored in made.scored.items():
-            kept = at == made.kept_at
-            sets = {**new, **({LATENT_BEFORE: before} if before else {})} if kept else {}
+        for at, scored in result.scored.items():
+            is_kept = at == result.kept_at
+            sets = {**new, **({LATENT_BEFORE: before} if before else {})} if is_kept else {}
             arm = request.way if once else f"round {number}"
-            rows.append(row_of(arm, at, scored, kept=kept, seed=seed, sets=sets, base=base))
-        models.append(made.folder)
-        notes += made.notes
+            rows.append(row_of(arm, at, scored, kept=is_kept, seed=seed, sets=sets, base=base))
+        models.append(result.folder)
+        notes += result.notes
         if once and request.searching and not new:
             notes.append("No prompt that the new search found passed the filters, so there is no D_LP new.")
-        last = made.model
+        last = result.model
     sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
     return MitigationTable(request.way, tuple(rows), sizes, tuple(models), tuple(notes))
 
@@ -359,5 +359,5 @@ def _unlearned_anew(
     request.on_stage(f"unlearning anew by {recipe.method}")
     unlearn(SubjectFolder(folder.subject), request_, on_step=request.on_step)
     model = asked_model(target.settings.model_copy(update={"model": str(folder.subject)}))
-    made = KeptModel(f"round {number}", f"rounds/{number}/{folder.subject.name}", model.id)
-    return _Round(model, made, number, {number: Scorer(folder, request, samples).of(f"round {number}", model.loaded)})
+    saved = KeptModel(f"round {number}", f"rounds/{number}/{folder.subject.name}", model.id)
+    return _Round(model, saved, number, {number: Scorer(folder, request, samples).of(f"round {number}", model.loaded)})
