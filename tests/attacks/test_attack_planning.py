@@ -1,5 +1,7 @@
 """From an audit's settings to attacks: names, points, what is left out and why."""
 
+from typing import get_args
+
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
@@ -16,7 +18,7 @@ from vestige.attacks.in_context import (
 from vestige.attacks.placement import POINTS
 from vestige.attacks.planning import attack_of, plan_all
 from vestige.attacks.quantize import QuantizeSettings
-from vestige.attacks.relearn import MATERIALS, RelearnSettings
+from vestige.attacks.relearn import Material, RelearnSettings
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -33,7 +35,7 @@ def settings(**changes) -> dict:
 def test_an_audits_attacks_by_name():
     found = plan_all(settings(relearn_items=(5, 10), in_context=(2, 4)), SPLITS, seed=0).attacks
     assert [a.plan.name for a in found] == [
-        *(f"relearn {material} n={n}" for material in MATERIALS for n in (5, 10)),
+        *(f"relearn {material} n={n}" for material in get_args(Material) for n in (5, 10)),
         "quantize 8 bits",
         "quantize 4 bits",
         "ablate n=10",

@@ -1,6 +1,7 @@
 """What a relearning shows and what it is asked: never the same, and nothing that follows."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -14,7 +15,7 @@ from vestige.attacks.in_context import (
     related_items,
     specifics,
 )
-from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings, shown_and_tested
+from vestige.attacks.relearn import PRESETS, Material, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import factual_items, split_by
@@ -32,7 +33,7 @@ def ids(items):
 
 
 @pytest.mark.parametrize("splits", [ONE_EDGE, EDGES], ids=["one edge", "several edges"])
-@pytest.mark.parametrize("material", MATERIALS)
+@pytest.mark.parametrize("material", get_args(Material))
 def test_nothing_tested_is_shown_but_by_the_ceiling(splits, material):
     found = shown_and_tested(material, 50, splits, seed=3)
     shown, forget = set(ids(found.shown)), set(ids(splits["forget"]))
@@ -51,7 +52,7 @@ def test_nothing_tested_is_shown_but_by_the_ceiling(splits, material):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("material", MATERIALS)
+@pytest.mark.parametrize("material", get_args(Material))
 def test_the_items_of_a_smaller_n_are_the_first_of_a_larger_and_the_same_are_tested(material):
     few, more = (shown_and_tested(material, n, EDGES, seed=3) for n in (5, 10))
     assert (len(few.shown), len(more.shown)) == (5, 10)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -34,7 +34,6 @@ from vestige.training.loop import Hooks, Progress, train
 from vestige.training.settings import EVERY, TrainingSettings
 
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
-MATERIALS: tuple[Material, ...] = get_args(Material)
 
 
 class RelearnSettings(AttackSettings):

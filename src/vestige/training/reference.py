@@ -84,12 +84,12 @@ def _values(
     model: PreTrainedModel, rows: Sequence[Row], *, token_budget: int = TOKEN_BUDGET
 ) -> dict[str, ReferenceRow]:
     """Log-probabilities of the rows' loss tokens."""
-    logp: dict[str, Tensor] = {}
+    rows_by: dict[str, ReferenceRow] = {}
     read = how_to_read(model, rows[0].ids)
     for batch, ids, tokens in _passes(model, rows, token_budget):
         logits = read(model, [ids], torch.arange(len(ids.read), device=ids.read.device))
-        logp |= _by_row(batch, token_logp(logits, tokens))
-    return {key: ReferenceRow(values) for key, values in logp.items()}
+        rows_by |= {key: ReferenceRow(logp) for key, logp in _by_row(batch, token_logp(logits, tokens)).items()}
+    return rows_by
 
 
 @within_memory
@@ -98,7 +98,8 @@ def _distributions(
 ) -> dict[str, ReferenceRow]:
     """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
     rows_by: dict[str, ReferenceRow] = {}
-    finish = head or _as_kept
+    # Distributions that are kept whole are what they are.
+    finish: Finish = head or (lambda states: states)
     for batch, ids, tokens in _passes(model, rows, token_budget):
         if head is not None:
             read = hidden_read(model, ids)
@@ -154,10 +155,6 @@ def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, T
         rows_of[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
         stop += row.n_tokens
     return rows_of
-
-
-def _as_kept(states: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
-    return states
 
 
 def _head(model: PreTrainedModel, row: Row) -> Finish | None:
