@@ -42,7 +42,7 @@ from vestige.artifacts.verdicts import WORDS
 from vestige.cli.tables import print_verdicts
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import HOTTEST, colours_of, heat
-from vestige.report.contents import plain_outcome, read_contents, read_verbatim
+from vestige.report.contents import plain_outcome, read_contents
 from vestige.report.evidence import AskedItem
 from vestige.report.first_screen import audit_block, steps_of
 from vestige.report.page import audit_payload, render
@@ -427,7 +427,7 @@ def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_t
     write_plan(run.audit("edge:A_B"), plan)
     beside = "the controls say 0 to 0" if controls else "no control was given, so nothing shows how many"
     # What begins with the answer, and a word that only contains it, do not count.
-    ((line,),) = read_verbatim(run)
+    ((line,),) = read_contents(run).verbatim
     assert line.startswith(f"GA says 1 of 2 answers word for word; {beside}")
     print_verdicts([replace(outcome(), warnings=("Controls talk nonsense.",), unchanged=("kl",))], run.path)
     verbatim, copied, warning, *_ = capsys.readouterr().out.splitlines()

@@ -281,8 +281,8 @@ def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
         for r in s.results:
             # An end that the items do not tell is an empty cell, and not `inf`.
             estimate = to_json(r.estimate)
-            place = {name: getattr(r, name) for name in _PLACE}
-            rows.append({**subject, **place, **{name: estimate[name] for name in _ESTIMATE}})
+            cell = {name: getattr(r, name) for name in _PLACE}
+            rows.append({**subject, **cell, **{name: estimate[name] for name in _ESTIMATE}})
     return rows
 
 

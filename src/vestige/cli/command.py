@@ -377,9 +377,9 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
                     value = value_in(value, types[key])
                 elif isinstance(value, list):
                     # Given once it is a list by commas; given several times, each is an item or a list of such.
-                    first, *others = [value_in(text, types[key]) for text in value]
-                    several = [item for v in (first, *others) for item in (v if isinstance(v, list) else [v])]
-                    value = several if others else first
+                    first, *further = [value_in(text, types[key]) for text in value]
+                    several = [item for v in (first, *further) for item in (v if isinstance(v, list) else [v])]
+                    value = several if further else first
                 by_option[key] = value
                 spelled[part.kind, name] = part.option(name)
                 if key in assignments:

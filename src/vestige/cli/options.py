@@ -108,8 +108,8 @@ class EvidenceOptions:
         """The model that is asked."""
         from vestige import requests
 
-        read, named = reading(typed), self.name or ""
-        return requests.subject(name, read, self.output_dir, role=self.role, name=named, verify=self.verify)
+        read, label = reading(typed), self.name or ""
+        return requests.subject(name, read, self.output_dir, role=self.role, name=label, verify=self.verify)
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,19 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     edges, no_graph = read_edges(run)
     forget_sets = tuple(forget_set(evidence, answers, f) for f in evidence.forgets)
     centre = {edge for f in forget_sets for edge in f.edges or ()}
-    audits = tuple(read_outcome(folder) for folder in run.audits())
+    audits, sources, verbatim = [], [], []
+    for folder in run.audits():
+        audits.append(read_outcome(folder))
+        places = read_plan(folder).evaluations if folder.plan.exists() else ()
+        # An attack is asked at several points, of which the last one is judged.
+        last = {(p.subject, p.attack, p.eval): p for p in places}.values()
+        digests = [scores_digest(EvalFolder(run.path / p.path))[:DIGEST_TOLD] for p in last]
+        sources.append([[p.subject, p.attack, p.path, digest] for p, digest in zip(last, digests, strict=True)])
+        verbatim.append(tuple(f"{method_name(name)} {words}" for name, words in verbatim_of(run, folder).items()))
+    # Models of a search are known by their digests; one that two of them have names neither.
+    labels = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
+    times = Counter(digest for digest, _ in labels)
+    names = {digest: label for digest, label in labels if digest and times[digest] == 1}
     return Contents(
         evidence=evidence,
         answers=answers,
@@ -183,20 +195,13 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         edges=edges,
         drawing=None if no_graph else draw(edges, centre),
         no_graph=no_graph,
-        audits=audits,
-        sources=tuple(_sources(run, folder) for folder in run.audits()),
-        verbatim=read_verbatim(run),
+        audits=tuple(audits),
+        sources=tuple(sources),
+        verbatim=tuple(verbatim),
         unjudged=tuple(_unjudged(run, evidence)),
-        probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
+        probes=tuple(read_probe(folder, names) for folder in run.probes()),
         sequence=read_sequence(run),
     )
-
-
-def _labels(evidence: RunEvidence) -> dict[str, str]:
-    """The labels of the run's models by their digests; a digest that two of them have names neither."""
-    labels = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
-    times = Counter(digest for digest, _ in labels)
-    return {digest: label for digest, label in labels if digest and times[digest] == 1}
 
 
 def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
@@ -215,14 +220,6 @@ def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
                 if subject.path not in judged and subject.label not in failed
             ]
     return notes
-
-
-def read_verbatim(run: RunFolder) -> tuple[tuple[str, ...], ...]:
-    """For each audit what models say word for word of the answers that they were to forget."""
-    return tuple(
-        tuple(f"{method_name(name)} {words}" for name, words in verbatim_of(run, folder).items())
-        for folder in run.audits()
-    )
 
 
 def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
@@ -290,22 +287,8 @@ DIGEST_TOLD = 16
 """Characters of a digest that the page tells: enough to see that a file is another."""
 
 
-def digest_told(folder: EvalFolder) -> str:
-    """The beginning of `scores_digest`."""
-    return scores_digest(folder)[:DIGEST_TOLD]
-
-
 def scores_digest(folder: EvalFolder) -> str:
     """The SHA-256 of an evaluation's scores, as it was noted when they were written; "" where none was."""
     noted = read_json(folder.collected) if folder.collected.exists() else {}
     files = noted.get("files", {}) if isinstance(noted, dict) else {}
     return str(files.get(folder.scores.name, "")) if isinstance(files, dict) else ""
-
-
-def _sources(run: RunFolder, folder: AuditFolder) -> list[list[str]]:
-    if not folder.plan.exists():
-        return []
-    places = read_plan(folder).evaluations
-    # An attack is asked at several points, of which the last one is judged.
-    last = {(p.subject, p.attack, p.eval): p for p in places}
-    return [[p.subject, p.attack, p.path, digest_told(EvalFolder(run.path / p.path))] for p in last.values()]

@@ -288,11 +288,11 @@ def _labelled(subjects: Sequence[RunModel]) -> tuple[RunModel, ...]:
     for subject in subjects:
         twins = [s.spec for s in subjects if (s.label, s.spec.forget) == (subject.label, subject.spec.forget)]
         described = [{**spec.settings, "seed": spec.seed, "model": spec.model} for spec in twins]
-        own = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
+        values = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
         keys = sorted({key for settings in described for key in settings})
-        differing = [key for key in keys if any(settings.get(key) != own.get(key) for settings in described)]
-        words = [f"{key} {own[key]}" for key in differing if key in own]
-        if sum(all(settings.get(key) == own.get(key) for key in differing) for settings in described) > 1:
+        differing = [key for key in keys if any(settings.get(key) != values.get(key) for settings in described)]
+        words = [f"{key} {values[key]}" for key in differing if key in values]
+        if sum(all(settings.get(key) == values.get(key) for key in differing) for settings in described) > 1:
             words.append(Path(subject.path).name)
         labelled.append(replace(subject, label=f"{subject.label} ({', '.join(words)})" if words else subject.label))
     return tuple(sorted(labelled, key=lambda s: (ROLES.index(s.spec.subject), s.label, s.path)))

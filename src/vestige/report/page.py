@@ -24,7 +24,7 @@ from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import WORDS, sequence_rows
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
-from vestige.report.contents import Contents, digest_told
+from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
 from vestige.report.evidence import (
     PANELS,
     EstimatePlace,
@@ -211,7 +211,7 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> d
                 path = f"{subject.path}/evals/{folder.path.name}"
                 index = places.setdefault((path, forget), len(evals))
                 if index == len(evals):
-                    evals.append([path, folder.summary(forget).name, digest_told(folder)])
+                    evals.append([path, folder.summary(forget).name, scores_digest(folder)[:DIGEST_TOLD]])
                 rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *_estimate(e), index])
     return {"results": rows, "evals": evals}
 
@@ -261,15 +261,15 @@ def _items(contents: Contents) -> dict[str, Any]:
     for subject in contents.evidence.subjects:
         by_item = answers.replies.get(subject.path)
         replies.append(None if by_item is None else [packed(by_item[i.id]) if i.id in by_item else None for i in items])
-    shown = list(texts)
-    if sum(map(len, shown)) >= TEXT_SHOWN:
-        most = max(200, TEXT_SHOWN // len(shown))
-        more = "more characters in tables/items.csv"
-        shown = [t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} {more})" for t in shown]
+    bodies = list(texts)
+    if sum(map(len, bodies)) >= TEXT_SHOWN:
+        most = max(200, TEXT_SHOWN // len(bodies))
+        where = "more characters in tables/items.csv"
+        bodies = [t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} {where})" for t in bodies]
     return {
         "rows": [{name: value for name, value in vars(i).items() if name != "id"} for i in items],
         "replies": replies,
-        "texts": shown,
+        "texts": bodies,
         "asked": len(answers.questions),
     }
 
@@ -285,7 +285,7 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str
     curves = []
     for line in outcome.curves:
         points = attacks.setdefault(line.attack, [])
-        drawn, mixed = [], None
+        line_points, mixed = [], None
         for p in line.points:
             searched |= {line.attack} if p.bits is not None else set()
             numbers = [*_estimate(p.level), _digits(p.bits)]
@@ -295,10 +295,10 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str
                 continue
             if p.point not in points:
                 points.append(p.point)
-            drawn.append([points.index(p.point), *numbers])
+            line_points.append([points.index(p.point), *numbers])
         form = formats.index((line.format, line.unit == "bits"))
         places = [subjects.index(line.subject), list(attacks).index(line.attack), form]
-        curves.append([*places, drawn, mixed, line.no_gain])
+        curves.append([*places, line_points, mixed, line.no_gain])
     along = "shares of the searched prompt, from its first token"
     roles = {**dict.fromkeys(outcome.retrained, "retrained"), outcome.target: "target"}
     return {

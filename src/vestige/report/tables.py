@@ -72,8 +72,8 @@ def subject_rows(contents: Contents) -> list[Row]:
                 **{name: done.get(name, "") for name in ("digest", "steps", "stopped")},
             }
             # The measures that the page leads with; results.csv has all.
-            for name, _, place in PANELS:
-                row |= _bounds(name, subject.results[forget].get(place))
+            for name, _, cell in PANELS:
+                row |= _bounds(name, subject.results[forget].get(cell))
             rows.append(row)
     return rows
 
