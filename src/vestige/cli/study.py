@@ -7,7 +7,8 @@ import typer
 
 from vestige.cli.command import assigned
 from vestige.cli.options import AsJson
-from vestige.cli.output import refuse_torchrun, say, say_next
+from vestige.cli.output import progress_bar, refuse_torchrun, say, say_next
+from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError, PartialFailure
 from vestige.core.text import one_line
 
@@ -48,7 +49,6 @@ def run_command(
     Ends with 5 if a cell failed; the same command tries it again.
     """
     refuse_torchrun("study run")
-    from vestige.cli.output import progress_bar
     from vestige.steps.engine import EXECUTORS, Status
     from vestige.studies.studies import open_study_file, run, status
 
@@ -76,7 +76,6 @@ def report_command(file: File, output_dir: Folder = None, as_json: AsJson = Fals
     Ends with 7 where a target knows nothing of what was to be forgotten, or a goal for the rate was not reached; the
     tables say so too.
     """
-    from vestige.cli.tables import print_json
     from vestige.studies.results import PooledResults
     from vestige.studies.studies import open_study_file
     from vestige.studies.tables import write_report
@@ -111,8 +110,6 @@ def preset_command(
 
 
 def _show(progress: "StudyProgress", *, as_json: bool) -> None:
-    from vestige.cli.tables import print_json, print_table
-
     if as_json:
         return print_json(progress)
     heads = ["kind", "cells", "done", "at work", "failed", "seconds each", "tokens each", "peak MB"]
