@@ -138,6 +138,11 @@ def verdict(outcome, claim, name="ga"):
     return line
 
 
+def outcomes(found, name="ga"):
+    """What became of each claim about one model."""
+    return {v.claim: v.outcome for v in found.verdicts if v.subject == name}
+
+
 def spent(bits_shown):
     """What an attack carried, by one bound."""
     return Carried({"code length": bits_shown}, {"steps": 50.0})

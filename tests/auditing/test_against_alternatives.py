@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks import alternatives
-from hand_made import FORGET, RETRAINED, attack, case, hits, verdict
+from hand_made import FORGET, RETRAINED, attack, case, hits, outcomes, verdict
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
 from vestige.auditing.judge import judge
@@ -43,10 +43,6 @@ def planted(shares, attacked=None, *, lengths=None, units=None, told=(), **chang
     lengths = dict.fromkeys(FORGET, np.full(K, 3)) if lengths is None else lengths
     found = Ranked(tables, units or {i: i for i in FORGET}, lengths, frozenset(told))
     return replace(base, scores=Scores(values), ranked=found)
-
-
-def outcomes(found, name="ga"):
-    return {v.claim: v.outcome for v in found.verdicts if v.subject == name}
 
 
 def everywhere(share):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, subject, verdict
+from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, outcomes, subject, verdict
 
 from vestige.auditing.earned import made_of_others
 from vestige.auditing.judge import judge, lay
@@ -15,10 +15,6 @@ RETAIN_ONLY = attack()
 N = len(FORGET)
 HARD = np.random.default_rng(0).gamma(2.0, 11.0, N)
 """By how many bits each answer is unlikely to whoever never knew it, which is the same for all trainings."""
-
-
-def outcomes(found):
-    return {line.claim: line.outcome for line in found.verdicts if line.subject == "ga"}
 
 
 def training(seed, spread=5.0):

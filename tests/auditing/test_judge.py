@@ -17,6 +17,7 @@ from hand_made import (
     kept,
     known,
     member,
+    outcomes,
     subject,
     together,
     verdict,
@@ -32,10 +33,6 @@ from vestige.core.items import Luck
 
 QUICK = 2000
 RETAIN_ONLY = attack()
-
-
-def outcomes(found, name="ga"):
-    return {v.claim: v.outcome for v in found.verdicts if v.subject == name}
 
 
 def cell(found, form, name="ga"):

@@ -123,9 +123,10 @@ class Scale:
         """The scores of one source by item."""
         return self.ground.scores.of(source, self.key, self.items)
 
-    @cached_property
+    @property
     def gap(self) -> Draws:
         """By how much the target exceeds its controls."""
+        # Not kept: of hundreds of groups in each format the draws would take more memory than all scores.
         if self.unit == "leakage_vs_alternatives":
             return ranks(self.ground, self.items, self.ground.plan.target)
         if self.unit == "leakage_vs_chance":

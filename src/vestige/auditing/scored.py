@@ -169,7 +169,8 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
         table[row.item] = row.score
         if row.chance is not None:
             read.chances.add(row.format)
-            read.values[row.model, row.attack].setdefault(_chance_key(row.format), {})[row.item] = row.chance
+            chance = (_OWN[row.format].chance if row.format in _OWN else "") or f"{row.format}/chance"
+            read.values[row.model, row.attack].setdefault(chance, {})[row.item] = row.chance
         # Any of the rows of a question may bring its texts.
         texts = {name: text for name in ("question", "answer", "reply") if (text := getattr(row, name))}
         if texts:
@@ -205,25 +206,21 @@ def _check(read: ScoreTable, row: QuestionScore) -> None:
             f"{_where(row)}: the format is scored in {row.unit} here and in {unit} elsewhere; give each unit a format "
             "of its own"
         )
-    _check_values(row)
-
-
-def _check_values(row: QuestionScore) -> None:
     # Bits of another format would have no prior and no margin.
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
-    for name, value in (("score", row.score), ("chance", row.chance)):
-        if value is None:
+    for name, number in (("score", row.score), ("chance", row.chance)):
+        if number is None:
             continue
-        if not math.isfinite(value):
-            raise InputError(f"{_where(row)}: the {name} is {value}, which is no number")
-        if row.unit == "share" and not 0.0 <= value <= 1.0:
+        if not math.isfinite(number):
+            raise InputError(f"{_where(row)}: the {name} is {number}, which is no number")
+        if row.unit == "share" and not 0.0 <= number <= 1.0:
             raise InputError(
-                f"{_where(row)}: the {name} {value:g} is no share, which lies in [0, 1]; divide it by "
+                f"{_where(row)}: the {name} {number:g} is no share, which lies in [0, 1]; divide it by "
                 "its largest value, or give it another unit"
             )
-        if row.unit == "bits" and value > 0.0:
-            raise InputError(f"{_where(row)}: the {name} {value:g} is above 0, and bits are log2 of a probability")
+        if row.unit == "bits" and number > 0.0:
+            raise InputError(f"{_where(row)}: the {name} {number:g} is above 0, and bits are log2 of a probability")
 
 
 def _where(row: QuestionScore) -> str:
@@ -241,10 +238,6 @@ def _key(row: QuestionScore) -> str:
         return _OWN[row.format].key
     # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
     return f"{row.format}/score" if row.split == "forget" else kept_key(row.format)
-
-
-def _chance_key(name: str) -> str:
-    return (_OWN[name].chance if name in _OWN else "") or f"{name}/chance"
 
 
 def formats_in(read: ScoreTable) -> tuple[Format, ...]:

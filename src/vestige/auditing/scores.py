@@ -158,9 +158,9 @@ class Case:
 
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
     `told_by` says who told leaks in free replies, and with what error.
-    `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`); `formats`
-    are those of evaluations that are not Vestige's own. `collapsed` says by subject and format why its scores there
-    are left out. `repeats` has by format an earlier one in which the target was asked and replied the same.
+    `searched` has by the name of a search of relearning the attacks that it chose from (`recovery.with_searches`);
+    `formats` are those of evaluations that are not Vestige's own. `collapsed` says by subject and format why its scores
+    there are left out. `repeats` has by format an earlier one in which the target was asked and replied the same.
     """
 
     plan: AuditPlan

@@ -75,6 +75,9 @@ def judge_table(
         notes = (*_refuse_copies(read), *_drop_unasked(read))
         splits = {split: tuple(i for i, its in read.splits.items() if its == split) for split in SPLITS}
         splits = {split: items for split, items in splits.items() if items}
+        # By item the first that asks for the same fact.
+        first: dict[str, str] = {}
+        leads = {item: first.setdefault(read.about["fact"].get(item, item), item) for item in splits["forget"]}
         folders = {name: f"models/{slug(f'{forget} {name}')}" for name in read.roles}
         evaluations: list[AskedPlace] = []
         for name, path in folders.items():
@@ -97,7 +100,7 @@ def judge_table(
             untested=(UNSEEN, *untested, *notes),
             data=content_id([splits["forget"], splits.get("retain", ())], length=32),
             sizes={split: len(items) for split, items in splits.items()},
-            facts=_facts(read, splits["forget"]),
+            facts={item: lead for item, lead in leads.items() if lead != item},
             groups={item: group for item, group in read.about["group"].items() if read.splits[item] == "forget"},
             formats=formats_in(read),
             evidence_level="logs",
@@ -173,13 +176,6 @@ def _drop_unasked(read: ScoreTable) -> tuple[str, ...]:
             tables.pop(key, None)
     names = listed([key.removesuffix("/score") for key in dropped])
     return (f"No unlearned model has these scores of the forget set: {names}.",) if dropped else ()
-
-
-def _facts(read: ScoreTable, forget: Sequence[str]) -> dict[str, str]:
-    """By item the first that asks for the same fact."""
-    first: dict[str, str] = {}
-    leads = {item: first.setdefault(read.about["fact"].get(item, item), item) for item in forget}
-    return {item: lead for item, lead in leads.items() if lead != item}
 
 
 def _attacks(read: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:

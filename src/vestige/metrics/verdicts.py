@@ -391,7 +391,7 @@ class Reversal(NamedTuple):
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
     """The pairs of subjects whose order is reversed between two formats, each direction being significant.
 
-    `differences` has, for each pair (first, second) and format, the draws of first - second (`leakage.difference`).
+    `differences` has, for each pair (first, second) and format, the draws of first - second (`gains.differences`).
     A reversal's p-value is the greater of its two one-sided ones; all pairs of subjects and formats are corrected for
     by Holm's method, and 2.5 % decides.
     """
