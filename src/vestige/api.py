@@ -403,7 +403,7 @@ def evaluate(
     from vestige.steps.evaluate import requests_of
 
     reading, unknown = _apart(read)
-    path, settings = _path(model), _evals(evals)
+    path, settings = _path(model), requests.evaluations(evals)
     corpus = _corpus(data)
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
     if unknown:
@@ -448,7 +448,7 @@ def attack(
     planned = attacker.build({**amount, **options}, where=f"attack {kind}")
     path, evidence = _path(subject), None if output_dir is None else fspath(output_dir)
     # Before any model is loaded, so that a mistake in the data or the names costs no time.
-    corpus, asked_by = _corpus(data), _evals(evals)
+    corpus, asked_by = _corpus(data), requests.evaluations(evals)
     splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
 
     guide = None if target is None else partial(requests.guide, _path(target), read, evidence)
@@ -843,9 +843,3 @@ def _corpus(data: Data) -> "Corpus":
     from vestige.data.corpus import open_corpus
 
     return open_corpus(_source(data))
-
-
-def _evals(evals: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> Any:
-    from vestige import requests
-
-    return requests.evaluations(evals if isinstance(evals, Mapping) else {name: {} for name in evals})

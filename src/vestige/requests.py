@@ -236,14 +236,15 @@ def trajectory(
     return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=harm)
 
 
-def evaluations(evals: Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Evaluation]:
+def evaluations(evals: Sequence[str] | Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Evaluation]:
     """The settings of each evaluation by its name; `shared` go to every one that has a setting of that name."""
+    by_name: Mapping[str, Mapping[str, Any]] = evals if isinstance(evals, Mapping) else {name: {} for name in evals}
     if not evals:
         raise InputError("evals names no evaluation, so nothing would be asked; see `vestige list evals`")
-    kinds = {name: find_eval(name) for name in evals}
+    kinds = {name: find_eval(name) for name in by_name}
     return {
         name: kind.build(
-            {**{key: value for key, value in shared.items() if key in kind.model_fields}, **evals[name]},
+            {**{key: value for key, value in shared.items() if key in kind.model_fields}, **by_name[name]},
             where=f"settings of the evaluation {name}",
         )
         for name, kind in kinds.items()

@@ -249,6 +249,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"forget": None}, "--forget is missing"),
         ({"output_dir": None, "target": None}, "--target, --output-dir are missing"),
         ({"data": None}, r"--data \(or a file with --retain\) is missing"),
+        ({"forget": "{made}/all.jsonl"}, "all.jsonl, which leaves nothing to keep; name a part of it with --forget"),
         ({"holdout": "{made}/retain.jsonl"}, "is in the holdout file and in another split"),
         ({"set": "dellta=0.1"}, "unknown key 'dellta'; did you mean 'delta'"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
