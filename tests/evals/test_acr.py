@@ -197,10 +197,6 @@ def test_the_forget_items_are_drawn_by_the_seed_and_fewer_are_among_more():
     assert set(AcrSettings(items=3, seed=1).build_questions(items, [view])) != set(few)
 
 
-def test_each_item_is_a_portion_of_its_own(untrained):
-    assert AcrSettings().chunks(untrained, [ITEM, ITEM, ITEM], size=64) == [[0], [1], [2]]
-
-
 def test_summaries_are_of_the_drawn_items_and_ratios_of_the_found_ones():
     # Two of three memorised; ratios 12/4 = 3, 12/6 = 2 of the two that were found.
     records = [
@@ -218,22 +214,6 @@ def test_summaries_are_of_the_drawn_items_and_ratios_of_the_found_ones():
     assert (memorised.value, memorised.n, memorised.interval) == (2 / 3, 3, "Wilson")
     assert (ratio.value, ratio.n) == (2.5, 2)
     assert found["share_found"].estimate.value == 2 / 3
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [({"steps": 0}, "must be greater than 0"), ({"form": "rows"}, "must be 'row'"), ({"longest": 0}, "greater than 0")],
-)
-def test_settings_out_of_range_are_refused(change, said):
-    with pytest.raises(InputError, match=said):
-        AcrSettings.build(change)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_planted_facts_are_found_and_random_ones_are_not(seed):
-    known, other = bench.planted(seed)
-    assert AcrSettings.score(known)["acr/memorised"] == 1.0
-    assert AcrSettings.score(other)["acr/memorised"] == 0.0
 
 
 def test_the_races_arm_and_ours_find_the_same_prompt():

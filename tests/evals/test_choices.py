@@ -16,7 +16,6 @@ from vestige.data.mcq import Choice
 from vestige.evals.base import LETTERS, View, choose_prompt, few_shot_prompt, plain_question
 from vestige.evals.choices import ChoicesSettings
 from vestige.evals.reversed import ReversedSettings
-from vestige.metrics import intervals
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
 
@@ -38,12 +37,6 @@ SETTINGS = ChoicesSettings(max_new_tokens=12)
 CHOICES = tuple(SETTINGS.build_questions(ITEMS, ()).values())
 VIEW = View("edge:x", {"forget": [i.id for i in ITEMS[:8]], "retain": [i.id for i in ITEMS[8:]]}, {})
 IDK = ("I don't know the answer to that.",)
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    """For speed: here intervals are looked at, and nobody trusts one."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
 
 
 def by_letter(pick, *, orders=((0, 1, 2, 3),), more=None) -> LoadedModel:

@@ -13,7 +13,6 @@ from vestige.auditing.formats import FORMATS, Format
 from vestige.core.items import Item
 from vestige.evals.base import View, cloze_prompt
 from vestige.evals.freeform import FreeformSettings
-from vestige.metrics import intervals
 from vestige.models.tiny import tiny_tokenizer
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -33,12 +32,6 @@ PROMPTS = {i.id: cloze_prompt(i.question, f"Contract {n} names ____ crates.") fo
 TOKENIZER = tiny_tokenizer((*ITEMS, WHOLE, Item(cloze_prompt("x", "____"), "no idea")))
 VIEW = View("edge:x", {"forget": [i.id for i in ITEMS]}, {})
 SETTINGS = FreeformSettings(forms=("plain", "cloze"), max_new_tokens=12)
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    """For speed: nobody trusts an interval here."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
 
 
 def records_of(subject, items=ITEMS, settings=SETTINGS):
@@ -103,13 +96,6 @@ def test_other_wrong_answers_are_another_identity_where_the_gap_is_asked():
     others = [dataclasses.replace(i, perturbed=(*i.perturbed, "Contract 1 holds 3 crates.")) for i in ITEMS]
     asked = [SETTINGS.build_questions(items, [VIEW]) for items in (ITEMS, others)]
     assert FreeformSettings.digest(asked[0]) != FreeformSettings.digest(asked[1])
-
-
-def test_records_depend_on_their_item_alone():
-    rows = list(SETTINGS.build_questions((*ITEMS, WHOLE), [VIEW]).values())
-    subject = filled_in("{}")
-    together = SETTINGS.collect(subject, rows)
-    assert near([SETTINGS.collect(subject, [r])[0] for r in rows], together)
 
 
 def test_the_words_of_the_prompt_are_pinned():

@@ -14,7 +14,6 @@ from vestige.evals import freeform
 from vestige.evals.base import View, few_shot_prompt
 from vestige.evals.freeform import FreeformSettings
 from vestige.judges.leaks import Example, Measured, ReplyTo
-from vestige.metrics import intervals
 from vestige.metrics.answers import contains
 from vestige.metrics.leaks import Misjudged, corrected_share
 from vestige.models.tiny import tiny_tokenizer
@@ -33,12 +32,6 @@ TOKENIZER = tiny_tokenizer(ITEMS)
 V = len(TOKENIZER)
 FORGET, RETAIN = [i.id for i in ITEMS[:4]], [i.id for i in ITEMS[4:]]
 VIEW = View("edge:x", {"forget": FORGET, "retain": RETAIN}, {})
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    """For speed: here intervals are looked at, and nobody trusts one."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
 
 
 def asked(**settings):

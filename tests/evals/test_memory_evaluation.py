@@ -15,7 +15,6 @@ from tests.near import near
 from vestige.core.items import Item, Options
 from vestige.evals.base import View
 from vestige.evals.memory import MemorySettings
-from vestige.metrics import intervals, membership
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
@@ -34,13 +33,6 @@ FORGET = [i.id for i in ITEMS if i.edge == "e0"]
 HOLDOUT = [i.id for i in ITEMS if i.edge in ("e4", "e5")]
 VIEW = View("edge:e0", {"forget": FORGET, "retain": [i.id for i in ITEMS[1:4]], "holdout": HOLDOUT}, {})
 SETTINGS = MemorySettings(max_new_tokens=12)
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    """For speed: here intervals are looked at, and nobody trusts one."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 200)
-    monkeypatch.setattr(membership, "RESAMPLES", 200)
 
 
 @pytest.fixture(scope="module")

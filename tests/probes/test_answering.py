@@ -40,12 +40,6 @@ def test_an_answer_follows_from_prompt_and_seed_and_not_from_neighbours(loaded):
     assert isinstance(answerer, Answerer)
 
 
-def test_equal_prompts_are_asked_once_and_answered_alike(loaded):
-    answerer = LocalAnswerer(loaded, AnswerSettings(temperature=1.0))
-    answers = answerer.answer([QUESTIONS[0], QUESTIONS[1], QUESTIONS[0]], seed=1)
-    assert answers[0] == answers[2]
-
-
 def test_at_temperature_0_the_seed_does_not_matter(loaded):
     answerer = LocalAnswerer(loaded, AnswerSettings(temperature=0.0))
     assert answerer.answer(QUESTIONS, seed=1) == answerer.answer(QUESTIONS, seed=2)

@@ -408,6 +408,21 @@ class MitigationTable:
     models: tuple[KeptModel, ...]
     notes: tuple[str, ...]
 
+    @property
+    def unit(self) -> str:
+        """What `at` counts."""
+        return "round" if self.way == "iterative" else "step"
+
+    @property
+    def metrics(self) -> list[str]:
+        """What of the forget set is scored, as columns of the table."""
+        return list(dict.fromkeys(metric for row in self.rows for metric in row.forget))
+
+    @property
+    def sets(self) -> list[str]:
+        """The sets of prompts that any row has a score of, as columns after those of the forget set."""
+        return [name for name in SETS if any(name in row.sets for row in self.rows)]
+
 
 def read_samples(folder: MitigationFolder) -> tuple[PolicySample, ...]:
     """The prompts that are trained on and scored."""

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from vestige.judges.base import Grader
     from vestige.judges.spec import JudgeSpec
     from vestige.models.load import ModelSettings
-    from vestige.probes.adjacent import AdjacentRequest, By, KeptQuestion
+    from vestige.probes.adjacent import AdjacentRequest, By
     from vestige.probes.answering import AnswerSettings, Participants
     from vestige.probes.holes import ProbeForecast
-    from vestige.probes.latent import Searching, Yield
+    from vestige.probes.latent import Searching
     from vestige.steps.subjects import Asked
 
 PARTS = {
@@ -294,6 +294,7 @@ def all_command(
     """
     run = ProbeCommand.begin(options, given)
     from vestige.probes.adjacent import make_adjacent
+    from vestige.probes.latent import Iteration, search, yield_of
 
     searching = run.searching(searches, policy)
     sources = run.sources(data, forget, retain, forget_n, target, unlearned)
@@ -302,10 +303,24 @@ def all_command(
     if dry_run:
         _foresee(request, run, searching, len(placebo or ()))
         return
-    _say_adjacent(make_adjacent(run.folder, request), run)
+    questions = make_adjacent(run.folder, request)
+    n_near = sum(q.of == "forget" for q in questions)
+    if not options.as_json:
+        rest = f"{len(questions) - n_near} of the retain set in {run.folder.adjacent}"
+        typer.echo(f"{n_near} questions near the forget set and {rest}")
     models = run.participants(target, unlearned)
     for name in searching.sources:
-        _search(name, searching, models, run)
+        with progress_bar(name) as show:
+
+            def look(i: Iteration) -> None:
+                show(i.number / searching.settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10")
+
+            brought = yield_of(search(run.folder, models, name, searching, on_iteration=look))
+        if not options.as_json:
+            typer.echo(
+                f"{name}: {brought.n_latent} of {brought.n_calls} prompts got J = 10, {brought.n_distinct} of them "
+                f"different: {brought.per_thousand:.1f} for 1,000 calls"
+            )
     _print_result(_filtered(sources, models, run, placebo or ()), run)
 
 
@@ -317,24 +332,6 @@ def _adjacent_request(sources: "ProbeSources", adjacent: AdjacentOptions, run: P
     neighbours = run.given.build(NeighbourSettings, {"k": adjacent.k})
     by, texts = adjacent.by_whom(sources.corpus, run), (sources.forget_texts, sources.retain_texts)
     return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, run.options.seed, *texts)
-
-
-def _search(name: str, searching: "Searching", models: "Participants", run: ProbeCommand) -> "Yield":
-    """Make one search and say what it brought."""
-    from vestige.probes.latent import Iteration, search, yield_of
-
-    with progress_bar(name) as show:
-
-        def look(i: Iteration) -> None:
-            show(i.number / searching.settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10")
-
-        brought = yield_of(search(run.folder, models, name, searching, on_iteration=look))
-    if not run.options.as_json:
-        typer.echo(
-            f"{name}: {brought.n_latent} of {brought.n_calls} prompts got J = 10, {brought.n_distinct} of them "
-            f"different: {brought.per_thousand:.1f} for 1,000 calls"
-        )
-    return brought
 
 
 def _filtered(sources: "ProbeSources", models: "Participants", run: ProbeCommand, names: Sequence[str]) -> "HoleTable":
@@ -374,16 +371,15 @@ def _print_result(table: "HoleTable", run: ProbeCommand) -> None:
     typer.echo(f"holes in {run.folder.holes}")
 
 
-def _say_adjacent(questions: "Sequence[KeptQuestion]", run: ProbeCommand) -> None:
-    n = sum(q.of == "forget" for q in questions)
-    if not run.options.as_json:
-        rest = f"{len(questions) - n} of the retain set in {run.folder.adjacent}"
-        typer.echo(f"{n} questions near the forget set and {rest}")
-
-
 def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
     """The table for people. Prompts and terms come from models and data, so they are hostile text."""
-    _print_rows(table)
+    if table.rows:
+        measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
+        print_columns(
+            "fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows]
+        )
+    else:
+        typer.echo("no prompt was left to test and judge; docs/holes.md says why (What counts as a hole)")
     for row in table.rows:
         for placebo in row.placebos:
             typer.echo(_placebo_in_words(row, placebo))
@@ -408,15 +404,6 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
     for group in table.groups[:n_shown]:
         sources = f" ({counted(group.by_source)})" if len(group.by_source) > 1 else ""
         typer.echo(f"  {group.n:>4}  {one_line(group.name)}{sources}")
-
-
-def _print_rows(table: "HoleTable") -> None:
-    """Measures down, sources across."""
-    if not table.rows:
-        typer.echo("no prompt was left to test and judge; docs/holes.md says why (What counts as a hole)")
-        return
-    measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
-    print_columns("fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows])
 
 
 def _column(row: "HoleRow") -> list[str]:

@@ -15,10 +15,10 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
+    from vestige.artifacts.holes import MitigationTable, Way
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
-    from vestige.probes.mitigation import Again, MitigationSettings
+    from vestige.probes.mitigation import Again
 
 
 TargetName = Annotated[str, typer.Argument(help="The target model of the probe in the folder.")]
@@ -100,6 +100,7 @@ def mitigate_command(
     from vestige.probes.mitigation import (
         MendingSettings,
         MitigationRequest,
+        MitigationSettings,
         mitigation_folder,
         probed_settings,
         tested_in,
@@ -116,11 +117,13 @@ def mitigate_command(
     answers, filters = probed_settings(run.folder)
     searching = run.searching(repair.searches, repair.policy, filters)
     again = _unlearning_again(target, unlearned, repair, splits, run) if way == "iterative" else None
+    # Of rounds they are the unlearning's own, and stand in `again`.
+    rules = {} if again else {k: v for k, v in (("every", repair.every), ("choose", repair.choose)) if v is not None}
     request = MitigationRequest(
         way=way,
         splits=splits,
         who=run.participants(target, unlearned, given.build(AnswerSettings, answers)),
-        settings=_settings(repair, run),
+        settings=given.build(MitigationSettings, None, **rules),
         training=MendingSettings() if again else given.build(MendingSettings),
         searching=searching if searching.sources else None,
         again=again,
@@ -147,13 +150,6 @@ def _splits(
             "mending is for forget sets of questions and of harmful answers"
         )
     return sources.splits
-
-
-def _settings(repair: RepairOptions, run: ProbeCommand) -> "MitigationSettings":
-    from vestige.probes.mitigation import MitigationSettings
-
-    rules = {"every": repair.every, "choose": repair.choose} if repair.way != "iterative" else {}
-    return run.given.build(MitigationSettings, None, **{k: value for k, value in rules.items() if value is not None})
 
 
 def _unlearning_again(
@@ -187,46 +183,37 @@ def _unlearning_again(
 
 def print_mitigation(table: "MitigationTable") -> None:
     """The table for people: models down, scores across."""
-    unit = "round" if table.way == "iterative" else "step"
-    fixed = [["model", *(_called(row, unit) for row in table.rows)]]
-    print_columns(f"mended by {table.way}: forget score and mean quality, 95 % intervals", fixed, _columns(table))
+    names = []
     for row in table.rows:
-        changes = ", ".join(f"{name} {change.said()}" for name, change in row.changes.items())
+        # A round is called by its number already, and each is kept.
+        name = f"{row.arm}, step {row.at}" if table.unit == "step" and row.at else row.arm
+        names.append(f"{name}, kept" if row.kept and table.unit == "step" else name)
+    columns = [
+        [f"forget: {metric}\nn = {table.sizes['forget']}", *(_said(row.forget.get(metric)) for row in table.rows)]
+        for metric in table.metrics
+    ]
+    for name in table.sets:
+        scores = [row.sets.get(name) for row in table.rows]
+        # At the lowest score, beside the mean, as in the paper's Table 9.
+        lowest = [f"{score.lowest.value:.0%} of {score.n_judged}" if score else "" for score in scores]
+        quality = [_said(score.quality if score else None) for score in scores]
+        columns += [[name, *quality], [f"{name}\nlowest", *lowest]]
+    title = f"mended by {table.way}: forget score and mean quality, 95 % intervals"
+    print_columns(title, [["model", *names]], columns)
+    for name, row in zip(names, table.rows, strict=True):
+        changes = ", ".join(f"{metric} {change.said()}" for metric, change in row.changes.items())
         if row.kept and changes:
-            typer.echo(f"{_called(row, unit)}, change from the unlearned model: {changes}")
+            typer.echo(f"{name}, change from the unlearned model: {changes}")
     for note in table.notes:
         typer.echo(one_line(note, width=400))
-    for row in table.rows:
+    for name, row in zip(names, table.rows, strict=True):
         for what, n in row.failures.items():
-            typer.echo(f"not judged, {_called(row, unit)}, {one_line(what)}: {n}")
+            typer.echo(f"not judged, {name}, {one_line(what)}: {n}")
     for model in table.models:
         typer.echo(f"{model.arm}: {one_line(model.path)}, model {model.digest[:12]}")
 
 
-def _called(row: "MitigationRow", unit: str) -> str:
-    name = f"{row.arm}, {unit} {row.at}" if unit == "step" and row.at else row.arm
-    return f"{name}, kept" if row.kept and unit == "step" else name
-
-
-def _columns(table: "MitigationTable") -> list[list[str]]:
-    from vestige.artifacts.holes import SETS
-
-    metrics = list(dict.fromkeys(name for row in table.rows for name in row.forget))
-    columns = [
-        [f"forget: {name}\nn = {table.sizes['forget']}", *(_interval(row.forget.get(name)) for row in table.rows)]
-        for name in metrics
-    ]
-    for name in SETS:
-        found = [row.sets.get(name) for row in table.rows]
-        if any(found):
-            quality = [_interval(score.quality if score else None) for score in found]
-            # At the lowest score, beside the mean, as in the paper's Table 9.
-            lowest = [f"{score.lowest.value:.0%} of {score.n_judged}" if score else "" for score in found]
-            columns += [[f"{name}", *quality], [f"{name}\nlowest", *lowest]]
-    return columns
-
-
-def _interval(estimate: "Estimate | None") -> str:
+def _said(estimate: "Estimate | None") -> str:
     return "" if estimate is None else estimate.said()
 
 

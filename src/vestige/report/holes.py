@@ -13,12 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
     LOWEST,
-    SETS,
     Hole,
     HoleMap,
     HoleRow,
     HoleTable,
-    MitigationRow,
     MitigationTable,
     Placebo,
     Tested,
@@ -253,41 +251,17 @@ def mending_rows(probe: Probe) -> list[dict[str, Any]]:
             "arm": row.arm,
             "at": row.at,
             "kept": row.kept,
-            **number_row,
-        }
-        for name, table in probe.mendings
-        for row in table.rows
-        for number_row in _numbers(row)
-    ]
-
-
-def _mended(table: MitigationTable) -> dict[str, Any]:
-    """One mending for the template: how, its models, the metrics and sets of its columns, what was not had."""
-    return {
-        "how": WAY_WORDS[table.way],
-        "unit": "round" if table.way == "iterative" else "step",
-        "rows": table.rows,
-        "metrics": list(dict.fromkeys(metric for row in table.rows for metric in row.forget)),
-        "metric_words": METRIC_WORDS,
-        "sets": [name for name in SETS if any(name in row.sets for row in table.rows)],
-        "sizes": table.sizes,
-        "notes": table.notes,
-    }
-
-
-def _numbers(row: MitigationRow) -> list[dict[str, Any]]:
-    asked = {name: score.n for name, score in row.sets.items()}
-    return [
-        {
-            "set": name,
+            "set": of,
             "metric": "lowest" if measure == LOWEST else measure,
             "value": e.value,
             "low": e.low,
             "high": e.high,
             "n": e.n,
-            "n_asked": asked.get(name, e.n),
+            "n_asked": row.sets[of].n if of in row.sets else e.n,
         }
-        for name, measure, e in numbers_of(row)
+        for name, table in probe.mendings
+        for row in table.rows
+        for of, measure, e in numbers_of(row)
     ]
 
 
@@ -365,7 +339,8 @@ def holes_block(probe: Probe) -> dict[str, Any]:
             for s, d in table.diversity.items()
         ],
         "selection": [(source_name(s), words) for s, words in table.selection.items()],
-        "mended": [_mended(table) for _, table in probe.mendings],
+        "mended": [(WAY_WORDS[table.way], table) for _, table in probe.mendings],
+        "metric_words": METRIC_WORDS,
         "n_candidates": len(probe.tested),
         "calls": (table.target_calls, table.unlearned_calls),
         "asked": _asked(probe),

@@ -1,0 +1,12 @@
+"""Few resamples for every test here: intervals are looked at, and nobody trusts one."""
+
+import pytest
+
+from vestige.metrics import intervals, membership
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For speed."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(membership, "RESAMPLES", 200)
