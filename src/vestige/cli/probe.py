@@ -240,6 +240,7 @@ def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
     from vestige.probes.filters import OWN_NAMES
 
     names = list(dict.fromkeys(placebos))
+    # Folders of models often end alike, as in a/model and b/model.
     short = [Path(placebo).name for placebo in names]
     return {
         name if name and short.count(name) == 1 and name not in OWN_NAMES else placebo: placebo

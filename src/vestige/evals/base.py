@@ -246,6 +246,7 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
 
 def _groups(records: Sequence[Record], view: View) -> dict[tuple[str, str], list[str]]:
     """Item ids by split and scope; those without items are left out."""
+    # A scope says how far what is kept gives a forget item away, so that only the forget set has scopes.
     groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
     for scope in ("entailed", "guessable", "free"):
         groups["forget", scope] = [i for i in view.splits.get("forget", ()) if view.scopes.get(i) == scope]
@@ -260,6 +261,7 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
     if measure.exact:
         mean = sum(values) / len(values)
         return Estimate(measure.metric, measure.unit, mean, mean, mean, len(values), "known")
+    # An item without an edge belongs to no cluster, and the items of one edge are no sample of edges.
     edges = [edge for edge, _ in rows if edge is not None]
     interval = interval_of_mean(
         np.array(values),

@@ -121,6 +121,7 @@ class ChoicesSettings(Reads):
 
         def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
             answered = [lists(asdict(c)) for c in choices]
+            # Without texts nothing is encoded, and the readings are those of replies alone.
             for record, codes, reading in zip(answered, encoded, readings, strict=False):
                 record["texts"] = [
                     {"ids": list(e.answer_ids), **lists(asdict(text.answer(e)))}
@@ -207,6 +208,7 @@ def _letter_values(record: Record) -> dict[str, float]:
         letters = LetterScore(
             tuple(letters_record["logp"]), letters_record["top"], letters_record["top_logp"], letters_record["n_top"]
         )
+        # `order` has the options' numbers from A on: where the right one stands in it is its letter.
         position = letters_record["order"].index(right)
         chosen, first = readings.choose(letters), readings.option_vocab(letters)
         values_of_order = {
@@ -219,6 +221,7 @@ def _letter_values(record: Record) -> dict[str, float]:
         }
         for name, value in values_of_order.items():
             values[name] = values.get(name, 0.0) + value / len(orders)
+    # Shares of several orders can add up to a digit above 1.
     return {name: min(1.0, value) if not name.endswith(BITS_METRIC) else value for name, value in values.items()}
 
 

@@ -70,6 +70,7 @@ def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthSe
             high, following = length, length - 1
         else:
             low, following, steps = length, length + STRIDE, int(steps * GROWTH)
+        # The released code stops here too, although lengths between may be untried.
         if not low < following < high:
             return searches
         length = following
@@ -86,6 +87,7 @@ def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthS
     searches: list[LengthSearch] = []
     low, high = 0, bound
     while high - low > 1:
+        # `high` has succeeded or is the bound, `low` has failed: what lies between is open.
         length = (low + high) // 2
         success = attempt(length, steps)
         searches.append(LengthSearch(length, steps, success))

@@ -224,6 +224,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
     ) -> tuple[Result, ...]:
         """The estimates of every split and scope of `view` and of every edge."""
         estimates = results(records, scores, view, cls.measure, seed=seed)
+        # Records of two judges have two errors, and no share of both together can be corrected by either.
         errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
         error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
         return (
@@ -272,6 +273,7 @@ def perturbed(item: Item) -> str:
 
     Names, which begin with a capital, are left as they are spelt. What has no such letters gets a blank.
     """
+    # Always the same seed: the mistake belongs to the item, so that all models meet the same one.
     rng, text = generator(0, "perturbed", item.id), item.question
     blanks = [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", text)] or [0]
     spots = [match.start() + 1 for match in re.finditer(r"\b[^\W\d_]{4,}\b", text) if match[0].islower()]

@@ -103,6 +103,7 @@ class InsideSettings(Evaluation):
                 f"stands beside {len(usable)} retained items with wrong answers, and blocks are read by {LEAST} or more"
             )
             return {i: Unasked(i, why, choices[i].edge) for i in choices if i in forget}
+        # Drawn among those that can be read, so that items without wrong answers take no place.
         order = generator(self.seed, self.name).permutation(len(usable))[: self.fit_items]
         fit = {usable[n] for n in order.tolist()}
         return {
@@ -184,7 +185,9 @@ class InsideSettings(Evaluation):
         values: dict[str, float] = {}
         for name, weights in record["weights"].items():
             answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
+            # Of what the control was fitted on its own truth counts; elsewhere it has none, and the real one does.
             shares = [beaten(block, answer) for block in record[name]]
+            # Weights add up to 1 but for rounding.
             values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
             values[f"{name}/chance"] = 0.5
         if "cosine" in record:
@@ -261,12 +264,14 @@ def probe_scores(
         y[members[true[n]]] += 1
         if fit[n]:
             folds[members] = next(folds_of) % FOLDS
+    # A coordinate that is alike in all answers stays 0, and is no division by 0.
     x /= np.sqrt((x[folds >= 0] ** 2).mean(axis=0)) + 1e-9
     products = x @ x[folds >= 0].T
     fitted, values = folds[folds >= 0], np.zeros((FOLDS, len(x)))
     for fold in range(FOLDS):
         keep = fitted != fold
         gram = products[folds >= 0][np.ix_(keep, keep)]
+        # By the rows' own size, so that a wider model's outputs are held as tight as a narrow one's.
         ridge = RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         values[fold] = products[:, keep] @ np.linalg.solve(gram + ridge, y[folds >= 0][keep])
     each: Float[np.ndarray, " R"] = np.where(folds >= 0, values[folds, np.arange(len(x))], values.mean(axis=0))

@@ -202,6 +202,7 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
         {"knowledge": reply_record(subject, reply)}
         for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens)
     ]
+    # Of one token no half could be given with a rest to find.
     n_given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
     prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in n_given.items()]
     for (n, k), reply in zip(n_given.items(), replies_to(subject, prompts, settings.max_new_tokens), strict=True):
@@ -303,6 +304,7 @@ def _told_apart(
     estimates = []
     for key in dict.fromkeys(k for _, s in sets[0] for k in s):
         form, _, name = key.partition("/")
+        # How likely a whole text is tells of its length, and would tell long texts from short ones.
         if form not in ("membership", "membership_text") or name == LOGP:
             continue
         sides = [_Side.of([(edge, s[key]) for edge, s in rows if key in s]) for rows in sets]
@@ -334,6 +336,7 @@ def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
     estimates = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
     for rate in FALSE_ALARMS:
         hits = membership.hits_at_fpr(forget.values, holdout.values, fpr=rate)
+        # One edge is one cluster, of which no interval can be made.
         several = forget.edges is not None and len(set(forget.edges)) > 1
         interval = interval_of_mean(hits, clusters=forget.edges if several else None, seed=seed)
         method = f"{interval.method}, threshold as it is"

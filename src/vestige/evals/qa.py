@@ -166,6 +166,7 @@ def free_running_ranks(
     ranks_by_answer: list[list[float]] = [[] for _ in rows]
     for width, chunk in batches_by_length([len(r) for r in rows], model.device, token_budget=logits_budget(model)):
         ids = right_padded([rows[i] for i in chunk], width, model.device)
+        # The logits at a token say what follows it; those within the prompts are read by nobody.
         first = min(len(prompts[i]) for i in chunk) - 1
         logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
         for n, i in enumerate(chunk):

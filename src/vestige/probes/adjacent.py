@@ -102,6 +102,7 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
     while frontier and (farthest is None or steps <= farthest):
         distances |= dict.fromkeys((edge for edge in graph.edges if edge in frontier), steps)
         nodes = {node for edge in frontier for node in graph.edges[edge].pair}
+        # Parallel contracts share both parties, and are one step away as any other.
         frontier = {name for name, edge in graph.edges.items() if nodes & edge.pair} - distances.keys()
         steps += 1
     return distances

@@ -217,6 +217,7 @@ def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
     """Requests in their order, cut where the question changes: a grounded judge answers each question itself, once."""
     portions: list[list[str]] = []
     question: str | None = None
+    # All about one question in one portion, though it grows beyond its size.
     for name, request in requests.items():
         if not portions or (len(portions[-1]) >= PORTION and request.question != question):
             portions.append([])

@@ -91,6 +91,7 @@ class FilterSettings(Settings):
         """With how many texts of the forget set each of so many prompts is compared."""
         most = self.nearest_texts
         if most is None:
+            # Overlap is asked of each prompt and text: with thousands of both it would cost more than all else.
             most = NEAREST if n_prompts * n_texts > MOST_OVERLAPS else 0
         return min(most or n_texts, n_texts)
 
@@ -227,6 +228,7 @@ def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
         key = candidate.source, candidate.prompt
         if key in previous:
             repeats[i] = "repeats a prompt"
+        # It counts among the adjacent ones, since who searches is to find something else.
         elif candidate.source != ADJACENT and candidate.prompt in adjacent:
             repeats[i] = "repeats an adjacent prompt"
         previous.add(key)
@@ -272,6 +274,7 @@ def _drop_overlapping(
         )
         for i in portion:
             scores = [next(judgements).score for _ in against[i]]
+            # One text that supports the answer is enough, whatever became of the requests about others.
             if 1.0 in scores:
                 desk.dropped[i] = "forget set answers it"
             elif None in scores:
@@ -311,6 +314,7 @@ def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarra
     for source, places in by_source.items():
         of_source = np.stack([embeddings[i] for i in places])
         selections[source] = as_diverse_as(reference, of_source, step=desk.settings.step)
+        # The first ones found, and not the most different: an order of choice would be a search of its own.
         for i in places[selections[source].n :]:
             desk.dropped[i] = "beyond the diversity of the adjacent prompts"
     return selections

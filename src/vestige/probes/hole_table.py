@@ -98,6 +98,7 @@ def by_terms(prompts: Sequence[str], embeddings: Float[np.ndarray, "N D"], *, ho
     names: list[str] = []
     for group in clusters:
         name = ", ".join(group.terms) or UNNAMED
+        # Tables and colours go by the name, so that two groups of the same terms need two.
         n_before = sum(earlier == name or earlier.startswith(f"{name} (") for earlier in names)
         names.append(f"{name} ({n_before + 1})" if n_before else name)
     return Naming(tuple(NamedGroup(n, g.members) for n, g in zip(names, clusters, strict=True)), how)
@@ -153,6 +154,7 @@ def read_labels(text: str) -> tuple[str, ...] | Failure:
     entries = read_list(text, lambda entry: isinstance(entry, str), most_read=_READ)
     if isinstance(entries, str):
         return entries
+    # Reversed twice, so that of labels that are one the first spelling stays, in its place.
     labels = {_key(label): label for entry in reversed(entries) if (label := _clean(entry))}
     if not labels or len(entries) > MOST_GROUPS:
         return "out of range"
@@ -175,6 +177,7 @@ def _written(writer: Writer, prompts: Sequence[Prompt]) -> list[Written]:
 def _clean(label: str) -> str:
     """A label on one line, without what acts or hides, cut to a length that a table holds; "" of no words."""
     line = one_line(" ".join(harmless(label).split()), width=LABEL_CHARACTERS)
+    # A label that reads as the group of the unplaced would be taken for it.
     return line if any(unicodedata.category(c)[0] in "LN" for c in line) and _key(line) != UNPLACED else ""
 
 
@@ -228,6 +231,7 @@ def holes_and_table(
         ),
         selection={source: _in_words(chosen) for source, chosen in filtered.selections.items()},
         n_holes=len(confirmed),
+        # Searches are not held against each other before, so that two may have found one hole.
         n_distinct_holes=len(distinct(embeddings, threshold=settings.alike)) if prompts else 0,
         target_calls=filtered.target_calls,
         unlearned_calls=filtered.unlearned_calls,
@@ -309,6 +313,7 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
     pairs = [t for t in tested if t.target_score is not None and t.placebo_scores[name] is not None]
     if not pairs:
         return None
+    # By the same line as true holes, or the two rates could not be subtracted.
     false = [settings.is_hole(t.target_score, t.placebo_scores[name]) for t in pairs]
     rate = mean_estimate("false holes", false, "share", SHARE, _origins(pairs), seed=seed)
     both = [(t, wrong) for t, wrong in zip(pairs, false, strict=True) if t.unlearned_score is not None]

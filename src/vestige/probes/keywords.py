@@ -257,6 +257,7 @@ def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share:
         n_with.update({t.stem for t in read})
         inside |= {t.stem for t in read if t.text[0].isupper() and not t.begins}
         small |= {t.stem for t in read if not t.text[0].isupper()}
+    # Rounded up: a share of texts that is no whole number is reached by the next.
     least = max(LEAST_TEXTS, math.ceil(share * len(forgotten)))
     often = {word for word in inside - small if n_with[word] >= least}
     return frozenset(often - {t.stem for text in retained for t in tokens(text)})

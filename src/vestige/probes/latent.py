@@ -201,6 +201,7 @@ def probe(
     drop_torn_line(folder.iterations)
     logged = read_attempts(folder)
     logged_iterations = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
+    # Not in `cast`: what was seen begins with each search, and the stops are those of its tokeniser.
     campaign = _Campaign(source, seeds, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
     if campaign.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
@@ -216,6 +217,7 @@ def probe(
                         f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
                         f"{folder.policy} has learnt; delete both and search again"
                     )
+                # Not for its value: later prompts are held against these.
                 campaign.seen.novelty([a.prompt for a in before])
                 attempts += before
                 if number <= len(logged_iterations):
@@ -247,6 +249,7 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
 def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) -> Opening:
     """A numbered list of `n` seeds, drawn for this row, and the next number."""
     distinct = sorted(set(seeds))
+    # Of the place alone, so that a search that goes on writes the lists that it would have written.
     picks = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
     examples = [on_a_line(distinct[i]) for i in picks]
     return Opening("\n".join(examples), f"{listed_questions(examples)}\n{n + 1}.")
@@ -370,6 +373,7 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
     """The question that a reply holds: its first line, as far as the first question mark."""
     text = tokenizer.decode(list(reply), skip_special_tokens=True)
     assert isinstance(text, str)
+    # What follows is the next entry of the list that the policy goes on with.
     line = next(iter(text.strip().splitlines()), "")
     question, mark, _ = line.partition("?")
     return (question + mark).strip()
@@ -490,6 +494,7 @@ def search(
         put_down(search_folder, "search", identity, {})
         drop_torn_line(search_folder.attempts)
         attempts = read_attempts(search_folder)
+        # A policy that learns is loaded all the same: more iterations may be asked for by now.
         if source != LATENT and len(attempts) == how.n_attempts:
             return attempts
         policy = Policy.of(model.loaded.model, how.policy_settings, seed=who.seed)

@@ -297,6 +297,7 @@ def _train(
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
                 "mend by gd"
             )
+        # Computed once: the target would otherwise have to stay in memory beside the student.
         cached = references(target.loaded.model, objective.needs, plan, sources, training)
     if training.lora_rank:
         add_lora(student.model, training, seed)

@@ -124,6 +124,7 @@ def pick_adjacent(
     Prompts made from one forget item are not dealt to both parts: what would be is left out.
     """
     candidates = [t for t in tested if t.source == ADJACENT and not t.dropped]
+    # By what they were made from, since two prompts of one item tell each other's answer.
     origins = _shuffled(sorted({_origin(t) for t in candidates}), seed, "mitigation adjacent")
     ordered = sorted(candidates, key=lambda t: origins.index(_origin(t)))
     # At least one, where any is wanted: a share of few prompts would round to none.
@@ -301,6 +302,7 @@ def probed_settings(probe: ProbeFolder) -> tuple[dict[str, Any], dict[str, Any]]
     How its groups were named is left out: a mending names none.
     """
     _, probed = read_table(probe)
+    # Scores of one judge under two ways of answering could not be compared.
     return probed["answers"], {name: value for name, value in probed["settings"].items() if name != "name_groups"}
 
 

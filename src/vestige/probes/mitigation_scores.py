@@ -68,6 +68,7 @@ def score_answers(
 
     `harm`, if there is one, says of answers to the forget set whether they are harmful.
     """
+    # All models at one seed: of two that are alike the answers are too, and the change is 0.
     answers = answerer.answer([s.prompt for s in samples], seed=derive_seed(seed, "mitigation", "scored"))
     rows = [
         ScoredAnswer(s.set, s.prompt, s.origin, answer, {}, "" if answer is not None else "no answer")
@@ -314,6 +315,7 @@ def new_latent(
     ]
     if rows and used and request.searching is not None:
         embed, alike = request.who.embedder.embed, request.searching.filters.alike
+        # Answers to what is nearly the same were trained on as well.
         nearest = (embed([row.prompt for row in rows]) @ embed(used).T).max(axis=1)
         rows = [row for row, cosine in zip(rows, nearest.tolist(), strict=True) if cosine <= alike]
     score = score_of(rows, seed=request.who.seed)

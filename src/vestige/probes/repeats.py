@@ -102,6 +102,7 @@ def runs_of(scores: Sequence[RepeatedScore]) -> Runs:
         np.array([[run[i] for i in prompts] for (model, _), run in by_run.items() if (model == TARGET) is target])
         for target in (True, False)
     ]
+    # A prompt that one run lacks would be in some means and not in others.
     whole = ~np.isnan(np.concatenate(both)).any(0)
     origins = [origin for origin, graded in zip(prompts.values(), whole, strict=True) if graded]
     return Runs(both[0][:, whole], both[1][:, whole], origins, len(prompts))

@@ -137,6 +137,7 @@ def standing(probe: Probe, row: HoleRow) -> Standing:
     """What may be said of one source."""
     if not probe.holes_of(row):
         return "none"
+    # Where one placebo was not judged, holes may be false by that one: nothing is said.
     telling = [placebo.excess for placebo in row.placebos if not silent(placebo)]
     if not telling or None in telling:
         return "unknown"
@@ -174,6 +175,7 @@ def sentence(probe: Probe, row: HoleRow) -> list[Span]:
     ]
     stands, telling = standing(probe, row), [p for p in row.placebos if not silent(p) and p.excess is not None]
     if stands in ("beyond", "chance"):
+        # Of several placebos the one that leaves least counts.
         closest = min(telling, key=lambda p: p.excess.low if p.excess is not None else 0.0)
         assert closest.excess is not None, "a placebo without an excess is no telling one"
         none = "" if stands == "beyond" else ", which may be none"
