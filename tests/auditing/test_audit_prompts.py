@@ -78,8 +78,9 @@ def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bi
     }
     assert line.capacity_bits == min(line.bounds_bits.values())
     prompt = read_prompt(AttackFolder(made.path / next(a.path for a in plan.attacked if a.subject == "ga")))
-    brought = read_case(made, plan).carried["prefix n=2", "ga"].brought
-    assert brought == (sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples))
+    (told,) = (p for p in read_case(made, plan).prompts if (p.attack, p.subject) == ("prefix n=2", "ga"))
+    counts = sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples)
+    assert (told.verified, told.wanted, told.anyway) == counts
 
 
 def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made):
