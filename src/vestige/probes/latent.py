@@ -288,22 +288,30 @@ class _Campaign:
         """Whether the policy does; it does not in a baseline."""
         return self.source == LATENT
 
-    def _openings(self, number: int) -> list[Opening]:
-        """How the rollouts of an iteration begin."""
-        policy = self.cast.policy.settings
-        rows, before = range(policy.n_rollouts), (number - 1) * policy.n_rollouts
-        if self.source in (PARAPHRASE, ENUMERATION):
-            turn = [self.seeds[(before + row) % len(self.seeds)] for row in rows]
-            return [reworded(seed) if self.source == PARAPHRASE else Opening(seed, seed) for seed in turn]
-        return [listed(self.seeds, self.settings.n_examples, self.seed, number, row) for row in rows]
-
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts | None, list[Attempt]]:
         """The attempts of an iteration, all of them in the log; those `before` are there already.
 
         Of an enumeration there are no rollouts.
         """
-        openings = self._openings(number)
-        rollouts = None if self.source == ENUMERATION else self._rollouts(openings, number)
+        policy = self.cast.policy.settings
+        if self.source in (PARAPHRASE, ENUMERATION):
+            n_before = (number - 1) * policy.n_rollouts
+            turn = [self.seeds[(n_before + row) % len(self.seeds)] for row in range(policy.n_rollouts)]
+            openings = [reworded(seed) if self.source == PARAPHRASE else Opening(seed, seed) for seed in turn]
+        else:
+            n_examples, rows = self.settings.n_examples, range(policy.n_rollouts)
+            openings = [listed(self.seeds, n_examples, self.seed, number, row) for row in rows]
+        rollouts = None
+        if self.source != ENUMERATION:
+            rollouts = sample(
+                self.cast.policy.actor,
+                [tuple(self.cast.tokenizer(opening.text)["input_ids"]) for opening in openings],
+                n_tokens=policy.n_tokens,
+                temperature=policy.temperature,
+                top_p=policy.top_p,
+                stop_ids=self.stop_ids,
+                seed=derive_seed(self.seed, "latent rollouts", number),
+            )
         replies = rollouts.replies if rollouts else ()
         prompts = [question_of(self.cast.tokenizer, reply) for reply in replies] or [o.seed for o in openings]
         # Before anybody is paid for what is not going to be logged.
@@ -328,18 +336,6 @@ class _Campaign:
                 f"{self.folder.attempts} holds another search than this: with these settings, this seed and this "
                 f"machine attempt {differs} comes out otherwise; choose another folder"
             )
-
-    def _rollouts(self, openings: Sequence[Opening], number: int) -> Rollouts:
-        policy = self.cast.policy.settings
-        return sample(
-            self.cast.policy.actor,
-            [tuple(self.cast.tokenizer(opening.text)["input_ids"]) for opening in openings],
-            n_tokens=policy.n_tokens,
-            temperature=policy.temperature,
-            top_p=policy.top_p,
-            stop_ids=self.stop_ids,
-            seed=derive_seed(self.seed, "latent rollouts", number),
-        )
 
     def _judged(
         self, openings: Sequence[Opening], prompts: Sequence[str], number: int, before: Sequence[Attempt]

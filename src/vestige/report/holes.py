@@ -298,15 +298,6 @@ class SourceRow:
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True)
-class Group:
-    """A group of holes, its size and its colour."""
-
-    name: str
-    n: int
-    css: str
-
-
 HEADS = (
     ("quality", "before"),
     ("quality", "after"),
@@ -332,7 +323,7 @@ def holes_block(probe: Probe) -> dict[str, Any]:
         "rows": [_row(probe, row) for row in table.rows],
         "about": about(probe),
         "caveat": caveat(probe),
-        "groups": [Group(g.name, g.n, f"method-{i % COLOURS}") for i, g in enumerate(table.groups)],
+        "groups": [{"name": g.name, "n": g.n, "css": f"method-{i % COLOURS}"} for i, g in enumerate(table.groups)],
         "shown": "" if probe.map is None or not probe.map.points else f"{100 * probe.map.shown:.0f}",
         "dropped": [(source_name(s), sorted(d.items(), key=_count)) for s, d in table.dropped.items() if d],
         "failures": [(stage, sorted(found.items(), key=_count)) for stage, found in table.failures.items() if found],
@@ -384,15 +375,10 @@ def _row(probe: Probe, row: HoleRow) -> SourceRow:
             Cell(row.after, _SCORES),
             Cell(row.change, None),
             *(Cell(share, _SHARES) for share in (row.lowest_before, row.lowest_after, row.holes)),
-            *_false(placebo),
+            Cell(placebo.rate if placebo else None, _SHARES if placebo else None),
+            Cell(placebo.excess if placebo else None, None),
         ),
     )
-
-
-def _false(placebo: Placebo | None) -> tuple[Cell, Cell]:
-    if placebo is None:
-        return Cell(None, None), Cell(None, None)
-    return Cell(placebo.rate, _SHARES), Cell(placebo.excess, None)
 
 
 def _asked(probe: Probe) -> list[tuple[str, str]]:
