@@ -51,7 +51,7 @@ def diverged():
 
 @pytest.mark.parametrize("name", [name for name in EVALS if name != "freeform"])
 def test_every_evaluation_says_where_logits_are_no_numbers(diverged, tmp_path, name):
-    made = Made(diverged.digest(), diverged.prompter.digest, 0, "made elsewhere")
+    made = Made(diverged.digest(), 0, "made elsewhere")
     subject = Subject(SubjectFolder(tmp_path), SPEC, made, lambda: diverged)
     asked = EvaluateRequest(ITEMS, (VIEW,), find_eval(name)(), seed=0)
     with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite at "):

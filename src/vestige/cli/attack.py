@@ -1,6 +1,7 @@
 """`vestige attack`: try to make a model say what it was made to forget, and print what each attack gained.
 
-An attack runs from end to end: asked before, attacked, asked after.
+An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
+searches for a prompt that brings the answer, and sends it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ from vestige.cli.options import (
     corpus_from,
     eval_names,
     evals_from,
+    model_from,
     reading,
     say_notes,
 )
@@ -34,13 +36,15 @@ from vestige.cli.output import progress_bar, refuse_torchrun
 from vestige.cli.tables import print_columns, print_json, print_table
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
-from vestige.core.text import one_line
+from vestige.core.text import half_character, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import AttackFolder
     from vestige.artifacts.records import KeptPrompt, Summary
+    from vestige.attacks.gcg import GcgSettings
     from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
+    from vestige.models.load import ModelSettings
 
     Levels: TypeAlias = Mapping[str, Mapping[str, Estimate]]
     """By point, the estimates over the tested items by `format/metric`."""
@@ -167,9 +171,34 @@ def plain_command(kind: str) -> Callable[..., None]:
     return command(part, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} bits items")(run)
 
 
-@command(GCG, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} start items")
+@dataclass(frozen=True)
+class SearchOptions(AttackOptions):
+    """The same where one question of the user's own may stand in place of data."""
+
+    data: Annotated[str, typer.Option(help="A compiled folder, a file, or a hub dataset id; not with --question.")] = ""
+    forget: Annotated[str, typer.Option(help="A file of items or selectors (edge:A_B, node:A, ...).")] = ""
+    question: Annotated[str, typer.Option(help="One question of your own in place of data; nothing is stored.")] = ""
+    answer: Annotated[str, typer.Option(help="The answer to --question that the prompt is to bring.")] = ""
+    control: Annotated[
+        str, typer.Option(help="With --question, a model that never knew the answer: the same search on it.")
+    ] = ""
+
+    def check(self, start: Path | None) -> None:
+        """Refuse half of either, or a mixture."""
+        if not any((self.question, self.answer, self.control)):
+            if not self.data or not self.forget:
+                raise InputError("give --data and --forget, or one text of your own by --question and --answer")
+        elif self.data or self.forget or start:
+            raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
+        elif not self.question.strip() or not self.answer.strip():
+            raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
+        elif half_character(self.question + self.answer):
+            raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
+
+
+@command(GCG, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} question answer control")
 def gcg_command(
-    subject: SubjectName, start: Start = None, *, asking: AttackOptions, evidence: EvidenceOptions, typed: Given
+    subject: SubjectName, start: Start = None, *, asking: SearchOptions, evidence: EvidenceOptions, typed: Given
 ) -> None:
     """Search for one prompt that elicits answers to some forget items, and test it on others (GCG, 2307.15043).
 
@@ -177,7 +206,95 @@ def gcg_command(
     """
     from vestige.attacks.gcg import GcgSettings
 
-    asking.run(subject, typed.build(GcgSettings), evidence, typed, start=start)
+    asking.check(start)
+    settings = typed.build(GcgSettings)
+    if not asking.question:
+        return asking.run(subject, settings, evidence, typed, start=start)
+    refuse_torchrun("attack")
+    searched = {
+        name: _search_for_text(model_from(typed, model), asking, settings, evidence.seed)
+        for name, model in (("model", subject), ("control", asking.control))
+        if model
+    }
+    if evidence.as_json:
+        beside = {"control": searched["control"]} if asking.control else {}
+        return print_json(searched["model"] | beside)
+    for name, prompt in searched.items():
+        if asking.control:
+            typer.echo(f"{name}:")
+        _print_text_prompt(prompt)
+
+
+def _search_for_text(model: "ModelSettings", text: SearchOptions, settings: "GcgSettings", seed: int) -> dict[str, Any]:
+    """A prompt that brings the answer to one question: what is sent, what is replied with and without it, and bits.
+
+    `loss` is in nats a token of the answer. `bits` is what so many admissible tokens can carry, `needed` what it takes
+    to tell the answer to somebody who knows what the model knows: its code length without the prompt.
+    """
+    import numpy as np
+
+    from vestige.attacks.gcg import find_prompt
+    from vestige.attacks.placement import around, deployed, target_of
+    from vestige.metrics.information import code_length
+    from vestige.models.generation import generate
+    from vestige.models.load import load
+    from vestige.models.scoring import score_answers
+
+    loaded = load(model)
+    prompter, question, placement = loaded.prompter, text.question, settings.placement
+    target = target_of(prompter, question, text.answer, placement)
+    with progress_bar("gcg") as show:
+        prompt = find_prompt(
+            loaded,
+            [around(prompter, question, target, placement)],
+            settings,
+            seed=seed,
+            on_step=lambda done, of: show(done / of, ""),
+        )
+    sent = deployed(question, prompt.text, placement)
+    (alone,) = score_answers(loaded.model, [prompter.encode(question, text.answer)])
+    # The search's claim is not believed: the prompt is sent as text, and the model replies from a fresh cache.
+    reply, plain = generate(
+        loaded.model,
+        [prompter.prompt(sent), prompter.prompt(question)],
+        end_ids=prompter.end_ids,
+        max_new_tokens=len(target),
+        context=prompter.max_tokens,
+    )
+    return {
+        "prompt": prompt.text,
+        "ids": prompt.ids,
+        "sent": sent,
+        "reply": prompter.decode(reply.ids),
+        "plain": prompter.decode(plain.ids),
+        "loss": prompt.loss,
+        "claimed": prompt.reached,
+        "verified": reply.ids[: len(target)] == target,
+        "plain_right": plain.ids[: len(target)] == target,
+        "ended": prompt.ended,
+        "steps": prompt.steps,
+        "spent": dict(prompt.spent),
+        "bits": len(prompt.ids) * prompt.admissible_bits,
+        "needed": code_length(np.array(alone.logp)),
+    }
+
+
+def _print_text_prompt(prompt: Mapping[str, Any]) -> None:
+    claimed, verified = ("yes" if prompt[key] else "no" for key in ("claimed", "verified"))
+    typer.echo(f"prompt of {len(prompt['ids'])} tokens: {one_line(prompt['prompt'], width=1000)!r}")
+    typer.echo(f"sent: {one_line(prompt['sent'], width=1000)!r}")
+    typer.echo(f"reply: {one_line(prompt['reply'], width=1000)!r}")
+    typer.echo(f"reply without the prompt: {one_line(prompt['plain'], width=1000)!r}")
+    typer.echo(
+        f"loss {prompt['loss']:.3f} nats a token after {prompt['steps']} steps (ended: {prompt['ended']}); "
+        f"brings the answer as the search claims: {claimed}; as the reply shows: {verified}"
+    )
+    if prompt["plain_right"]:
+        typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
+    typer.echo(
+        f"carried in, at most: {bits_at_most(prompt['bits'])} (tokens x log2(admissible vocabulary) of the prompt)"
+    )
+    typer.echo(f"needed: {prompt['needed']:.1f} bits (the answer in the model's own code, without the prompt)")
 
 
 @command(PREFIX, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} target start")
