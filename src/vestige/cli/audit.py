@@ -349,7 +349,9 @@ def _judge_logs(
     if dry_run:
         return show(taken)
     run, margins = RunFolder(output_dir or OUTPUT), typed.of(AuditSettings)
-    outcomes = judge_taken(taken, run, forget=forget, margins=margins, printing=printing)
+    whole = printing.verdicts if printing.as_json or printing.why else None
+    shows = not printing.as_json
+    outcomes = judge_taken(taken, run, forget=forget, margins=margins, shows=shows, print_whole=whole)
     end_with(outcomes, baseline)
 
 

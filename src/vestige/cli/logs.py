@@ -1,7 +1,7 @@
 """`vestige audit --logs`: verdicts from the logs that other tools have left, without a model."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,6 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
-    from vestige.cli.audit import PrintOptions
     from vestige.logs.folders import LogGroup
 
 EXAMPLE = "example"
@@ -111,9 +110,18 @@ def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
 
 
 def judge_taken(
-    taken: Taken, run: "RunFolder", *, forget: str | None, margins: Mapping[str, Any], printing: "PrintOptions"
+    taken: Taken,
+    run: "RunFolder",
+    *,
+    forget: str | None,
+    margins: Mapping[str, Any],
+    shows: bool,
+    print_whole: "Callable[[Path, Sequence[AuditOutcome], Mapping[str, str]], None] | None",
 ) -> "list[AuditOutcome]":
-    """Judge what was taken, write the report, and print what was found."""
+    """Judge what was taken, write the report, and print the verdicts: by `print_whole`, or a line for each model.
+
+    With `shows` it is printed before which log is taken for what.
+    """
     from vestige.auditing.logs import judge_logs
     from vestige.auditing.scored import read_scores
     from vestige.auditing.table import judge_table, settings_of
@@ -121,7 +129,7 @@ def judge_taken(
 
     # Margins that make no sense are refused before anything is shown.
     settings_of(margins)
-    if not printing.as_json:
+    if shows:
         show(taken)
     failed: dict[str, str] = {}
     outcomes = []
@@ -141,10 +149,10 @@ def judge_taken(
             failed[group.name] = str(error)
     if outcomes:
         build_report(run.path)
-        if printing.as_json or printing.why:
-            printing.verdicts(run.path, outcomes, failed)
-        else:
+        if print_whole is None:
             _print_short(run, outcomes)
+        else:
+            print_whole(run.path, outcomes, failed)
     if failed:
         reasons = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
         if not outcomes:
