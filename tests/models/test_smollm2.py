@@ -17,7 +17,7 @@ from tiny_gguf import tiny_gguf, tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from vestige.cli.models import models_app
+from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.ids import file_digest
 from vestige.models import smollm2
@@ -180,7 +180,7 @@ def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):
 
 
 def command(*arguments: str) -> tuple[str, str]:
-    result = CliRunner().invoke(models_app, list(arguments))
+    result = CliRunner().invoke(app, ["models", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output

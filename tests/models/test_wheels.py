@@ -8,7 +8,7 @@ import pytest
 from tests.models.conftest import write_wheel
 from typer.testing import CliRunner
 
-from vestige.cli.models import models_app
+from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.ids import file_digest
 from vestige.models import embedder
@@ -35,7 +35,7 @@ def pinned(index, tmp_path, monkeypatch) -> Fetched:
 
 
 def command(*words):
-    done = CliRunner().invoke(models_app, list(words))
+    done = CliRunner().invoke(app, ["models", *words])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.stdout
