@@ -95,6 +95,8 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
         watch = Stopwatch()
         write_json(mending.asked, {"schema": SCHEMA, "identity": identity})
         samples = _taught(mending, request, picked.samples, "the target's own answers to the prompts that are used")
+        # Before hours of scoring: without answers nothing could be trained on.
+        taught_rows(samples, mending.used)
         table = _in_rounds(folder, mending, request, Picked(samples, (*picked.notes, *untaught(samples))), tested)
         write_provenance(mending.provenance, watch, **request.who.target.loaded.provenance())
         write_mitigation(mending, table, identity)
@@ -142,10 +144,7 @@ def _taught(
         request.on_stage(stage)
         answered = with_answers(request.who.target.loaded, samples, request.settings.answer_tokens)
         write_jsonl(folder.used, map(asdict, answered))
-    answered = read_samples(folder)
-    # Before hours of scoring: without answers nothing could be trained on.
-    taught_rows(answered, folder.used)
-    return answered
+    return read_samples(folder)
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,10 @@ def _in_rounds(
     once, seed = request.again is None, request.who.seed
     samples, notes, last = picked.samples, list(picked.notes), request.who.unlearned
     scorer, first = Scorer(mending, request, samples), "unlearned" if once else "round 0"
-    target_scores, base = scorer.of("target", request.who.target.loaded), scorer.of(first, last.loaded)
+    models_before = {"target": request.who.target.loaded, first: last.loaded}
+    # Judgements are kept in the order in which they are asked for.
+    before_any = {name: scorer.of(name, models_before[name]) for name in (models_before if once else [first, "target"])}
+    target_scores, base = before_any["target"], before_any[first]
     sets = {}
     if not once:
         if differs := measured_otherwise(probe, request):
@@ -190,20 +192,20 @@ def _in_rounds(
         if number > 1:
             # The adjacent prompts and the forget set stay; what searches found is the last round's.
             latent = pick_latent(tested, request.settings, seed=seed)
-            if not any(s.set == LATENT_USED for s in latent.samples):
-                notes.append(f"The searches of round {number - 1} found nothing to add, so there is no round {number}.")
-                break
             same = [s for s in samples if s.set not in (LATENT_USED, LATENT_HELD_OUT)]
             stage = f"round {number}: the target's own answers to {len(latent.samples)} prompts"
             samples = _taught(folder, request, (*same, *latent.samples), stage)
+            if not any(s.set == LATENT_USED for s in samples):
+                notes.append(f"The searches of round {number - 1} found nothing to add, so there is no round {number}.")
+                break
             notes += [f"Round {number}: {note}" for note in (*latent.notes, *untaught(samples))]
         if once:
             result, before = _tuned(mending, request, scorer, means(target_scores)), None
         else:
-            result = _unlearned_anew(folder, request, samples, number)
             used = tuple(s for s in samples if s.set == LATENT_USED)
             scores_before = Scorer(folder, request, used).of("before", last.loaded) if used else ()
             before = score_of(scores_before, seed=seed)
+            result = _unlearned_anew(folder, request, samples, number)
         tested = probe_anew(probe, folder, request, result.model) if request.searching else []
         new = new_latent(tested, samples, request)
         for at, scored in result.scored.items():
