@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from vestige.core import sandbox
@@ -96,12 +98,21 @@ def test_a_template_that_fails_is_one_sentence(tokenizer, template, message):
         "{% for i in range(3000) %}{% for j in range(300) %}{% endfor %}{% endfor %}",
         "{{ 'x' * 10 ** 9 }}",
         "{{ 10 ** 100000000 }}",
+        "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
+        "{% set n.x = y %}{% endfor %}",
     ],
 )
 def test_a_template_without_end_is_refused_within_seconds(tokenizer, template, monkeypatch):
-    monkeypatch.setattr(sandbox, "SECONDS", 0.02)
+    # The doubling ones are to end by memory alone.
+    monkeypatch.setattr(sandbox, "SECONDS", 0.02 if "range(300)" in template else 60.0)
+    monkeypatch.setattr(sandbox, "_MOST_MEMORY", 2**22)
+    # Of what is made from here on: this process may have had gigabytes before.
+    tracemalloc.start()
+    monkeypatch.setattr(sandbox, "peak_memory", lambda: tracemalloc.get_traced_memory()[1])
     with pytest.raises(InputError, match="more work than a template needs"):
         rendered(tokenizer, template, MESSAGES, answered=True)
+    tracemalloc.stop()
 
 
 def test_long_texts_are_no_problem(tokenizer):

@@ -1,9 +1,11 @@
-"""Templates from strangers: Jinja's sandbox, without what is random, and with an end to how long one may take.
+"""Templates from strangers: Jinja's sandbox, without what is random, and with an end to what one may take.
 
-The sandbox keeps a template from the machine. The clock is for a loop within a loop; memory is not counted: a model
-that wants all of it has its own size for that, and no number is wrong where a run ends.
+The sandbox keeps a template from the machine. The clock is for a loop within a loop, memory for a text that doubles at
+each turn; both are looked at once a turn.
 """
 
+import resource
+import sys
 import time
 from typing import Any
 
@@ -14,15 +16,24 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 SECONDS = 5.0
 """Templates of large models take milliseconds."""
+_MOST_MEMORY = 2**30
 _LONGEST, _GREATEST_POWER = 10_000_000, 1_000
-_TOO_MUCH = "it does more work than a template needs, such as a loop within a loop"
+_TOO_MUCH = "it does more work than a template needs, such as a loop within a loop or a text that doubles"
+
+
+def peak_memory() -> int:
+    """The most bytes that this process had in memory so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # In bytes on a Mac, in units of 1024 bytes on Linux.
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox without what is random; `turn` counts the time of loops, `call_binop` is for single steps."""
+    """Jinja's sandbox without what is random; `turn` is for loops, `call_binop` for single steps."""
 
     intercepted_binops = frozenset(("*", "**"))
     ends_at = 0.0
+    most_memory = 0
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -38,8 +49,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def turn(self) -> str:
-        """Refuse one more turn of a loop, or run of a macro, when the time is over."""
-        if time.monotonic() > self.ends_at:
+        """Refuse one more turn of a loop, or run of a macro, when the time is over or the memory used up."""
+        if time.monotonic() > self.ends_at or peak_memory() > self.most_memory:
             raise SecurityError(_TOO_MUCH)
         return ""
 
@@ -53,7 +64,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def rendered_in_time(template: Template, **values: Any) -> str:
-    """The text of a template of a `BoundedEnvironment`; SecurityError where its loops go on for `SECONDS`."""
+    """The text of a template of a `BoundedEnvironment`; SecurityError where its loops go on too long or fill memory."""
     environment: Any = template.environment
-    environment.ends_at = time.monotonic() + SECONDS
+    environment.ends_at, environment.most_memory = time.monotonic() + SECONDS, peak_memory() + _MOST_MEMORY
     return template.render(values)
