@@ -53,7 +53,8 @@ evaluate = { splits = ["retain"], settings = { qa = { max_new_tokens = 4 } } }
 _VARIES = re.compile(
     r'"(\w*seconds|tokens_per_second|peak_mb|commit|seal)": ("[^"]*"|[\d.e-]+|null)|\b17\d{8}\b|[\d.]+ s\b'
     r"|20\d\d\\?-\d\d\\?-\d\d(T[\d\\:.+Z]+)?|\w+_seconds: [\d.]+|\d+ processor seconds|\b[0-9a-f]{40}(\+changed)?\b"
-    r'|"basis": (\{[^}]*\}|"[^"]*")'
+    r'|"basis": (\{[^}]*\}|"[^"]*")|"[^"]*(collected|outcome).json": "[0-9a-f]{64}"'
+    r"|(Loading weights|Writing model shards): .*?it/s\]"
     r"|>\d+\.\d(?=</td)|(?m:^[a-z][^\n:]*: +\d+ %(,| about|\n about).*\n)|(?m:^ about .* left.*\n)|(?m:^│.*│ +\d+ +│$)"
 )
 """Times, memory, commits, lines of progress, and the digests of code by which scores are known to be current."""
