@@ -624,6 +624,7 @@ class StoredLine:
     def __str__(self) -> str:
         """As in `about 34 of 100 facts are still stored (at least 27)`."""
         n = self.share.n
+        # An estimate may lie below 0; a number of facts cannot.
         about, least = (round(n * max(0.0, x)) for x in (self.share.value, self.share.low))
         return f"about {about} of {n} facts are still stored (at least {least})"
 
@@ -845,6 +846,7 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     # A failed check is told before one that is open.
     if any(line.sound is False for line in lines):
         return 3
+    # Without any check nothing was shown to be sound.
     return 4 if not lines or any(line.sound is None for line in lines) else 0
 
 

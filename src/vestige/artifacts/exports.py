@@ -24,7 +24,9 @@ EEE_SCHEMA = "0.3.0"
 
 # From bad to good: the score of a verdict is its place here.
 _LEVELS = ("fail", "inconclusive", "pass")
+# XML 1.0 has no way to write the others, not even as references.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# The colon and @ too: bare addresses become links and names mentions; $ begins a formula.
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
 
 
@@ -54,6 +56,7 @@ def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
         failing = ("fails", "inconclusive") if fail_open else ("fails",)
         failed = sum(v.outcome in failing for v in lines)
         amounts = {"failures": str(failed), "skipped": str(sum(v.outcome != "holds" for v in lines) - failed)}
+        # No errors: what could not be tested is no test case, and is told under system-out.
         attributes = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         for line in lines:
@@ -64,6 +67,7 @@ def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
                 ElementTree.SubElement(case, kind, message=message)
         ElementTree.SubElement(suite, "system-out").text = _xml("\n".join(("Untested:", *outcome.untested)), width=None)
     ElementTree.indent(root)
+    # As text, `tostring` writes no declaration.
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
@@ -182,6 +186,7 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
             "max_score": None,
         }
         uncertainty: dict[str, Any] = {"num_samples": e.n}
+        # JSON has no infinity, which is what an end is that the items do not tell.
         if math.isfinite(e.low) and math.isfinite(e.high):
             ends = {"lower": e.low, "upper": e.high, "confidence_level": 0.95, "method": e.interval}
             uncertainty["confidence_interval"] = ends

@@ -262,7 +262,9 @@ def write_tested(
     hole_map: HoleMap | None = None,
 ) -> None:
     """Write what came of testing; the summary, last, says by being there that all is whole."""
+    # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)
+    # Without a new one the old would show other prompts.
     folder.map.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, map(asdict, holes))

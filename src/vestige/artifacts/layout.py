@@ -122,6 +122,7 @@ def own_folder(model: str) -> SubjectFolder | None:
     path = Path(model).expanduser()
     # `model/` is what other tools are given; the identity lies beside it.
     for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
+        # Any other folder beside a spec, a checkpoint say, is not that model.
         if folder.spec.is_file() and path in (folder.path, folder.model):
             return folder
     return None

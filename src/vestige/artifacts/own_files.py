@@ -68,6 +68,7 @@ def _unfinished(name: str) -> str:
 
 def is_own(path: Path) -> bool:
     """Whether Vestige writes a file of this path, relative to the output folder."""
+    # Whatever lies in what a kill left half made, since nobody else writes there.
     if any(map(_unfinished, path.parts)):
         return True
     return str(path) in _TOP.split() or any(map(path.match, _WITHIN.split()))
@@ -140,6 +141,7 @@ def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -
     """
     stored = _digests(subject, files)
     listed = {(subject.path / name).resolve() / file for name in files for file in _listed(subject.path / name)}
+    # `exists`, since a file that is a model by itself is listed whether it is there or not.
     for path in sorted({path for path in listed if path.exists()} ^ stored.keys()):
         how = "is gone" if path in stored else "was added"
         raise OtherModelError(f"{path} {how} since the model was recorded{_ADVICE}")
@@ -175,4 +177,5 @@ def _states(subject: SubjectFolder, files: Files) -> dict[str, list[int]]:
     states = {
         f"{name}/{file}": (subject.path / name / file).stat() for name, digests in files.items() for file in digests
     }
+    # The time of the change of the file itself, since that of its content can be set by anybody.
     return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in states.items()}

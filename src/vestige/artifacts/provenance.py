@@ -31,6 +31,7 @@ class Stopwatch:
     """Wall and processor time since it was made."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    # Clocks that nobody can set while they run, as that of `started` can be.
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 
@@ -59,6 +60,7 @@ def installed_versions() -> dict[str, str]:
 def code_digest() -> str:
     """Content id of what numbers come from: all files of this package but the page's, and the packages beneath it."""
     package = Path(__file__).parents[1]
+    # Compiled modules appear as they are imported, and are no other code.
     files = {p.relative_to(package): p for p in sorted(package.rglob("*")) if p.is_file() and p.suffix != ".pyc"}
     digests = {name.as_posix(): file_digest(path) for name, path in files.items() if "page" not in name.parts}
     return content_id([digests, installed_versions()], length=64)

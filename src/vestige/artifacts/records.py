@@ -206,6 +206,7 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
         fields = line if isinstance(line, dict) else {}
+        # By `type`, since True is an int to `isinstance`.
         lacking = next(
             (k for k in ("step", "epoch", "loss", "n_tokens") if type(fields.get(k)) not in (int, float)), None
         )
@@ -293,6 +294,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]
     returns become line feeds, since the csv module leaves a bare one unquoted. Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
+    # Not by `writeheader`, which would write names as they are.
     csv.writer(buffer, lineterminator="\n").writerow([_inert(c) for c in columns])
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
@@ -381,6 +383,7 @@ class KeptPrompt:
     @property
     def spent_in_all(self) -> dict[str, int]:
         """What its own search and the earlier ones spent, by name."""
+        # Counters, since an amount may stand in one of the two alone.
         return dict(Counter(self.spent) + Counter(self.earlier))
 
 

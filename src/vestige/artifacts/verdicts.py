@@ -39,6 +39,7 @@ def percentage(x: float) -> str:
 
 def sized(x: float, unit: str) -> str:
     """As in `12 %` or `9.2 bits`."""
+    # Adding 0 takes the sign from what rounds to 0.
     return f"{round(x, 1) + 0.0:.1f} bits" if unit == "bits" else percentage(x)
 
 
@@ -232,6 +233,7 @@ def sequence_lines(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], d
 
 def row_said(row: Mapping[str, Any]) -> str:
     """As in `0.42 [0.36, 0.48]`; a row without an end has no interval."""
+    # JSON has no infinity, and such an end is null there.
     low, high = (math.inf if row[name] is None else row[name] for name in ("low", "high"))
     return Estimate(row["what"], "share", row["value"], low, high, row["n"], "").said()
 
@@ -253,14 +255,17 @@ def read_baseline(path: Path) -> Earlier:
         raise InputError(f"there is no {where} to hold the verdicts against; give a run's folder or its verdicts.json")
     try:
         rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
+        # A row without margins could be held against none.
         if rows and all(row["verdict"] in _RANKS and set(_margins(row)) for row in rows.values()):
             return rows
+    # Others' JSON may hold anything in the place of a row.
     except (TypeError, KeyError, AttributeError):
         pass
     raise InputError(f"{where} is no verdicts.json of an audit")
 
 
 def _margins(row: Mapping[str, Any]) -> dict[str, Any]:
+    # These three are the claim's own; what remains is the whole audit's.
     return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
 
 

@@ -220,6 +220,7 @@ def _item(cells: Cells, columns: Mapping[str, str]) -> Item:
         raise cells.wrong(columns["perturbed"], "holds the answer among the wrong answers; remove it")
     # `options` were put there by `loaders.as_questions`.
     fact, options = cells.optional_text(column("fact")), cells.row.values.get("options")
+    # An "x" where there is no fact: any word passes, and nothing is refused.
     cells.findable(column("fact"), [fact or "x"])
     khop_answer = cells.optional_text(column("khop_answer"))
     cells.findable(column("khop_answer"), [khop_answer or "x"])

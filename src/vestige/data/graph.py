@@ -248,6 +248,7 @@ def _scale_free(size: int, seed: int) -> Ends:
         ends += (first, node)
         if len(ends) < 2 * size:
             second = ends[next(words) * n_ends >> 32]
+            # From a generator of its own, so that what is drawn again takes none of the words of later edges.
             while second == first:
                 second = ends[int(uniform_integers(rng, 0, n_ends - 1, 1)[0])]
             ends += (second, node)
@@ -276,6 +277,7 @@ def named_graph(name: str, *, seed: int) -> Graph:
         raise InputError(
             f"no graph named {shown(name)}; {closest(name, names)}; or give a file ({', '.join(_READERS)})"
         )
+    # Before `int`, which fails on "²", a digit to `isdigit`, and on thousands of digits.
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
     return build_graph(name, (Edge(str(a), str(b)) for a, b in FAMILIES[family](int(size), seed)))

@@ -325,6 +325,7 @@ class Pack(Settings):
     def _files(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""
         folder = Path(self.folder).expanduser()
+        # The last is how the hub calls a split that is one Parquet file.
         candidates = [folder / f"{split.file}{ending}" for ending in (*FORMS, "-00000-of-00001.parquet")]
         return [path for path in candidates if path.is_file()]
 
@@ -420,6 +421,7 @@ def n_first(limit: str, n: int) -> int:
         value = float(limit)
     except ValueError as error:
         raise InputError(f"limit {one_line(repr(limit))}: give a number of rows (20) or a share (0.1)") from error
+    # By `not`: NaN compares with nothing, and would pass if it were asked the other way round.
     if not (value >= 1 if whole else 0 < value <= 1):
         raise InputError(f"limit {limit}: give a number of rows from 1 up, or a share above 0 up to 1.0")
     return min(n, int(limit) if whole else max(1, round(value * n)))

@@ -165,7 +165,9 @@ def _gaps(question: str) -> list[str]:
 def _as_of(item: Item, source: Item) -> str:
     """The other item's answer with the names of its own question replaced by those of the item's, form by form."""
     names = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
+    # A pattern's alternatives are tried in turn: a name that begins another would hide it.
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    # In one pass, so that a name that was put in is not replaced in its turn.
     return re.sub(rf"\b({longest_first})\b", lambda name: names[name[0]], source.answer)
 
 

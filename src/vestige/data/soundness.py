@@ -109,10 +109,12 @@ def _near(
     texts_of: Iterable[tuple[str, str]], texts: Sequence[str], rare: Rarity, least: float, *, contained: float = 2.0
 ) -> list[str]:
     """The ids of the items with a text alike to one of these, or of which one holds the share `contained`."""
+    # By default, 2, nothing is contained: a share is 1 at most.
     alike, ids = Alike(texts, rare), dict[str, None]()
     for id_, text in texts_of:
         overlap = alike.overlap(text)
         near = np.flatnonzero((overlap.jaccard >= least) | (overlap.contained >= contained)).tolist()
+        # Questions of one template about two subjects are alike too, and ask for two facts.
         if any(same_names(text, texts[n]) for n in near):
             ids[id_] = None
     return list(ids)
@@ -151,6 +153,7 @@ def _grams(text: str, n: int) -> Counter[str]:
 
 def given_away(retain: Sequence[Item], rare: Rarity) -> Guesser:
     """The options that stand in retain items about the same subject."""
+    # Blanks around it, so that an option is found in it as whole words alone.
     texts = [f" {plain(f'{i.question} {i.answer}')} " for i in retain]
     about: dict[str, list[int]] = {}
     for number, text in enumerate(texts):

@@ -56,6 +56,7 @@ def file_bytes(path: Path) -> bytes:
 
 def text_lines(path: Path) -> list[str]:
     """The lines of a plain text file that are not blank, without the blanks around them; there is one at least."""
+    # Not `splitlines`, which also breaks at U+2028 and other signs that stand inside texts.
     lines = [line.strip() for line in decoded(str(path), file_bytes(path)).split("\n")]
     for number, line in enumerate(lines, 1):
         if "\0" in line:
@@ -120,6 +121,7 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
     # By the header alone: in the rows any of the signs may be in a text.
     header = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = next((d for d in delimiters if d in header), delimiters[0])
+    # Else csv refuses cells of more than 131,072 characters, and texts can be longer.
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     number = 1

@@ -42,6 +42,7 @@ def reader_of(path: Path) -> str:
     """The name of the reader that takes a file, "" where none does."""
     for name in with_installed("logs", READERS):
         reader = _reader(name)
+        # The name first: `holds` opens the file, and folders hold many that are no logs.
         if any(fnmatch(path.name, pattern) for pattern in reader.NAMES) and reader.holds(path):
             return name
     return ""

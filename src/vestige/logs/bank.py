@@ -90,5 +90,6 @@ def _refuse_another(key: str, group: str) -> None:
         return
     _, base, forget = key.split("/")
     words = group.lower().split()
+    # Folders write Llama-3.2-3B-Instruct where the bank has llama-3.2-3b.
     if forget != words[-1] or not words[1].startswith(base):
         raise InputError(f"the controls {key} do not fit {one_line(group, width=80)}; give those of its base and data")

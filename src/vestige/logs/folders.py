@@ -85,6 +85,7 @@ def recognise(folders: Sequence[Path]) -> Recognised:
 
 
 def _placed(path: Path, root: Path) -> _PlacedLog | None:
+    # With the folder that was given, whose own name may be the one that says it.
     folders = path.relative_to(root.parent if root.name else root).parts[:-1]
     if reader_of(path) == "muse":
         return _of_muse(path, folders)
@@ -161,6 +162,7 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
         return None
     corpus, *rest = folders[folders.index("out") + 1 :]
     rest = rest[:-1] if path.name == "history.json" else rest
+    # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
     if not rest or rest[0] in ("scal", "sust"):
         return None
     role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")

@@ -21,6 +21,7 @@ def read(path: Path) -> Log:
     """What the file says; of several filters each is a format of its own."""
     rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
     reading = LogReading(path)
+    # Without the time of the run, or two runs of one task would be of two.
     reading.task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
     # Each filter writes a line for every document, with scores of its own.
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))

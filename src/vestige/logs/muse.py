@@ -22,6 +22,7 @@ def holds(path: Path) -> bool:
 
 def _memory(path: Path) -> str:
     memories = MEMORIES if path.name == "history.json" else {"privleak": ""}
+    # Resolved, since the folders that say it may not stand in a path as it was given.
     return next((part for part in reversed(path.resolve().parts) if part in memories), "")
 
 
@@ -39,6 +40,7 @@ def read(path: Path) -> Log:
             replies=[row["response"] for row in rows],
         )
         return reading.log()
+    # holdout.json is read beside forget.json and has no place in NAMES, or the pair would be read twice.
     for split in ("forget", "holdout"):
         file = path.with_name(f"{split}.json")
         rows = listed(file, read_json(file), ("text", "ppl")) if file.is_file() else []

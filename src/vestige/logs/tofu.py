@@ -50,6 +50,7 @@ def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
         answers=[text[2] for text in texts] if whole else (),
         replies=[text[1] for text in texts] if whole else (),
     )
+    # Not strict below: `add` tells of a table that lacks questions in words of its own.
     wordings = (in_order(tables.get(name)) for name in ("avg_paraphrased_loss", "average_perturb_loss"))
     reading.add(split, "truth", [_truth(*losses) for losses in zip(*wordings, strict=False)], prompts=prompts)
 

@@ -86,6 +86,7 @@ def neighbour_questions(
             ]
             n = 0
             while cells and n < settings.k:
+                # A copy, since cells that have run dry are taken out on the way.
                 for cell in tuple(cells):
                     if n < settings.k and next(cell, None) is None:
                         cells.remove(cell)
@@ -100,6 +101,7 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
     distances: dict[str, int] = {}
     frontier, steps = {*edges}, 0
     while frontier and (farthest is None or steps <= farthest):
+        # In the graph's order: that of the set differs from process to process, and what is drawn would with it.
         distances |= dict.fromkeys((edge for edge in graph.edges if edge in frontier), steps)
         nodes = {node for edge in frontier for node in graph.edges[edge].pair}
         # Parallel contracts share both parties, and are one step away as any other.
@@ -141,6 +143,7 @@ class _Around:
             item
             for edge in edges
             for item in self.dataset.items_of_edge.get(edge, ())
+            # Two items without an attribute have None in common and nothing else: they count as different.
             if (source.attribute is not None and (item.group, item.attribute) == (source.group, source.attribute))
             == (relation == SAME)
         ]
@@ -290,6 +293,7 @@ def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
         "retain": content_id([*(i.id for i in request.retain), *(t.id for t in request.retain_texts)], length=32),
         "settings": (request.neighbours if by_graph else request.settings).identity(),
         "seed": request.seed,
+        # Only where it is read: a setting that changes no question must not have the folder refused.
         **({"retain_k": request.retain_k} if request.retain_texts else {}),
         **({"before": content_id([i.id for i in before], length=32)} if before else {}),
         **({} if isinstance(request.by, str) else {"words": ASKING_VERSION}),

@@ -210,6 +210,7 @@ class KeptJudge:
             append_lines(path, [json_line({"judgements": added})])
             stored |= new
             failed |= {name: judgement for name, judgement in judged.items() if judgement.score is None}
+        # `or` is safe here: a judgement is an object, and true even where its score is 0.
         return [stored.get(name) or failed[name] for name in names]
 
 
@@ -289,6 +290,7 @@ class KnownAnswersJudge:
             return Judgement(0.0, {**judgement.values, "valid": 0.0})
         if contains(request.answer, request.truth):
             return replace(judgement, values={**judgement.values, "valid": 1.0})
+        # A J of 10 stands for gibberish alone (`judges.tasks.reward`), so the parts have to say it too.
         return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
 
 
@@ -331,6 +333,7 @@ class Participants:
 
     def about(self, unlearned: Asked, *, seed: int) -> "Participants":
         """The same, who look for the holes of another model; nobody is loaded anew."""
+        # Still lazily: who was not wanted so far is not loaded for the sake of a copy.
         return Participants(
             lambda: self.target, lambda: unlearned, lambda _: self.grader, lambda: self.embedder, self.answers, seed
         )

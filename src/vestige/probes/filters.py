@@ -216,6 +216,7 @@ def filter_candidates(
     confirmed = _asked_anew(desk, seed=seed)
     tested = [confirmed.get(i) or _dropped(c, desk.dropped[i]) for i, c in enumerate(candidates)]
     failures = {stage: dict(sorted(counts.items())) for stage, counts in desk.failures.items() if counts}
+    # Twice for what is left: the target's fresh answer, and its own at another seed.
     return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(remaining), len(remaining))
 
 
@@ -244,6 +245,7 @@ def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
     if desk.settings.target_first:
         scores = desk.graded("first answers of the target", remaining, answers)
         desk.drop_below(remaining, scores, desk.settings.target_at_least, "target does not answer well")
+    # Here too, since nothing was graded without `target_first`, and overlap is asked about an answer.
     desk.dropped |= {i: "not judged" for i, answer in zip(remaining, answers, strict=True) if answer is None}
     return {i: answer for i, answer in zip(remaining, answers, strict=True) if answer is not None}
 
@@ -292,6 +294,7 @@ def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
     # The adjacent ones first, since the others are held against those of them that are kept.
     for source, places in sorted(by_source.items(), key=lambda pair: pair[0] != ADJACENT):
         if adjacent:
+            # Embeddings have length 1, so that products are cosines.
             nearest = np.stack([embeddings[i] for i in places]) @ np.stack([embeddings[i] for i in adjacent]).T
             near = nearest.max(axis=1) > desk.settings.alike
             desk.dropped |= dict.fromkeys(np.array(places)[near].tolist(), "near-duplicate of an adjacent prompt")
@@ -365,5 +368,6 @@ def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
 
 
 def _dropped(candidate: Candidate, reason: str) -> Tested:
+    # By the source as well: two searches may find one prompt, and each has a record of it.
     name = content_id({"source": candidate.source, "prompt": candidate.prompt})
     return Tested(name, candidate.prompt, candidate.source, candidate.origin, reason)

@@ -133,6 +133,7 @@ def by_writer(prompts: Sequence[str], embeddings: Float[np.ndarray, "N D"], writ
 def label_prompt(prompts: Sequence[str], reserved: Sequence[str] = ()) -> Prompt:
     """What the model is asked first: labels for all prompts, of which an even choice is shown where they are many."""
     step = max(1, -(-len(prompts) // _MOST_SHOWN))
+    # A line break in a prompt would make two questions of it.
     lines = [one_line(" ".join(prompt.split()), width=_PROMPT_CHARACTERS) for prompt in prompts[::step]]
     block, nonce = fenced({"questions": "\n".join(lines)}, reserved)
     role = _TOLD["label"]["role"].format(most=MOST_GROUPS) + _TOLD["guard"].format(nonce=nonce)
@@ -222,6 +223,7 @@ def holes_and_table(
         },
         failures=filtered.failures,
         diversity={
+            # Adjacent prompts are nearest to themselves, which would say 1 of any.
             source: diversity_of([t.prompt for t in records], embed, None if source == ADJACENT else near)
             for source, records in of_source.items()
         },
@@ -302,6 +304,7 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
         holes=estimate("holes", [t.hole for t in judged], "share", SHARE),
         placebos=tuple(
             placebo
+            # All were asked of the same placebos, so that the first prompt names them.
             for name in tested[0].placebo_scores
             if (placebo := _placebo(name, tested, settings, seed=seed)) is not None
         ),
@@ -367,6 +370,7 @@ def by_distance(
     it is no question of compiled data. Either wording of a retained question counts as asked.
     """
     edges = {text: str(i.edge) for i in (dataset.items if dataset else ()) for text in _wordings(i)}
+    # An item of no contract becomes "None" here, which is no edge of the graph.
     forgotten = {str(i.edge) for i in splits.get("forget", ())} & (dataset.graph.edges.keys() if dataset else set())
     steps = contract_distances(dataset.graph, sorted(forgotten)) if dataset else {}
     asked = {text for name in ("retain", "factual") for i in splits.get(name, ()) for text in _wordings(i)}
@@ -428,6 +432,7 @@ def plane(embeddings: Float[np.ndarray, "N D"]) -> tuple[Float[np.ndarray, "N 2"
     components, variances = components[:2], lengths[:2] ** 2
     greatest = np.abs(components).argmax(axis=1)
     signs = np.where(components[np.arange(len(components)), greatest] < 0, -1.0, 1.0)
+    # One prompt alone has one component, and stays at 0 in the other.
     places = np.zeros((len(embeddings), 2))
     places[:, : len(components)] = centred @ (components * signs[:, None]).T
     whole = float((lengths**2).sum())

@@ -107,6 +107,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     With more candidates, other settings or another judge it is made anew, from answers that are there already.
     """
     candidates = candidates_in(folder)
+    # Before hours of answers, though groups are named at their end.
     check_naming(request.settings, request.who.grader.writer)
     with locked(folder.lock):
         identity = _filter_identity(request, candidates)
@@ -115,6 +116,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             if content_id(stored) == content_id(identity):
                 return table
         fixed = {key: identity[key] for key in FIXED}
+        # For its refusal alone: that these are there already is no reason to stop.
         is_there(folder, "holes", fixed)
         put_down(folder, "holes", fixed, {})
         watch = Stopwatch()
@@ -209,6 +211,7 @@ def forecast_probe(
         "reward": n_attempts,
         "validity": n,
         "overlap": n * held_against,
+        # The target's first answer, its fresh one, its own at another seed, and the unlearned model's.
         "quality": n * (4 + n_placebos),
     }
     middle = sorted(texts, key=len)[len(texts) // 2]
@@ -237,6 +240,7 @@ def forecast_probe(
 
 def judged_tokens(requests: Mapping[str, int], example: str, answer_tokens: int, sample: str = "") -> tuple[int, int]:
     """About how many tokens requests, by task, are to a language model that judges, and its replies at most."""
+    # As long as an answer may become, since a forecast is a bound.
     answer = "x" * (BYTES_PER_TOKEN * answer_tokens)
     examples = [
         (n, Request(task, example, answer, reference=answer, sample=sample)) for task, n in requests.items() if n

@@ -33,6 +33,7 @@ seven six some such ten that the their these this those three two with against
 _VERB_WORDS = "can could don't he i it may might must not please shall she should they to we who will would you"
 _BEFORE_THING, _BEFORE_VERB = frozenset(_THING_WORDS.split()), frozenset(_VERB_WORDS.split())
 _ARTICLES = ("a", "an")
+# Those that do not end in -ed, by which `_fits` knows the others.
 _PARTICIPLES = frozenset({"born", "found", "given", "held", "known", "made", "seen", "set", "taken", "won", "written"})
 
 
@@ -69,6 +70,7 @@ class Keyword:
 
 def tokens(text: str) -> list[Token]:
     """The words of a text, NFC; marks of HTML and hidden characters are no part of a word, and part words."""
+    # A bar and not a blank: words on both sides of a mark would else make one term.
     clean = _TAG.sub(" | ", unicodedata.normalize("NFC", text))
     words: list[Token] = []
     end = 0
@@ -172,6 +174,7 @@ def _ranked(own: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
     scored = sorted(
         (-uses[stems] * math.log((1 + corpus.n_texts) / corpus.n_with[stems]), corpus.kind(words) == "word", index)
         for index, (stems, words) in enumerate(fit.items())
+        # A word that mostly stands inside one longer term says less by itself than that term does.
         if 2 * inside[stems] < uses[stems]
     )
     ranked: list[Keyword] = []
@@ -222,10 +225,12 @@ def _fits(words: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
         return False
     if not numbers and any(w.text[0].isdigit() for w in words):
         return False
+    # Words of two letters say little, unless they are abbreviations.
     if not all(_SHORTEST <= len(w.text) <= _LONGEST or (w.text.isupper() and len(w.text) > 1) for w in words):
         return False
     if len(stems) == 1:
         # An adverb says how, and there is nothing to ask about it; nor of one character again and again.
+        # The stemmer makes -li of -ly.
         return not (stems[0].endswith("li") and not corpus.thing[stems]) and len(set(words[0].text.lower())) > 1
     kind = corpus.kind(words)
     repeated = kind == "thing" and not any(are_names) and corpus.uses[stems] > 1

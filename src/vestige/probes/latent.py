@@ -229,8 +229,10 @@ def probe(
             why = collapsed(rollouts, cast.policy.settings) if rollouts else ""
             n_judged = sum(a.j is not None for a in new)
             done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
+            # A run that was killed before it kept its policy has logged them already.
             if number > len(logged_iterations):
                 append_lines(folder.iterations, [json_line(done._asdict())])
+            # After the logs: a kept policy must not have learnt from attempts that no log has.
             if campaign.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
                 cast.policy.save(folder.policy)
             on_iteration(done)
@@ -248,6 +250,7 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
 
 def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) -> Opening:
     """A numbered list of `n` seeds, drawn for this row, and the next number."""
+    # Sorted, since the order of a set of texts differs from process to process.
     distinct = sorted(set(seeds))
     # Of the place alone, so that a search that goes on writes the lists that it would have written.
     picks = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
@@ -377,6 +380,7 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
 
 def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Tokens after which a question is over: those with a question mark or a line break, and the end of the text."""
+    # All of them, since many tokens hold a mark or a break among other signs.
     texts = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
     ids = [i for i, text in texts if "?" in text or "\n" in text]
     end = tokenizer.eos_token_id
@@ -488,6 +492,7 @@ def search(
         }
         is_there(search_folder, "search", identity)
         put_down(search_folder, "search", identity, {})
+        # Before they are counted: a torn last line is no attempt, and would be refused as damaged.
         drop_torn_line(search_folder.attempts)
         attempts = read_attempts(search_folder)
         # A policy that learns is loaded all the same: more iterations may be asked for by now.

@@ -98,6 +98,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
         # Before hours of scoring: without answers nothing could be trained on.
         taught_rows(samples, mending.used)
         table = _in_rounds(folder, mending, request, Picked(samples, (*picked.notes, *untaught(samples))), tested)
+        # Before the table, by which a mending is known to be done.
         write_provenance(mending.provenance, watch, **request.who.target.loaded.provenance())
         write_mitigation(mending, table, identity)
     return table
@@ -294,6 +295,7 @@ def _train(
     objective = Imitate() if request.way == "kl" else Finetune()
     cached = {}
     if isinstance(objective, Imitate):
+        # By content: two vocabularies of one size may give one id to different tokens.
         if target.loaded.tokenizer.get_vocab() != student.tokenizer.get_vocab():
             raise InputError(
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "

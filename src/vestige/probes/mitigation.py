@@ -145,6 +145,7 @@ def pick_latent(tested: Sequence[Tested], settings: MitigationSettings, *, seed:
     candidates: dict[str, Tested] = {}
     for t in tested:
         fits = settings.latent == "d_rl" or (not t.dropped and (t.hole or settings.latent == "tested"))
+        # By prompt and not by source: with d_rl a search's copy of one that is held out would be trained on.
         if fits and t.prompt not in adjacent:
             candidates.setdefault(t.prompt, t)
     ordered = _shuffled(list(candidates.values()), seed, "mitigation latent")
@@ -287,6 +288,7 @@ def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[s
     """In what the probe's scores were made otherwise than the mending's, so that they are not to be compared."""
     assert request.searching is not None, "only who searches compares searches"
     _, probed = read_table(probe)
+    # How groups were named moves no score.
     filters = request.searching.filters.identity() | {"name_groups": probed["settings"].get("name_groups")}
     pairs = {
         "judge": (probed["judge"], dict(request.who.grader.identity)),

@@ -189,6 +189,7 @@ def whole_sentences(answer: str) -> str:
 
     Where there is no whole sentence it is left as it is.
     """
+    # A blank after it, or "3." of "3.14" would end a sentence.
     last = max(answer.rfind(mark + space) for mark in ".!?" for space in (" ", "\n"))
     return answer[: last + 1] if last > 0 else answer
 
@@ -229,6 +230,7 @@ def taught_rows(samples: Sequence[PolicySample], where: Path) -> tuple[Item, ...
 def untaught(samples: Sequence[PolicySample]) -> tuple[str, ...]:
     """A sentence about the used prompts that the target has no answer to, if there are any."""
     n = sum(s.set in USED and not s.taught.strip() for s in samples)
+    # Cut at n: nothing of 0, and of more the one sentence.
     return (f"The target has no answer to {n} of the prompts to be used: they are scored and not trained on.",)[:n]
 
 
@@ -255,6 +257,7 @@ class Scorer:
             )
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.who.answers
+        # By name: weights under training have no digest, and in a mending's folder a name is one model.
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
         stored = KeptAnswers(asking(loaded, answers), self.folder.answers, identity)
         grader = self.request.who.grader

@@ -202,12 +202,14 @@ def answered(
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
     hints = template.hint_stems if template else frozenset()
+    # "What is X?" has no words but its term, and "X is" answers it.
     defines = template.defines if template else not content
     for sentence in said:
         after = sentence.at(term)
         if after < 0:
             continue
         stems, follows = set(sentence.stems), set(sentence.words[after : after + 1])
+        # Without further words every sentence would do: it holds all of none.
         if (content and content <= stems) or (hints & stems) or (defines and follows & _DEFINES):
             return True
     return False

@@ -116,6 +116,7 @@ def _graded(
     folder: ProbeFolder, grader: Grader, task: str, answers: Sequence[tuple[Tested, str | None]]
 ) -> list[Judgement | None]:
     """A judgement of each answer; None where no answer came."""
+    # By source as well: of an adjacent question the data have the answer, of a search's same prompt none is known.
     truths = {(c.source, c.prompt): c.truth for c in candidates_in(folder)}
     requests = {
         n: Request(task, t.prompt, answer, truth=truths.get((t.source, t.prompt), ""))
