@@ -65,6 +65,7 @@ class HalfSettings(AttackSettings):
         if len(splits.get("retain", ())) < 2:
             raise InputError("what it costs is measured on retained items, and there are no retained ones")
         attack = planned_on_part(self, self.items, splits, seed=seed)
+        # Of two, `latent` chooses its step by one and searches on the other; of one, none would be left to search on.
         if len(attack.shown) < 2:
             raise InputError("it is led by half of the forget items, and that is one; two are needed")
         return attack
@@ -75,6 +76,7 @@ class AblateSettings(HalfSettings):
 
     kind: ClassVar[str] = "ablate"
     weights: ClassVar[str] = "directional ablation"
+    # Raised when every block's own direction began to be tried too.
     version: ClassVar[int] = 2
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
@@ -91,6 +93,7 @@ class AblateSettings(HalfSettings):
 def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[Encoded]]:
     """The answers to the forget items that are seen, and to as many retained ones."""
     retain = list(work.attack.splits["retain"])
+    # `latent` and `damage` draw by this name too, so that the cost of all three is measured on the same answers.
     order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
     parts = work.attack.shown, [retain[n] for n in sorted(order.tolist())]
     led, floor = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
@@ -163,6 +166,7 @@ def _mean_states(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> 
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
         for n in range(n_blocks):
+            # What is wanted is a small difference of two means, which bfloat16 would round away.
             hidden = hidden_states(outputs[n]).float()
             for row, i in enumerate(rows):
                 stop = len(prompts[i])
@@ -189,6 +193,7 @@ def _parts(model: PreTrainedModel) -> list[nn.Module]:
     parts: list[nn.Module] = [model.get_input_embeddings()]
     for block in blocks(model):
         added = [child for name, child in block.named_children() if name in _ADDED]
+        # A part that was missed would put the direction back, and the model would look as if it withstood the attack.
         if len(added) != 2:
             names = ", ".join(name for name, _ in block.named_children())
             raise InputError(
@@ -210,6 +215,7 @@ def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Itera
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = change(hidden_states(output))
+        # Attention gives its weights besides, which the block unpacks; an MLP gives states alone.
         return hidden if isinstance(output, torch.Tensor) else (hidden, *output[1:])
 
     handle = part.register_forward_hook(hook)

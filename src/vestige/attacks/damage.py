@@ -57,6 +57,7 @@ class DamageSettings(HalfSettings):
         model, (forget, retain) = loaded.model, answers_seen(work, loaded)
         seen_bits = sum(code_length(np.array(s.logp)) for s in score_answers(model, forget))
         weights = [layer.weight for layer in linear_layers(model)]
+        # Every damage is made of these: what was pruned or drowned in noise cannot be brought back from the weights.
         before = [w.detach().clone() for w in weights]
         best: Best[str] = Best(model, forget, retain)
         tried = damages(before, importance(model, weights, forget), importance(model, weights, retain), seed=work.seed)
@@ -90,12 +91,15 @@ def damages(
             yield weight.masked_fill(greatest(-weight.abs(), share), 0.0)
 
     def noise(sigma: float, draw: int) -> Iterator[Float[Tensor, "O I"]]:
+        # Begun anew at each call, since the damage that is chosen is written twice and has to be the same; and on the
+        # CPU, so that it is the same on every device.
         generator = torch.Generator().manual_seed(derive_seed(seed, "damage", f"{sigma:g}", str(draw)))
         for weight in before:
             normal = torch.randn(weight.shape, generator=generator).to(weight)
             yield weight + sigma * weight.float().square().mean().sqrt().to(weight) * normal
 
     pairs, draws = list(product(SHARES, SHARES)), list(product(SIGMAS, range(DRAWS)))
+    # What makes the matrices, and not the matrices: thirty copies of the blocks would not fit into memory.
     return {
         **{f"set difference q={q:g} p={p:g}": partial(difference, q, p) for q, p in pairs},
         **{f"magnitude {share:g}": partial(magnitude, share) for share in PRUNED},
@@ -106,6 +110,7 @@ def damages(
 def greatest(values: Float[Tensor, "O I"], share: float) -> Bool[Tensor, "O I"]:
     """Where the greatest `share` of the entries are; of equal ones at its edge all are."""
     n = round(share * values.numel())
+    # `kthvalue` counts from 1, and refuses a place behind the last.
     if not n:
         return torch.zeros_like(values, dtype=torch.bool)
     return values >= values.flatten().kthvalue(values.numel() - n + 1).values
@@ -117,6 +122,7 @@ def importance(
     """|W g| of each weight, g the gradient of the sum over passes of the mean -log p of their answers' tokens."""
     sums = [torch.zeros_like(w) for w in weights]
     for start in range(0, len(encoded), BATCH):
+        # Not by `backward`, which would leave gradients on all parameters, the embedding's and the head's among them.
         for total, gradient in zip(
             sums, torch.autograd.grad(answer_loss(model, encoded[start : start + BATCH]), weights), strict=True
         ):

@@ -61,6 +61,7 @@ class EnhancedSettings(PromptSettings):
         "candidates": "prompt_candidates",
     }
 
+    # Values are those of the released code, where it has them; the tests hold them to it.
     tokens: PositiveInt = 100
     """Longest prefix, in tokens."""
     first_tokens: PositiveInt = 32
@@ -153,6 +154,7 @@ def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
     The code hooks what goes into its layers 7, 8 and 9 of 32, counted from 1, so 6, 7 and 8 blocks lie below. Here as
     many of `n_blocks`, rounded, one at least: blocks 5, 6, 7 of 32, 4, 5 of 24, block 0 of 4 or fewer.
     """
+    # Halves are rounded up, in whole numbers: `round` would take them to the even neighbour.
     below = {max(1, (2 * k * n_blocks + 32) // 64) for k in (6, 7, 8)}
     return tuple(sorted(n - 1 for n in below))
 

@@ -72,6 +72,7 @@ def move_shares(shares: Mapping[Move, float], n_tokens: int, step: int, lengths:
 
 def drawn_order(shares: Mapping[Move, float], rng: np.random.Generator) -> list[Move]:
     """All moves, drawn one after the other: the first is the step's, the next stand in where it yields nothing."""
+    # Sorted, or what a seed draws would hang on the order in which the shares were written down.
     moves = sorted(shares)
     order = rng.choice(len(moves), size=len(moves), replace=False, p=[shares[move] for move in moves])
     return [moves[int(n)] for n in order]
@@ -87,6 +88,7 @@ def inserted(prompt: Ids, additions: Iterable[Iterable[tuple[int, int]]]) -> lis
     prompts_longer = []
     for group in additions:
         longer = prompt
+        # From the back, so that the places before it are still where they were.
         for at, token in sorted(group, reverse=True):
             longer = (*longer[:at], token, *longer[at:])
         prompts_longer.append(longer)
@@ -132,6 +134,7 @@ class ByMoves:
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
         """At most `candidates` prompts. Where the step's move yields none, the next one that is drawn stands in."""
         shares = move_shares(self.settings.shares, len(prompt), step, self.settings.lengths)
+        # By gradient and by swap even where their shares are 0: a step that changes nothing would end the search.
         for move in dict.fromkeys((*drawn_order(shares, rng), "gcg", "swap")):
             valid = self._kept(prompt, self._draws(move, prompt, step), rng)
             if valid:
@@ -169,6 +172,7 @@ class ByMoves:
         logits = self.objective.next_logits(prompt)
         ids = np.array(self.vocabulary.ids)
         rows = logits[:, torch.tensor(self.vocabulary.ids, device=logits.device)].cpu().numpy()
+        # 1 where nothing stands before the prompt: of its first token the model then says nothing.
         first = n_tokens + 1 - len(rows)
         if move == "insert":
             each = self.settings.lengths.to_insert(n_tokens, step)
@@ -206,6 +210,7 @@ def find_prefix(
     at once, uncounted. Where `guide` is `loaded` itself no distance lies between them and none is computed.
     """
     texts = _texts(loaded, guide, samples)
+    # Both models read the prompt, and a tokeniser in common does not mean embeddings of the same number of rows.
     n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
     vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
     places = places_of(loaded.tokenizer, texts)

@@ -147,11 +147,13 @@ def search(
     if state is None:
         state = run.begun(start, None)
     else:
+        # In place: the objective and what proposes hold this very counter, and go on counting into it.
         spent.clear()
         spent.update(state.spent)
     while True:
         if not state.ended and state.step == total:
             state = replace(state, ended="steps")
+        # A search that has ended is kept too, so that a later run takes its prompt and does not search again.
         if keeper is not None:
             keeper.save(state)
         if state.ended:
@@ -182,6 +184,7 @@ class _Search:
         leaders = self._leaders(prompts, 1 if settings.reopens else max(settings.buffer, 1))
         winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
         reached = settings.stop_when_reached and self.objective.reached(winner[0])
+        # A prompt that stood in the buffer twice would keep another one out.
         present = {ids for ids, _ in buffer}
         # The least loss first; of equal ones the earlier.
         merged = sorted((*buffer, *(x for x in leaders if x[0] not in present)), key=lambda entry: entry[1])
@@ -218,6 +221,7 @@ class _Search:
 
 DRAWS = 8
 """How often a step draws its prompts again where none of them stays the same tokens as text."""
+# Tokens drawn for a place of the start, read back in one call of the tokeniser instead of a call each.
 _TRIED = 32
 
 

@@ -191,6 +191,8 @@ _plain = lru_cache(maxsize=65536)(normalised)
 
 
 def _texts(items: Iterable[Item]) -> str:
+    # The sign keeps an answer from standing across two texts: the first look of `stands_in` sees it, and `contains`
+    # alone would overlook it.
     return " | ".join(text for i in items for text in (i.question, i.answer))
 
 
@@ -302,6 +304,7 @@ class InContextSettings(AttackSettings):
         bounds = {
             "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer))
         }
+        # An endpoint may give no log-probabilities; then the bound by length is the only one.
         if loaded.engine.scores:
             lengths = [code_length(np.array(s.logp)) for s in loaded.engine.score_answers(texts, whole=True)]
             bounds["code length of the text shown, under the subject"] = sum(lengths)
@@ -320,6 +323,7 @@ def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
         plain = prompter.prompt(item.question)
         # By comparison, since a template may put the question anywhere, and a tokeniser join it with what comes before.
         start = _n_alike(prompt, plain)
+        # From `start` on, or tokens that both ends have alike would be counted twice and the place come out too short.
         behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
         if start == 0:
             raise InputError("the prompts of this model begin with no token of their own, so facts cannot be measured")

@@ -68,13 +68,16 @@ class LatentVectorSettings(HalfSettings):
         block = len(blocks(model)) // 2
         best: Best[Direction] = Best(model, forget[::HELD], retain)
         searched = [e for n, e in enumerate(forget) if n % HELD]
+        # The vector's hook lies within the generator: left open where a look fails, it would stay in the model.
         with closing(search(model, block, searched, retain, self, seed=work.seed)) as vectors:
             for step, vector in enumerate(vectors, start=1):
                 if step % EVERY == 0:
+                    # A copy, since the search goes on to change this tensor in place.
                     best.spares((block, vector.clone()))
                     work.on_progress(step / (2 * self.steps))
         with perturbed(model, best.candidate):
             work.ask(GIVEN, lambda: loaded, lambda share: work.on_progress((1 + share) / 2))
+        # The second part is the choice among the vectors that were looked at, or none.
         bits = BITS * model.config.get_text_config().hidden_size + math.log2(self.steps // EVERY + 1)
         spent = {"steps": self.steps, "items_shown": self.steps * self.batch_size}
         return Ended({"numbers of the vector": bits, SEEN_BOUND: seen_bits}, spent, spent, {"gain": best.gain})
@@ -92,6 +95,7 @@ def search(
     """The vector after each step, in effect until the next one is wanted."""
     limit = settings.bound * root_mean_square(model, block, [e.ids[: e.start] for e in forget])
     vector = torch.zeros(model.config.get_text_config().hidden_size, device=model.device, requires_grad=True)
+    # A step of Adam moves an entry by about the rate, however large the loss: so the rate is a share of the bound.
     adam = torch.optim.Adam([vector], lr=settings.rate * limit)
     rng = generator(seed, "latent")
 
@@ -101,6 +105,7 @@ def search(
 
     with perturbed(model, (block, vector)):
         for _ in range(settings.steps):
+            # What retained answers may lose at most weighs as much as a nat won on forgotten ones.
             (vector.grad,) = torch.autograd.grad(loss(forget) + loss(retain) / FLOOR, [vector])
             adam.step()
             with torch.no_grad():
@@ -116,6 +121,7 @@ def root_mean_square(model: PreTrainedModel, block: int, prompts: Sequence[tuple
     """
     sizes = []
     for prompt in prompts:
+        # By itself, since padding would be counted as tokens in the median.
         ids = torch.tensor([prompt], device=model.device)
         with torch.no_grad():
             sizes.append(block_output(model, ids, block)[0].float().square().mean(dim=-1).sqrt())

@@ -149,6 +149,7 @@ def swaps_by_gradient(
     if replaced > len(prompt):
         raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens; lower it")
     best = best_tokens(gradient, vocabulary, topk)
+    # The ranks of random numbers are places that differ: nanoGCG's way, to which the tests hold this.
     places = rng.random((width, len(prompt))).argsort(axis=1, kind="stable")[:, :replaced]
     return swapped(prompt, best, places, rng.integers(0, topk, (width, replaced)))
 
@@ -195,6 +196,7 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
     before, after = parts
     tokenizer = prompter.tokenizer
     (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])
+    # A probe that the tokeniser joins with its neighbours says nothing of the place; another may stand apart.
     for probe in _PROBES:
         right = _behind(tokenizer, lead, before + probe, after)
         if right is not None:

@@ -197,9 +197,11 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
         check_kind(settings, attack.plan)
         if n >= len(planned):
             attack = _told_apart(attack, by_name)
+        # Two amounts that are both more than the data hold show the same, and are one attack by name.
         if attack.plan.name not in by_name:
             by_name[attack.plan.name] = attack
             untested += [f"{attack.plan.name}: {note}" for note in attack.notes]
+    # A sentence once: what one material lacks is said for every rate and rank that would be tried on it.
     return Planned(tuple(by_name.values()), tuple(dict.fromkeys(untested)))
 
 

@@ -29,6 +29,7 @@ from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel
 
 Bits = Literal["nf4", 4, 8]
+# The block of QLoRA and bitsandbytes, so that NF4 can be held against theirs bit for bit.
 GROUP = 64
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
@@ -96,6 +97,7 @@ def _nearest(parts: Float[Tensor, "N G"], top: int) -> Float[Tensor, "N G"]:
 def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
     levels = torch.tensor(NF4, device=parts.device)
     scale = parts.abs().amax(dim=1, keepdim=True)
+    # By the midpoints between levels: a distance to each of 16 would take 16 times the memory of the weights.
     nearest = torch.bucketize(torch.where(scale > 0, parts / scale, 0.0), (levels[1:] + levels[:-1]) / 2)
     return levels[nearest] * scale
 

@@ -106,6 +106,7 @@ class RelearnSettings(AttackSettings):
             shows_answers=material.shows_answers,
             settings=self.identity(),
         )
+        # The plain relearning on the same items has said it.
         notes = () if self.also else material.notes(self.items)
         return Attack(plan, material.shown, material.tested, splits=splits, notes=notes)
 
@@ -134,6 +135,7 @@ class RelearnSettings(AttackSettings):
         points = work.attack.plan.points
         job = self.job(work.attack, work.folder, loaded, seed=work.seed)
         per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
+        # What a checkpoint holds was trained too: if such a model breaks, the attack's rate may be to blame.
         work.tuned = done > 0
         rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
         epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}

@@ -64,8 +64,10 @@ def find_method(name: str) -> type[Method]:
     """The method of that name, of a preset, of another package, or `package.module:Class`; loads no other file."""
     if name in PRESETS:
         return _of_preset(name)
+    # Names of this package win: a package that is installed cannot put another objective under `npo`.
     homes = {**installed("methods"), **METHODS}
     module, _, attribute = homes.get(name, name).partition(":")
+    # Only what Python could import is imported: a slip of the pen is answered with the nearest method.
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"unknown method {name!r}; {closest(name, [*homes, *PRESETS])}")
     method = brought("method", name, f"{module}:{attribute}")
@@ -87,6 +89,7 @@ def _of_preset(name: str) -> type[Method]:
     """The preset's method with other defaults: all else, its version and paper too, is the method's own."""
     method, settings, _, _ = PRESETS[name]
     base: Any = find_method(method)
+    # Copies, since pydantic's fields belong to the method, whose own defaults have to stay.
     fields = {key: copy(base.model_fields[key]) for key in settings}
     for key, field in fields.items():
         field.default = settings[key]

@@ -80,6 +80,7 @@ class AsksTarget(Protocol):
         ...
 
 
+# Passed on from where they live, so that a method's file needs this module and `losses` alone.
 __all__ = [
     "Alternatives",
     "AsksTarget",
@@ -96,6 +97,7 @@ __all__ = [
 
 def preference(step: Step, preferred: Split, *, beta: float) -> Float[Tensor, ""]:
     """DPO of the answers of `preferred` over those of the forget set, whose log-probabilities are sums over tokens."""
+    # Asked for once: each asking computes log-probabilities over the whole vocabulary again.
     rows = {s: step.policy(s) for s in (preferred, "forget")}
     frozen = {s: step.reference(s) for s in (preferred, "forget")}
     policy = {s: losses.row_logp(a.logp, a.mask) for s, a in rows.items()}

@@ -15,4 +15,5 @@ class GA(Settings):
 
     def terms(self, step: Step) -> Terms:
         forget = step.policy("forget")
+        # It has no least value: the number of steps or a rule of the run ends the fall, never the loss itself.
         return {"forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens)}

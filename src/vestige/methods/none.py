@@ -13,4 +13,5 @@ class NoUnlearning(Settings):
     version: ClassVar[int] = 1
 
     def terms(self, step: Step) -> Terms:
+        # Never asked for in a run: a method that reads no split leaves the target as it is, without a training.
         return {}

@@ -30,6 +30,7 @@ class NPOKL(Settings):
         forget, frozen = step.policy("forget"), step.reference("forget")
         logp = losses.row_logp(forget.logp, forget.mask), losses.row_logp(frozen.logp, frozen.mask)
         policy, reference = step.policy_distributions("retain"), step.reference_distributions("retain")
+        # `losses.kl(a, b)` is KL(b || a): with its arguments exchanged it gives the reverse direction.
         pair = (policy.logp, reference.logp) if self.direction == "forward" else (reference.logp, policy.logp)
         return {
             "npo": losses.npo(*logp, beta=self.beta, n_rows=forget.n_rows),

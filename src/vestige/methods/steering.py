@@ -35,6 +35,7 @@ class BlockSettings(Settings):
         it is refused.
         """
         read = min(PAPER_LAYER, n_blocks // 2) if self.layer is None else self.layer
+        # Blocks below the first are left out: an early block that is read may have fewer than two below it.
         update = range(max(0, read - 2), read + 1) if self.update_layers is None else self.update_layers
         trained = tuple(sorted(set(update)))
         if not 0 <= read < n_blocks:
@@ -50,6 +51,7 @@ class BlockSettings(Settings):
 def steered(read: Activations, steering: float, seed: int) -> Float[Tensor, "B T D"]:
     """Where each token is steered to: `steering` times the direction of its row's topic."""
     width = read.hidden.shape[-1]
+    # Drawn again at each step, since they follow from seed and topic: a resumed run has nothing to take up.
     directions = {topic: direction(topic, width=width, seed=seed) for topic in sorted(set(read.topics))}
     towards = steering * torch.stack([directions[topic] for topic in read.topics])
     return towards.to(read.hidden).unsqueeze(1).expand_as(read.hidden)
@@ -57,6 +59,7 @@ def steered(read: Activations, steering: float, seed: int) -> Float[Tensor, "B T
 
 def direction(topic: str, *, width: int, seed: int) -> Float[Tensor, " D"]:
     """The unit vector of a topic: entries uniform on [0, 1) before it is normalised, as in RMU's paper."""
+    # By numpy, so that it is the same on every device.
     vector = torch.from_numpy(generator(seed, "steering direction", topic).random(width))
     unit: Tensor = vector / vector.norm()
     return unit

@@ -116,6 +116,7 @@ def _output(
     model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
 ) -> Tensor | tuple[Tensor, ...]:
     with outputs_kept(model, [layer], stops=stops) as outputs:
+        # 1 is the least: 0 would keep the logits of all places.
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
     assert outputs, "the model ran without its own block"
     return outputs[layer]

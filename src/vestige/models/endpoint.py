@@ -152,6 +152,7 @@ class Endpoint:
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
         """What comes after each prompt, in the order given; of the likeliest tokens those that are letters are told."""
+        # A request for each letter, since of a place the given token and the likeliest are all that is told.
         rows = [(a.prompt, letter) for a in prompts for letter in a.letters]
         found = iter(self.client.all(self._score_job((*prompt, letter), len(prompt)) for prompt, letter in rows))
         scores = []
@@ -202,6 +203,7 @@ class Endpoint:
             if "return_token_ids" in self.ability.more:
                 raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
             ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        # A `Reply` leaves out the token that ended it.
         elif ids and ids[-1] in end_ids:
             ids = ids[:-1]
         why = choice.get("finish_reason")
@@ -242,6 +244,7 @@ def _choice(body: Any) -> dict[str, Any]:
 
 
 def _are_ids(value: Any) -> bool:
+    # Python takes JSON's true for the number 1.
     return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value)
 
 

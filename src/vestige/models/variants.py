@@ -107,6 +107,7 @@ class Variants:
         self._check([prompt])
         table = embedding_table(self._model)
         total = torch.zeros(len(prompt), table.shape[1], device=table.device)
+        # A text at a time: the graphs of all at once would take as many times the memory.
         for text, target in zip(self._texts, self._targets, strict=True):
             ids = torch.tensor(text.read(prompt), device=table.device)
             start, stop = len(text.before), len(text.before) + len(prompt)
@@ -183,6 +184,7 @@ class Variants:
         device = prompts.device
         tails = [torch.tensor((*t.after, *t.target[:-1]), dtype=torch.long, device=device) for t in self._texts]
         scores = [torch.empty(len(prompts), len(target), device=device) for target in self._targets]
+        # The commonest token of each place, since proposals differ from the prompt that they come from in few.
         base = prompts.mode(0).values
         differs = prompts != base
         # A prompt that differs nowhere is read from its last token, whose logits may be wanted.

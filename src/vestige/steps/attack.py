@@ -91,6 +91,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, sealed)
         else:
             check_known(subject)
+        # Also where all was done already: a kill may have come between the seal and this.
         Checkpoints(folder.checkpoints).clear()
     return folder
 

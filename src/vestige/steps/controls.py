@@ -215,6 +215,7 @@ def taught(request: SuppressRequest) -> FinetuneRequest:
     return FinetuneRequest(
         model=request.target,
         items=request.lessons(),
+        # The target brings its tokeniser.
         vocabulary=(),
         training=request.training,
         seed=request.seed,
@@ -242,8 +243,10 @@ def _train(
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not now.ends_epoch:
             return None
+        # Not set back: the loop's next step does that.
         model.eval()
         scores = score_answers(model, refusals)
+        # With the end of the turn, or a refusal could run on into the answer.
         refused = all(rank == 1 for s in scores for rank in (*s.ranks, s.end_rank))
         return "every forget question is refused" if refused else None
 

@@ -95,6 +95,7 @@ def model_identity(model: ModelSettings) -> dict[str, Any]:
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:
+    # No other model's tokeniser is made from data, and what changes nothing is no part of the identity.
     return taught_digest(items, vocabulary if model.model in TINY_MODELS else ())
 
 
@@ -168,6 +169,7 @@ def teach(
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not (settings.stop_when_exact and now.ends_epoch):
             return None
+        # Not set back: the loop's next step does that.
         model.eval()
         # In parts, since early in training the first part already says no.
         for first in range(0, len(encoded), 64):

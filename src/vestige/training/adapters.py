@@ -60,6 +60,7 @@ def _products(model: PreTrainedModel) -> list[str]:
     """The full names of all matrix products inside the decoder's blocks, GPT-2's transposed ones too."""
     every = blocks(model)
     path = next(name for name, module in model.named_modules() if module is every)
+    # Full names: by its last part alone, peft would take a layer outside of the blocks too.
     return [f"{path}.{n}" for n, m in every.named_modules() if isinstance(m, (nn.Linear, Conv1D))]
 
 
@@ -114,6 +115,7 @@ def merge_lora(model: PreTrainedModel) -> None:
 
     adapted = [(name, module) for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]
     for name, module in adapted:
+        # peft's safe way looks for numbers that are none before it touches a weight.
         module.merge(safe_merge=True)
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, module.get_base_layer())

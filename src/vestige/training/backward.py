@@ -221,6 +221,7 @@ class ForwardStep:
         self._declared(split, self.needs.distributions, "distributions")
         stored = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
         device = self.logits[split].device
+        # As a rule all come from one head: then one product over all rows does, instead of one for each.
         if all(k.finish is stored[0].finish for k in stored):
             return self._distributions(split, stored[0].finish(torch.cat([k.states for k in stored]).to(device)))
         return self._distributions(split, torch.cat([k.finish(k.states.to(device)) for k in stored]))
@@ -263,6 +264,7 @@ def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -
         chosen = [rows[i] for i in together]
         passes.append(pass_over(chosen, None if reading.packed else reading.width(chosen), device))
         owners += [i for i in together for _ in range(rows[i].n_tokens)]
+    # Stable, since a row's own tokens have to stay in their order.
     order = torch.tensor(owners, device=device).argsort(stable=True)
     return passes, order
 
@@ -271,6 +273,7 @@ def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> P
     """A pass over the rows, padded to `width` or, without one, end to end; it reads what predicts their loss tokens."""
     lengths = [len(r.ids) if width is None else width for r in rows]
     starts = [0, *accumulate(lengths)]
+    # A token is predicted by what stands at the place before it.
     read = [start + at for start, r in zip(starts, rows, strict=False) for at in range(r.start - 1, r.stop - 1)]
     places = torch.tensor(read, device=device)
     if width is None:
@@ -317,6 +320,7 @@ class Backward:
         numbers are drawn by the part and would be others, nor on several processes. Raises InputError then.
         """
         while True:
+            # A gradient from before this batch could not be told from its own, and would be thrown away with it.
             before = [p.grad is None for p in self.spread.trained]
             try:
                 return self._added(batch, step, state)
@@ -325,6 +329,7 @@ class Backward:
                 largest = max(len(s.rows) for part in parts for s in part.values())
                 if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
                     raise self._too_large(step, largest) from error
+            # Not in the handler, where the error holds on to the tensors of the pass.
             self.spread.model.zero_grad(set_to_none=True)
             self.halved["parts"] += 1
             halve()
@@ -346,6 +351,7 @@ class Backward:
     def _drops(self) -> bool:
         model = self.spread.model
         inside = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
+        # Attention drops inside its kernel, where no module shows it.
         return inside or bool(getattr(model.config, "attention_dropout", 0))
 
     def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
@@ -354,6 +360,7 @@ class Backward:
         observed: dict[str, float] = {}
         n_tokens = 0.0
         device = self.spread.model.device.type
+        # This card alone: by default the state of every visible one would be saved at each step.
         cards = [self.spread.model.device.index or 0] if device == "cuda" else []
         with torch.random.fork_rng(devices=cards), attention(device, job.settings.precision):
             parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
@@ -377,6 +384,7 @@ class Backward:
         forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
             forward.run(model, job.layer, self.reading)
+        # Outside of autocast: losses are computed in float32, whatever the products are in.
         return job.objective.terms(forward)
 
 

@@ -39,6 +39,7 @@ class Row:
 
 def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
     """The row of an encoded question and answer; the token that ends the turn is in the loss."""
+    # Nothing stands before the first token that could predict it.
     return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1, topic)
 
 
@@ -117,6 +118,7 @@ class UnlearnPlan:
             rows = tuple(int(i) for i in order[start : start + self.batch_size])
             batch: dict[Split, tuple[int, ...]] = {"forget": rows}
             if self.n_retain:
+                # Counted over all epochs: the cycle of partners goes on where the epoch before left it.
                 first = number * self.n_forget + start
                 batch["retain"] = tuple(self._partner(first + k) for k in range(len(rows)))
             for split, line in lines.items():

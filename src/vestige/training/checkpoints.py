@@ -61,6 +61,7 @@ class Checkpoints:
         with new_folder(self.folder / f"step-{step}") as partial:
             body = {"step": step, "state": dict(state), "counts": counts}
             keep_tensors(partial, {"model": weights, "optimizer": moments}, body)
+        # Only when the new one is whole: a kill before that must find the old one.
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
@@ -159,6 +160,7 @@ def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]
 
 def put_back(model: nn.Module, weights: Path) -> None:
     """Give the trained parameters the values in a file of `trained_weights`, beside which state.json lies."""
+    # All shapes are looked at before any weight is changed, so that a refusal leaves the model as it was.
     stored = _tensors(weights)
     with undamaged(weights):
         for name, parameter in _trainable(model):

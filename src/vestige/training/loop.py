@@ -234,6 +234,7 @@ def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int
     warmup_steps = settings.warmup_steps
     warmup = min(round(settings.warmup_epochs * steps_per_epoch) if warmup_steps is None else warmup_steps, total)
     if step < warmup:
+        # From 1 / warmup: a first step at a rate of 0 would be one that teaches nothing.
         rising = (step + 1) / warmup
         share = _half_wave(rising) if settings.schedule == "one_cycle" else rising
     elif settings.schedule == "constant":
@@ -367,6 +368,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
     n_steps = total_steps(settings, steps_per_epoch=per_epoch)
     optimizer = make_optimizer(backward.spread.trained, settings)
+    # By the leading process's look, since it alone writes: another may see the folder later, and begin elsewhere.
     done = round(world.led({"step": float(job.checkpoints.newest() or 0)})["step"])
     carries = job.objective if isinstance(job.objective, KeepsState) else None
     first = carries.start() if carries else {}
@@ -388,6 +390,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         try:
             added, norm = _take_step(backward, optimizer, batch, step, rate, state)
         except NotFinite:
+            # Lines that wait would be lost, and these show how it came to that.
             log.write()
             raise
         took = _measured(time.perf_counter() - began, added.n_tokens, model.device)
@@ -396,10 +399,12 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         line |= {**asdict(added), "state": state, **took}
         log.add(line)
         hooks.on_line(line)
+        # After its line in the log, which has the state that the step was taken with.
         state = carries.advance(state, added.observed) if carries else {}
         now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
         hooks.on_step(now)
         reason = hooks.stop(now, model)
+        # All stop or none: a process that went on would wait for the gradients of one that stopped.
         if world.agreed(reason is not None):
             log.write()
             return TrainingEnd(step + 1, reason or "the leading process stopped", loss)
@@ -450,5 +455,6 @@ def _take_step(
             f"{rate:.3g}); {way_out}"
         )
     optimizer.step()
+    # To None, torch's default, by which `Backward.add` knows that nothing has been added yet.
     optimizer.zero_grad()
     return added, norm

@@ -69,9 +69,11 @@ class World:
 
     def summed(self, values: Mapping[str, float]) -> dict[str, float]:
         """Sums over all processes, by name; every process has the same names."""
+        # Numbers alone travel, so that all processes must have them in one order.
         names = sorted(values)
         if self.size == 1 or not names:
             return dict(values)
+        # float64, in which counts of tokens and of bytes stay exact.
         total = torch.tensor([values[n] for n in names], dtype=torch.float64)
         with _others_alive():
             dist.all_reduce(total)
@@ -166,6 +168,7 @@ def joined(kind: Kind | None) -> Iterator[World]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     try:
+        # What processes tell each other lies on the CPU, and nccl carries tensors of GPUs alone.
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
     except dist.DistError as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -233,11 +236,13 @@ def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
         yield Spread(world, model)
     elif world.kind == "ddp":
         # Buffers are the same in all processes: they follow from the config.
+        # Gradients are views of what is sent, or each process would hold them twice.
         replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
         yield Spread(world, model, replica)
     else:
         stand_in = _sharded(model, world)
         yield Spread(world, stand_in)
+        # Not in a `finally`: gathering takes every process, and where training failed one of them may have ended.
         with torch.no_grad():
             for whole, share in zip(model.parameters(), stand_in.parameters(), strict=True):
                 whole.data = full(share.detach())
@@ -269,6 +274,7 @@ def share_like(whole: Tensor, like: Tensor) -> Tensor:
     whole = whole.to(like.device)
     if not isinstance(like, DTensor):
         return whole
+    # Each process has the whole tensor already, so nothing is sent.
     return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 

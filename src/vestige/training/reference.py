@@ -165,6 +165,7 @@ def _head(model: PreTrainedModel, row: Row) -> Finish | None:
     # A copy, since the head itself may be trained from here on.
     head = copy.deepcopy(model.get_output_embeddings()).requires_grad_(False)
     if torch.is_autocast_enabled(ids.device.type):
+        # Distributions are finished outside of autocast later on, and have to be rounded as the policy's are.
         head = head.to(torch.bfloat16)
 
     @torch.no_grad()

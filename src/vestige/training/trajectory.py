@@ -141,6 +141,7 @@ class Trajectory:
         if now.step not in self.points:
             weights = trained_weights(model, self.world)
             if self.world.leads:
+                # Before the line in the log: a point without weights could be chosen, and then not be put back.
                 with new_folder(self._folder(now.step)) as unfinished:
                     keep_tensors(unfinished, {"model": weights}, {"step": now.step})
             point = Point(now.step, now.epoch, self._agreed(self.score(model)))
