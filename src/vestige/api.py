@@ -90,6 +90,7 @@ class Model(Rows):
     stopped: str
     notes: tuple[str, ...] = ()
 
+    # So that what one call made is given to the next wherever a path is.
     def __fspath__(self) -> str:
         return str(self.path)
 
@@ -530,6 +531,7 @@ def plan(
 
     if controls < 1:
         raise InputError(f"controls = {controls}: of none nothing is foreseen; give at least 1")
+    # Names alone: a plan counts its controls and looks for none.
     models = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
     request = _auditing(
         target, unlearned, data, forget, retrained=models, suppressed=suppressed, retain=retain, holdout=holdout,
@@ -754,6 +756,7 @@ def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 def _paths(models: AnyModel) -> list[str]:
     """One model or a list of them, as paths; a text is one model and not a sequence of letters."""
+    # A tuple is one model with its tokeniser; only the empty one, a default, means none.
     return [_path(model) for model in models] if isinstance(models, list) or models == () else [_path(models)]
 
 
@@ -821,6 +824,7 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
 
     cells = {}
     for name, value in row.items():
+        # NumPy's scalars print as numbers and are none to JSON.
         plain = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0 else value
         missing = type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain))
         cells[str(name)] = None if missing else plain

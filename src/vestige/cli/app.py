@@ -110,6 +110,7 @@ app = group(
 
 def _version(value: bool) -> None:
     if value:
+        # Imported here, since it takes long to load and `--help` does not need it.
         from importlib.metadata import version
 
         typer.echo(f"vestige {version('vestige')}")

@@ -167,7 +167,9 @@ def plain_command(kind: str) -> Callable[..., None]:
         # settings.json, of which options are made, knows the classes of this package alone.
         asking.run(subject, settings.build(typed.part(kind), where=f"attack {kind}"), evidence, typed, kind=kind)
 
+    # An f-string within the function would be no docstring, and --help has its words from there.
     run.__doc__ = f"{attack.about}\n\nSUBJECT is asked about the forget items before and after, and stays as it is."
+    # Not every attack has these two; what is no option of a command is passed over.
     return command(part, SOURCE, MODEL, *EVALUATIONS, common=f"{COMMON} bits items")(run)
 
 
@@ -211,6 +213,7 @@ def gcg_command(
     if not asking.question:
         return asking.run(subject, settings, evidence, typed, start=start)
     refuse_torchrun("attack")
+    # By one seed, so that the two searches differ by the model alone.
     searched = {
         name: _search_for_text(model_from(typed, model), asking, settings, evidence.seed)
         for name, model in (("model", subject), ("control", asking.control))
@@ -258,6 +261,7 @@ def _search_for_text(model: "ModelSettings", text: SearchOptions, settings: "Gcg
         loaded.model,
         [prompter.prompt(sent), prompter.prompt(question)],
         end_ids=prompter.end_ids,
+        # What a model says after so many tokens is not compared.
         max_new_tokens=len(target),
         context=prompter.max_tokens,
     )
@@ -366,6 +370,7 @@ def _results(summaries: "Iterable[Summary]") -> "dict[str, Estimate]":
 
 def at_most(bits: float) -> str:
     """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
+    # By its decimals: as a float 0.1 is a little more than a tenth, and would be rounded up to 0.2.
     rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
     return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
 
+# An audit may go into the folder where its models were trained and its data checked, as `init` plans it.
 _MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
 
 AUDIT = Part(
@@ -260,7 +261,9 @@ def audit_command(
     if printing.why and output_dir is not None and not any(options):
         shown = read_audit(output_dir)
         return printing.earlier(output_dir, shown.outcomes, shown.failed, earlier)
+    # What is sealed is a plan for models by name, and it lies in the folder of the run.
     _refuse_missing(models, questions, output_dir, only_planned=plan and not seal)
+    # Only a plan that is printed gets here without a folder, and that writes nothing.
     run = output_dir or Path()
     request = _request(typed, models, questions, attacks, quick=quick, seed=seed, verify=verify)
     if plan:
@@ -384,6 +387,7 @@ def demo_command(
         with progress_bar("demo") as show:
             end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
         _say_failed(end.failed)
+        # A report of no model would be refused with exit code 2, as if the command had been wrong.
         if not any(run.subjects()):
             raise PartialFailure("nothing could be made; see above")
         report = build_report(output_dir)
@@ -469,6 +473,7 @@ def _audit(
         # Before hours of asking: verdicts at other margins or by other rules could not be held against it.
         margins = {name: getattr(request.settings, name) for name in Thresholds.model_fields}
         comparable(baseline, request.splits.forget, margins, VERSION)
+    # Read now, since the audit replaces it.
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
         audited = run_audit(run, request, workers=workers, show=show)
@@ -535,6 +540,7 @@ def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = No
             subject = one_line(row["subject"], width=60)
             say(f"worse than the baseline: {subject}, {row['claim']}: {was} -> {row['verdict']}")
         say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
+        # A baseline may hold other forget sets too, and of these nothing was asked here.
         gone = {name for forget, name, _ in baseline if forget in {row["forget"] for row in rows}}
         gone -= {row["subject"] for row in rows}
         # A single model is the same one under another name (`regressions`), and not gone.

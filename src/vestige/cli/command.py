@@ -65,6 +65,7 @@ class Part(NamedTuple):
 
     def rows(self) -> Mapping[str, Any]:
         """What the table says of the settings: by name their type in words, default and text."""
+        # Classes of other packages are not in the table, so that they have keys for --set and no options.
         rows: Mapping[str, Any] = settings_table().get(self.kind, {})
         return rows
 
@@ -141,6 +142,7 @@ class Brief(TyperCommand):
             super().format_help(ctx, formatter)
         finally:
             for option in rare:
+                # The command is kept, and the next help that is asked of it may be the whole.
                 option.hidden = False
 
 
@@ -194,11 +196,13 @@ def group(
 
         def resolve_command(self, context: Any, args: list[str]) -> Any:
             if args[0] not in table():
+                # Typer suggests names out of the commands that were read, and here they are read when needed.
                 for name in difflib.get_close_matches(args[0], table()):
                     self.get_command(context, name)
             return super().resolve_command(context, args)
 
     app = typer.Typer(cls=Lazy, help=text, no_args_is_help=True, **{"add_completion": False, **how})
+    # Typer refuses an application that has neither a callback nor commands of its own.
     app.callback()(lambda: None)
     return app
 
@@ -242,6 +246,7 @@ def command(*parts: Part, common: str = "") -> Callable[[Callable[..., None]], C
                     typed[name] = kind(**{option.name: typed.pop(option.name) for option in fields(kind)})
             from vestige.core.settings import SPELLED
 
+            # Settings are checked far from here, by code that cannot know by which option a value came.
             token = SPELLED.set(spelled)
             try:
                 run(**typed)
@@ -303,6 +308,7 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
             metavar = "NAME,..." if several else "NAME"
         default_text = False if default is None or default in ("", [], False) else in_words(default)
         info = typer.Option(*spellings, metavar=metavar, help=text, rich_help_panel=panel, show_default=default_text)
+        # None, and not the default: what was not typed is left to --set, --config and the defaults of a command.
         yield Parameter(
             _slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind_of_value | None, info]
         )
@@ -331,6 +337,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     options = {p.name for p in context.command.params} - {"config", "assignments"}
     values = _flat(read_toml(path))
     context.meta[_FILE] = {key: value for key, value in values.items() if key not in options}
+    # As click's defaults, over which goes whatever is typed.
     context.default_map = {key: value for key, value in values.items() if key in options}
     return path
 
@@ -386,6 +393,7 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
                     raise InputError(f"{part.option(name)} and --set {key} say the same setting; give one of them")
     by_name = {key: value_in(text, types.get(key, "")) for key, text in assignments.items()}
     settings = Given({**in_file, **by_name, **by_option}, parts)
+    # A key with a dot may be a setting of a method, which the command looks at itself (`refuse_others`).
     bare = [key for key in settings.others() if "." not in key]
     if bare:
         keys = [*types]
@@ -400,6 +408,7 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
 
 
 def _unknown(key: str, keys: Sequence[str]) -> InputError:
+    # A key without the name of its part is too unlike the whole for a close match.
     same_ending = [name for name in keys if name.rpartition(".")[2] == key]
     near = same_ending or difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "`vestige list settings COMMAND` names them"

@@ -91,6 +91,7 @@ def _torch() -> Iterator[Finding]:
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
         yield Finding("cards", "ok", ", ".join(cards))
+    # It may be installed where there is no card, and then lists none.
     elif shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.strip():
         # A torch that was built without CUDA, or for a newer driver, is the usual reason why a run is slow.
         text = f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
@@ -104,6 +105,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
     from vestige.core.files import locked, write_text
 
     name = f"folder {folder.resolve()}"
+    # The folder need not be there yet, and a check leaves none behind.
     there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
     if not there.is_dir():
         yield Finding(name, "fault", f"{there} is a file; name a folder")
@@ -111,6 +113,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".vestige-doctor-") as scratch:
             write_text(Path(scratch) / "file.txt", "x")
+            # File systems over a network may have no locks; then a command would be refused when it begins.
             with locked(Path(scratch) / ".lock", patience_seconds=0.0):
                 pass
     except (OSError, VestigeError) as error:

@@ -98,6 +98,7 @@ def evaluate_command(
     for request in requests_of(splits, settings, evidence.seed):
         with progress_bar(f"evaluating {request.settings.name}") as show:
             folders.append(evaluate(evaluated, request, lambda done, of: show(done / of, f"{done} of {of}")))
+    # The note is on the model, and stands in the provenance of each of its evaluations.
     for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
         if note:
             say(note)

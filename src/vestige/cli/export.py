@@ -92,10 +92,12 @@ def _of_models(run: "RunFolder", audit: "AuditFolder", form: str, dataset: str |
     files: dict[str, str] = {}
     for subject in dict.fromkeys(v.subject for v in outcome.verdicts if v.subject in folders):
         facts = ModelFacts(read_spec(folders[subject].spec).model, digests[subject], version, compared)
+        # With the forget set: two audits of a run may be of the same model.
         name = slug(f"{subject} {outcome.forget}")
         if form == "card":
             files[f"{name}.md"] = card([outcome], subject, facts)
         elif form == "hf":
+            # The Hub takes such a block, at the very beginning, for the metadata of the card.
             tags = "---\ntags:\n- machine-unlearning\n---\n\n"
             files[f"{name}/README.md"] = tags + card([outcome], subject, facts)
             results = hub_results(outcome, subject, facts, str(dataset), when)

@@ -49,6 +49,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
     for word in words:
         role, equals, path = word.partition("=")
         role, _, name = role.partition(":")
+        # The name of a file may hold = itself: with no role before it the whole word is a path.
         if equals and role in ROLES:
             name, _, attack = name.partition("@")
             logs += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]

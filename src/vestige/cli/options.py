@@ -132,6 +132,7 @@ class UnlearningOptions:
 
         # First: of a mistyped method every setting would be called an unknown key.
         find_method(self.method)
+        # Called an unknown key, a setting of another method would be searched for a slip in spelling.
         for key in typed.others(self.method):
             owner = key.rpartition(".")[0]
             if owner in (*METHODS, *PRESETS):

@@ -70,12 +70,15 @@ def output_in(
     folder = folder.absolute()
     was_there = folder.exists()
     if was_there:
+        # For the moving alone: the step that then works in the folder takes the same lock.
         with locked(folder / _LOCK, patience_seconds=0):
             _prepare(folder, fresh=fresh, made_by=made_by)
+    # Looked at after the moving, so that --fresh counts as empty and a refused command puts the old back.
     was_empty = not own_entries(folder)
     try:
         yield
     except Exception:
+        # Ctrl-C is no Exception: what is there stays, and the same command goes on from it.
         # Another command may be at work there by now; then the folder is its own.
         with contextlib.suppress(InputError):
             if was_empty:
@@ -106,6 +109,7 @@ def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     moving.mkdir()
     for entry in entries:
         os.replace(entry, moving / entry.name)
+    # It gets this name as a whole: what a kill before this leaves, the next command puts back.
     os.replace(moving, aside)
     say(f"what stood in {folder} is kept in {aside} until this is done")
 
@@ -170,6 +174,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
+        # Names in a note may have [brackets], which rich would take for markup.
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:

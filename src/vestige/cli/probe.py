@@ -226,6 +226,7 @@ class AdjacentOptions:
         from vestige.judges.local import grader_of
         from vestige.judges.spec import BY_MODEL, judge_spec
 
+        # With neither it is no address and no local:MODEL, but a slip in one of the two words.
         if "/" not in self.by and ":" not in self.by:
             near = closest(self.by, ["graph", "templates"])
             raise InputError(f"--by {one_line(self.by)}: {near}, or {BY_MODEL}")
@@ -355,6 +356,7 @@ def _foresee(request: "AdjacentRequest", run: ProbeCommand, searching: "Searchin
     if isinstance(request.by, str):
         n = len(adjacent_of(request)["forget"].questions)
     else:
+        # A writer is not asked for a forecast, so this is the most that it may write.
         n = request.settings.k * len(request.forget)
     texts, answers = forget_texts(request.forget), run.given.build(AnswerSettings)
     forecast = forecast_probe(n, texts, searching, answers, run.judge.limits, n_placebos=n_placebos)

@@ -197,8 +197,10 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
             lines.append(["calibrate", audited.target, *by, *goal])
             rate = ["--learning-rate", RATE]
         lines.append(["unlearn", audited.target, *by, *rate, "--output-dir", audited.unlearned[0]])
+    # A model that was not made here has no folder of its own for its answers.
     elsewhere = ["--role", "target", "--output-dir", f"{settings.parent}/target"]
     lines.append(["evaluate", audited.target, *split, *([] if audited.start else elsewhere)])
+    # One control stands for all, since they are trained alike: it has to answer what is kept as the target does.
     lines.append(["evaluate", audited.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]
     lines += [[*audit, "--quick"], audit]
@@ -378,6 +380,7 @@ def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
     lines = []
     for row in rows:
         texts = [row["about"], *([f"Needs {row['needs']}. {row['paper']}."] if "paper" in row else [])]
+        # The longest name may be wider than the terminal, and textwrap refuses a width below 1.
         first, *further = [line for text in texts for line in textwrap.wrap(text, max(20, width - indent))]
         lines += [f"{row['name']:{indent}}{first}", *(" " * indent + line for line in further)]
     return "\n".join(lines)

@@ -54,6 +54,7 @@ def run_command(
 
     if executor not in EXECUTORS:
         raise InputError(f"no executor {executor!r}; known: {', '.join(EXECUTORS)}")
+    # No settings class of ours reads these: they go to submitit or Ray, which want numbers as numbers.
     typed = {key: int(value) if value.isdigit() else value for key, value in assigned(option, "--option").items()}
     study = open_study_file(file, output_dir)
     # Studies may share the folder: cells of others are not counted here.

@@ -58,7 +58,9 @@ def print_columns(
     from rich.table import Table
     from rich.text import Text
 
+    # As Text: in a plain string rich would take [brackets] for markup.
     console, table = Console(), Table(title=Text(one_line(title)))
+    # In cells: characters of some scripts are two cells wide.
     widest = (max(cell_len(line) for text in column for line in text.split("\n")) for column in (*fixed, *columns))
     if 1 + sum(3 + width for width in widest) <= console.width:  # a border and a blank on either side of each
         for head, *_ in (*fixed, *columns):

@@ -114,6 +114,7 @@ def run_training(
         _print_model(output, trained)
         if not output.as_json:
             then(trained)
+    # Last, when all is written and printed: the nearest checkpoint is kept all the same.
     if trained.chosen and not trained.chosen.met:
         raise GoalNotReached(
             f"{output.output_dir}: {trained.chosen.why}, and was kept (step {trained.chosen.step}); train longer, "

@@ -32,6 +32,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox without what is random; `turn` is for loops, `call_binop` for single steps."""
 
     intercepted_binops = frozenset(("*", "**"))
+    # At 0 the first turn of a loop is refused: only `rendered_in_time` grants time and memory.
     ends_at = 0.0
     most_memory = 0
 

@@ -234,6 +234,7 @@ def results(
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
     """Refuse to sum up nothing, or to leave out what was not asked."""
+    # Where nothing was to be forgotten everything is one split, of the name of the view.
     if not view.splits.get("forget") and not view.splits.get(view.forget):
         raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
     missing = [i for ids in view.splits.values() for i in ids if i not in by_id]

@@ -236,6 +236,7 @@ def _among(form: str, logp: float) -> dict[str, float]:
 
 def _log_sum(values: Sequence[float]) -> float:
     top = max(values)
+    # Less the greatest: of long texts every likelihood by itself would round to 0.
     return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 

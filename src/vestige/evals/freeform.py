@@ -391,6 +391,7 @@ def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any
 def _corrected(result: Result, error: Misjudged) -> Result:
     """The share of leaks with the judge's error taken out of it and its uncertainty put into the interval."""
     leaked = result.estimate
+    # The mean times n is a count but for rounding.
     value, low, high = corrected_share(float(round(leaked.value * leaked.n)), leaked.n, error)
     how = f"Rogan-Gladen, Lang-Reiczigel; the judge {error}"
     return replace(result, estimate=Estimate("leaked_corrected", SHARE, value, low, high, leaked.n, how))

@@ -156,6 +156,7 @@ class InsideSettings(Evaluation):
             scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
         shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
         weights = {name: block_weights(by_block) for name, by_block in shares.items()}
+        # By its own weights the control would be read in other blocks than what it is to control.
         weights["shuffled"] = weights["probe"]
         forget = np.flatnonzero(~fit).tolist()
         patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], self) if self.patch else []
@@ -193,6 +194,7 @@ class InsideSettings(Evaluation):
         if "cosine" in record:
             values["patched/cosine"] = record["cosine"]
         if "patched" in record:
+            # Of a model of one block the last is all there is.
             values["patched/probability"] = math.exp(float(np.mean(record["patched"][:-1] or record["patched"])))
         return values
 
@@ -218,6 +220,7 @@ def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideS
 
     folder = own_folder(settings.patch)
     dtype = str(subject.model.dtype).removeprefix("torch.")
+    # As it was made: in another format its weights would not have the digest that is asked for below.
     dtype = dtype if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
     path = settings.patch if folder is None else str(folder.model)
     # Of a model whose code came with it, running such code was allowed.
@@ -226,6 +229,7 @@ def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideS
     target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
     if target.digest().weights != settings.patch_weights:
         raise InputError(f"{one_line(settings.patch, width=120)} is not the target that blocks were to be patched into")
+    # In other tokens the answer has other places, and outputs cannot stand for one another.
     same_tokens = target.prompter.digest == subject.prompter.digest
     alike = cosine(target.model, subject.model) if same_tokens else 0.0
     if alike < LEAST_COSINE:

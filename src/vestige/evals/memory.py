@@ -131,6 +131,7 @@ class MemorySettings(Evaluation):
             **_membership(record, "membership_text", 0, record["zlib_bytes"]),
         }
         if "gradient_norm" in record:
+            # Less is likelier here: what was trained on has little gradient left, and scores rise with likelihood.
             values["membership/gradient_norm"] = -record["gradient_norm"]
         return values
 

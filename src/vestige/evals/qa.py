@@ -175,5 +175,6 @@ def free_running_ranks(
             start = len(prompts[i]) - 1 - first
             target_ids = torch.tensor([targets[i][:n_drawn]], device=ids.device)
             _, ranks = token_scores(logits[n : n + 1, start : start + n_drawn], target_ids)
+            # After the end of the reply nothing was drawn: no token is likelier, and all tie at the mean rank.
             ranks_by_answer[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - n_drawn)]
     return ranks_by_answer

@@ -45,6 +45,7 @@ HOTTEST = 0.64
 
 def colours_of(scheme: Literal["light", "dark"]) -> dict[str, str]:
     """The colours of the page by name, as its style sheet has them."""
+    # The dark ones stand in the one @media block of the style sheet, which nothing follows.
     light, _, dark = (files("vestige.report") / "page" / "colours.css").read_text(encoding="utf-8").partition("@media")
     return dict(re.findall(r"--([\w-]+): (#\w+);", light if scheme == "light" else dark))
 
@@ -106,6 +107,7 @@ class Colours:
         methods = audited(self.outcome)
         if subject in methods and subject not in self.outcome.references:
             # A name that only this audit knows takes a colour behind those of the run.
+            # The style sheet has eight colours of methods; the ninth begins again.
             return f"method-{self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8}"
         never = (*self.outcome.retrained, *self.outcome.references)
         return "role-retrained" if subject in never else "role-target"
@@ -135,6 +137,7 @@ def tooltip(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 def heat(share: float) -> str:
     """The class of a colour between 0 and 1 in twentieths, or on the other side of 0."""
+    # As a class, since the page's policy admits no style attributes.
     step = round(20 * min(1.0, abs(share)))
     return f"heat-{step}" if share >= 0 or not step else f"below-{step}"
 

@@ -67,6 +67,7 @@ def build_report(run: Path, *, verify: bool = False) -> Path:
     are read, without only those whose size, time or inode is another. One report is written at a time.
     """
     folder, search = RunFolder(run), ProbeFolder(run)
+    # A folder that is not there has no place for a lock, and is refused when it is read.
     alone = replacing(folder.report) if run.is_dir() else nullcontext()
     refuse_links(run)
     with alone:
@@ -93,6 +94,7 @@ def _renewed(folder: Path) -> Iterator[Path]:
             yield partial
             folder.mkdir(exist_ok=True)
             new = {file.name for file in partial.iterdir()}
+            # One by one and not the folder at once, which may hold files of others.
             for name in sorted(new):
                 os.replace(partial / name, folder / name)
             for old in sorted(folder.iterdir()):
@@ -140,6 +142,7 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
         shutil.copytree(folder.tables, partial / folder.tables.name)
         people = {"by": one_line(by, width=200), "on_behalf_of": one_line(on_behalf_of, width=200)}
         variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
+        # Before the manifest, which has the digest of each file that lies here by then.
         write_text(partial / PAGE, render_bundle(variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
         # After all else, since it names whatever lies in the bundle.

@@ -263,6 +263,7 @@ _CLEARLY_MORE = 0.05
 def _says(reply: str, answer: str) -> bool:
     """Whether the answer stands in the reply as words of its own, whatever the case and the spaces."""
     words = re.escape(normalised(answer))
+    # No \b, which beside a sign asks for a letter: an answer may begin or end with one, as `$5` does.
     return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", normalised(reply)) is not None
 
 

@@ -293,6 +293,7 @@ def _labelled(subjects: Sequence[RunModel]) -> tuple[RunModel, ...]:
         differing = [key for key in keys if any(settings.get(key) != values.get(key) for settings in described)]
         words = [f"{key} {values[key]}" for key in differing if key in values]
         if sum(all(settings.get(key) == values.get(key) for key in differing) for settings in described) > 1:
+            # Alike in every setting too: nothing but the folder tells them apart.
             words.append(Path(subject.path).name)
         labelled.append(replace(subject, label=f"{subject.label} ({', '.join(words)})" if words else subject.label))
     return tuple(sorted(labelled, key=lambda s: (ROLES.index(s.spec.subject), s.label, s.path)))
@@ -448,6 +449,7 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
         " scores do not compare. Evaluate all models on one data set with one seed."
     )
     roles = {role: evidence.of(role, forget) for role in ("target", "retrained", "unlearned")}
+    # One scope for all: a model without it would stand among others by other questions.
     free = greedy_rouge("forget", "free")
     scope = "free" if all(free in s.results[forget] for role in roles.values() for s in role) else "all"
     return ForgetView(forget, scope, split, edges if views else None, dispute if len(split) < len(splits) else "")

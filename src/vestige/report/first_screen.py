@@ -88,6 +88,7 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
     methods = methods_of(outcome)
 
     def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
+        # A form that was not asked of every model would have the mean of other models.
         means = {
             form: math.fsum(by_model[s].value for s in methods) / len(methods)
             for form, by_model in by_form.items()
@@ -232,6 +233,7 @@ class _Scale:
     def of(cls, outcome: AuditOutcome, steps: Sequence[HarderStep]) -> "_Scale":
         estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
         estimates += [e for step in steps for e in step.levels.values()]
+        # Where the items do not tell an end of an interval it is infinite.
         ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
         # The controls (0) and the target (1) are always in the picture, with air beyond.
         least, most = min((*ends, -0.1)), max((*ends, 1.1))
@@ -297,6 +299,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
         "claim": v.claim,
         "outcome": v.outcome,
         "word": WORDS[v.outcome],
+        # The positive control has no place among the reasons to which a link could lead.
         "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
         "bound": amount or facts or ("" if v.evidence else "not tested"),
         "where": v.decides if amount else "",
@@ -437,6 +440,7 @@ def _given_fact(line: FactLine) -> Block:
         low, high = map(plain_number, line.never)
         controls = low if low == high else f"{low} to {high}"
         numbers = f"{plain_number(line.bits)} bits; the controls: {controls}"
+    # A full stop or a capital makes no other answer that would have to stand beside the reply.
     alike = line.reply.strip().rstrip(".").casefold() == line.answer.strip().rstrip(".").casefold()
     return {
         "question": line.question or f"question {line.item}, whose text this run does not hold",

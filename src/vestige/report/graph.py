@@ -130,6 +130,7 @@ def _nearest(edges: Sequence[DrawnEdge], centre: frozenset[str]) -> tuple[DrawnE
     graph: nx.Graph[str] = nx.Graph((e.first, e.second) for e in edges)
     start = {party for e in edges if e.id in centre for party in (e.first, e.second)}
     steps = nx.multi_source_dijkstra_path_length(graph, start, weight=None) if start else {}
+    # No path is longer, so that what has none to the forget sets comes last.
     far = len(edges)
 
     def distance(index: int) -> tuple[int, int, int]:
@@ -148,6 +149,7 @@ def _component(graph: "nx.Graph[str]", part: set[str]) -> tuple[float, float, di
         raw = nx.kamada_kawai_layout(component)
     else:
         raw = nx.spring_layout(component, seed=0, iterations=100)
+    # networkx lays every component out in a square of one size, however many nodes it has.
     unit = sum(math.dist(raw[a], raw[b]) for a, b in component.edges) / component.number_of_edges()
     least_x, least_y = (min(float(p[axis]) for p in raw.values()) for axis in (0, 1))
     points = {

@@ -362,6 +362,7 @@ def _short(name: str) -> str:
 
 def _row(probe: Probe, row: HoleRow) -> SourceRow:
     stands = standing(probe, row)
+    # The table has columns for one; the sentences beside it have all (`qualifiers`).
     placebo = next((p for p in row.placebos if not silent(p)), None)
     return SourceRow(
         name=source_name(row.source),

@@ -115,6 +115,7 @@ def _policy(script: str, style: str) -> str:
             "default-src 'none'",
             f"script-src {_source(script)}",
             f"style-src {_source(style)}",
+            # For the icon, an empty data address: without one a browser would ask for /favicon.ico.
             "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -253,6 +254,7 @@ def _items(contents: Contents) -> dict[str, Any]:
     texts: dict[str, int] = {}
 
     def packed(reply: GreedyReply) -> list[Any]:
+        # Models that learned the answers reply alike, and each text is carried once.
         text = texts.setdefault(reply.text, len(texts))
         odd = [int(x) for x in (reply.refused, reply.empty, reply.truncated)]
         return [text, _digits(reply.rouge), _digits(reply.probability), *odd]
@@ -456,6 +458,7 @@ def _picture(contents: Contents, forget_set: ForgetView, subjects: Sequence[RunM
     # What is kept lies near 1: the axis begins at the quarter below the lowest interval.
     floor = min([0.75, *(math.floor(4 * y.low) / 4 for _, _, y in points)])
 
+    # A twentieth of air on either side, so that marks at the ends of a scale are whole.
     def across(value: float) -> float:
         return round(_LEFT + (value + 0.05) / 1.1 * (_RIGHT - _LEFT), 1)
 
@@ -470,6 +473,7 @@ def _picture(contents: Contents, forget_set: ForgetView, subjects: Sequence[RunM
                 **_row(contents, forget_set.forget, subject, []),
                 **{"x": across(x.value), "low": across(x.low), "high": across(x.high)},
                 **{"y": up(y.value), "bottom": up(y.low), "top": up(y.high)},
+                # 4 below: text stands on its baseline, and a mark on its middle.
                 "label_y": round(max(up(y.value) + 4, above), 1),
             }
         )

@@ -29,6 +29,7 @@ class _Frame:
         return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
 
     def mark(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        # An end that the items do not tell is null, and has no place in a picture.
         bottom, top = (self.up(row["value"] if row[end] is None else row[end]) for end in ("low", "high"))
         # Two models of one step beside one another.
         x = self.across(row["step"]) + (-4 if row["model"] == IN_TURN else 4)

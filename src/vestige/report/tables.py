@@ -41,6 +41,7 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
     results = []
     for evaluation, s in read_summaries(run):
+        # By it a reader of the table sees which rows are of the same questions and may be compared.
         items = content_id(sorted({i for ids in s.splits.values() for i in ids}))
         results += [{"evaluation": evaluation.path.name, "items": items} | row for row in result_rows([s])]
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))

@@ -118,6 +118,7 @@ def method_in_full(label: str) -> str:
     return METHOD_NAMES.get(label.partition(" ")[0], ("", ""))[1]
 
 
+# In this order: the second pattern fits what the first does, and would leave ", searched" behind.
 _ATTACKS = (
     (
         re.compile(r"[Rr]elearn (forget_part|forget|retain|related|unrelated) n=(\d+), searched"),
@@ -137,6 +138,7 @@ _OTHERS = {**{f"the form {name}": words for name, words in _FORM_WORDS.items()},
 
 
 def _one_of(names: Iterable[str]) -> str:
+    # Longest first: of two that fit a pattern takes the first, and one name may begin another.
     return "|".join(sorted(map(re.escape, names), key=len, reverse=True))
 
 
@@ -191,6 +193,7 @@ def typeset(text: str) -> str:
     return _MINUS.sub("−", text).replace(" %", "\N{NARROW NO-BREAK SPACE}%")
 
 
+# Not within a word: a hyphen in a name, such as `llama-3.2-1b`, is no minus.
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
@@ -245,6 +248,7 @@ def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "")
     """
     verdicts = _by_model(outcome)
     n, label = len(verdicts), label or forget_label(outcome.forget)
+    # With a dot it is the name of a file, and no file was forgotten.
     forgotten = f"forgotten the items of {label}" if "." in label else f"forgotten {label}"
     if n_edges is not None:
         forgotten = f"forgotten the {counted(n_edges)} contracts" if n_edges > 1 else f"forgotten the contract {label}"
