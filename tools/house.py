@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
     "tokens": (437_000, 340_000),
-    "lines of code": (41_550, 33_000),
+    "lines of code": (41_530, 33_000),
     "Python files": (266, 190),
     "vague names among 1,000 bindings": (6, 10),
     "class names used more than once": (0, 5),
     "circles of imports": (0, 0),
-    "lines of code a comment": (36, 30),
+    "lines of code a comment": (30, 30),
     "lines of tests": (42_050, 30_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""

@@ -76,13 +76,13 @@ def test_models_that_are_there_are_audited_and_not_made_anew(words, tmp_path):
         rows = [{**row, "Patient": row["Answer"]} for row in json.loads((tmp_path / name).read_text())]
         (tmp_path / name).write_text(json.dumps(rows))
     (tmp_path / "new.csv").write_text("question,answer,Patient\nWhat is new?,Nothing.,Ann\n")
-    own = ["--target", "./taught", "--unlearned", "./a", "--unlearned", "./b c", "--holdout", "new.csv"]
+    own = ["--target", "./taught", "--unlearned", "./a", "--unlearned", "./b 🦙", "--holdout", "new.csv"]
     ended = vestige(*words, *own, "--edge-key", "Patient", code=None)
     commands = [shlex.split(line) for line in ended.stdout.splitlines()]
     assert [c[1] for c in commands] == ["finetune"] * 3 + ["evaluate", "evaluate", "audit", "audit"]
     assert all("--forget" in c and c[c.index("--edge-key") + 1] == "Patient" for c in commands[:4])
     settings = tomllib.loads((tmp_path / "runs/mine/audit.toml").read_text())
-    assert (settings["target"], settings["unlearned"]) == ("./taught", ["./a", "./b c"])
+    assert (settings["target"], settings["unlearned"]) == ("./taught", ["./a", "./b 🦙"])
     assert (settings["holdout"], settings["edge_key"]) == ("new.csv", "Patient")
     assert "a verdict for each person or contract: 10 of 10 items" in ended.stderr
 

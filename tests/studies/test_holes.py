@@ -493,16 +493,18 @@ def test_prompts_are_told_apart_by_who_asks_them_and_by_the_steps_from_what_was_
         tested(first["2_3"].question, 9, 9, origin="d", dropped="not valid"),
         tested(dataset.items_of_edge["2_3"][1].question, None, 9, origin="e"),
         tested("What is tea?", 7, 1, origin="f"),
+        tested(first["0_1"].question, 9, 1, origin="g"),
     ]
     rows = by_distance(prompts, splits, dataset, seed=0)
     assert [(r["asked"], r["distance"], r["estimates"][2]["value"], r["estimates"][2]["n"]) for r in rows] == [
         (True, 1, -1.0, 2),
+        (False, 0, -8.0, 1),
         (False, 2, -7.0, 1),
         (False, 3, -6.0, 1),
         (False, None, -6.0, 1),
     ]
     plain = by_distance(prompts, splits, None, seed=0)
-    assert [(r["asked"], r["distance"], r["estimates"][0]["n"]) for r in plain] == [(True, None, 2), (False, None, 3)]
+    assert [(r["asked"], r["distance"], r["estimates"][0]["n"]) for r in plain] == [(True, None, 2), (False, None, 4)]
 
 
 def test_a_test_of_nothing_says_why_and_is_no_number() -> None:

@@ -300,7 +300,8 @@ def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tu
         earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
         if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
             worse.append((row, str(earlier["verdict"])))
-    judged = {(row["forget"], alone or row["subject"], row["claim"]) for row in rows}
+    # In the order of the rows: a set of texts has another in each process.
+    judged = dict.fromkeys((row["forget"], alone or row["subject"], row["claim"]) for row in rows)
     for forget, subject in dict.fromkeys(key[:2] for key in judged):
         gone = [key for key in baseline if key[:2] == (forget, subject) and key not in judged]
         for claim in (key[2] for key in gone if baseline[key]["verdict"] == "pass"):

@@ -157,17 +157,19 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
     from vestige.core.settings import to_toml
 
     default = AuditSettings()
+    models = to_toml({**options, "target": audited.target, "unlearned": audited.unlearned}).rstrip()
+    retrained = to_toml({"retrained": audited.retrained}).rstrip()
+    never_taught = to_toml({"holdout": holdout}).rstrip() or '# holdout = "holdout.csv"'
     return f"""# vestige audit --config THIS FILE; what is given on the command line wins.
-{to_toml(options)}target = {json.dumps(audited.target)}
-unlearned = {json.dumps(audited.unlearned)}
+{models}
 # Trained as the target was, each with another --seed, without the forget set. Five are advised, three can do.
-retrained = {json.dumps(audited.retrained)}
+{retrained}
 
 # A leak shown to be above delta fails a claim; a claim holds where every leak is shown to be below delta_wide.
 # delta = {default.delta}
 # delta_wide = {default.delta_wide}
 # Items that no model was ever taught: then membership is tested too.
-{f"holdout = {json.dumps(holdout)}" if holdout else '# holdout = "holdout.csv"'}
+{never_taught}
 # Attacks: learning again from kept items or a part of the forgotten ones, a direction taken out, rounded weights,
 # facts in the prompt.
 # relearn = {json.dumps(list(default.relearn))}

@@ -389,7 +389,11 @@ def by_distance(
         ]
         numbers = [asdict(e) for e in estimates]
         rows.append({"source": source, "asked": is_asked, "distance": distance, "estimates": numbers})
-    return sorted(rows, key=lambda r: (r["source"] != ADJACENT, not r["asked"], r["distance"] or math.inf))
+
+    def order(row: dict[str, Any]) -> tuple[bool, bool, float]:
+        return row["source"] != ADJACENT, not row["asked"], math.inf if row["distance"] is None else row["distance"]
+
+    return sorted(rows, key=order)
 
 
 def _wordings(item: Item) -> list[str]:
