@@ -1,8 +1,7 @@
-import tracemalloc
+import time
 
 import pytest
 
-from vestige.core import sandbox
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.prompts import PLAIN_TEMPLATE, Prompter, rendered, use_template
@@ -94,28 +93,34 @@ def test_a_template_that_fails_is_one_sentence(tokenizer, template, message):
 @pytest.mark.parametrize(
     "template",
     [
-        # It ends by itself soon after, and does not go on beside the tests that follow.
-        "{% for i in range(3000) %}{% for j in range(300) %}{% endfor %}{% endfor %}",
-        "{{ 'x' * 10 ** 9 }}",
-        "{{ 10 ** 100000000 }}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
+        "{% for i in range(9) recursive %}{{ loop(range(9)) }}{% endfor %}",
         "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
         "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
         "{% set n.x = y %}{% endfor %}",
+        "{% set n = namespace(x=1) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{{ range(99999) | unique | list | length }}",
+        "{{ 'x' * 10 ** 9 }}",
+        "{{ 10 ** (10 ** 8) }}",
+        "{{ 'x'.ljust(10 ** 9) }}",
+        "{{ 'x' | center(1000000000) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ ('x' * 9999) | replace('x', 'y' * 9999) }}",
+        "{% set x = 'a' * 1000000 %}{% for i in range(9999) %}{% if x[1:] == 'b' or 'ab' in x %}"
+        "{% endif %}{% endfor %}",
     ],
 )
-def test_a_template_without_end_is_refused_within_seconds(tokenizer, template, monkeypatch):
-    # The doubling ones are to end by memory alone.
-    monkeypatch.setattr(sandbox, "SECONDS", 0.02 if "range(300)" in template else 60.0)
-    monkeypatch.setattr(sandbox, "_MOST_MEMORY", 2**22)
-    # Of what is made from here on: this process may have had gigabytes before.
-    tracemalloc.start()
-    monkeypatch.setattr(sandbox, "peak_memory", lambda: tracemalloc.get_traced_memory()[1])
-    with pytest.raises(InputError, match="more work than a template needs"):
+def test_a_template_without_end_is_refused_within_seconds(tokenizer, template):
+    started = time.process_time()
+    with pytest.raises(InputError, match=r"more work than a template needs|recursion"):
         rendered(tokenizer, template, MESSAGES, answered=True)
-    tracemalloc.stop()
+    assert time.process_time() - started < 5
 
 
-def test_long_texts_are_no_problem(tokenizer):
+def test_long_texts_are_within_the_bound(tokenizer):
     # JSON with large numbers in it is no width of a format.
     content = '{"price": 12345678, "share": "5%"} ' * 2000
     text = rendered(tokenizer, CHAT.replace("m.content", "m.content | trim"), [{"content": content}], answered=True)

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.sandbox import BoundedEnvironment, rendered_in_time
+from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.graph import IDENTIFIER
@@ -352,7 +352,8 @@ class ContractType:
     def render(self, values: Mapping[str, str], superseded_date: str = "") -> str:
         """The contract's full text with its attributes filled in."""
         try:
-            return rendered_in_time(_compiled(self.template), **{**values, SUPERSEDED: superseded_date})
+            with work_bounded():
+                return _compiled(self.template).render({**values, SUPERSEDED: superseded_date})
         except Exception as error:  # A template is foreign code: it can raise anything.
             raise InputError(
                 f"contract type {self.name}: its template fails: {one_line(f'{type(error).__name__}: {error}')}"

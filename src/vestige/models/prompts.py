@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.sandbox import BoundedEnvironment, rendered_in_time
+from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.text import closest, one_line
 from vestige.models.folders import tokenizer_digest
 
@@ -47,6 +47,8 @@ PLAIN_TEMPLATE = (
 )
 """For tokenisers that bring no chat template of their own."""
 _MOST_CHARACTERS = 1_000_000
+_MOST_WORK, _WORK_A_CHARACTER = 500_000, 100
+"""What a rendering may take (`core.sandbox`): templates of large models take some ten thousands for a short chat."""
 
 
 def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -104,15 +106,15 @@ def rendered(
         raise InputError(f"the chat template is {len(template)} characters long; no template needs {_MOST_CHARACTERS}")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     try:
-        return rendered_in_time(
-            _compiled(template),
-            **special,
-            messages=[dict(m) for m in messages],
-            tools=None,
-            documents=None,
-            add_generation_prompt=not answered,
-            date_string=PINNED_DATE,
-        )
+        with work_bounded(_MOST_WORK + _WORK_A_CHARACTER * sum(len(m["content"]) for m in messages)):
+            return _compiled(template).render(
+                **special,
+                messages=[dict(m) for m in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=not answered,
+                date_string=PINNED_DATE,
+            )
     except Exception as error:  # A template is foreign code: it can raise anything.
         reason = one_line(str(error), width=200) or type(error).__name__
         kind = "is refused by the sandbox" if isinstance(error, SecurityError) else "cannot be rendered"
@@ -149,7 +151,7 @@ def _strftime_now(form: str) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> BoundedEnvironment:
     environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
+    environment.add_filter("tojson", _tojson)
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "namespace": Namespace}
     return environment
 

@@ -21,6 +21,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -38,7 +39,6 @@ from typing import Any, NamedTuple
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
 from vestige.core.files import machine_errors, read_json, write_bytes, write_json
-from vestige.core.sandbox import peak_memory
 
 BEAT = 5.0
 """Seconds between two renewals of a lease."""
@@ -314,7 +314,10 @@ def _make(board: Board, cell: StudyCell, lease: Lease, make: Make, run: str) -> 
     spent = {
         "seconds": round(time.perf_counter() - wall, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),
-        "peak_mb": peak_memory() // 2**20,
+        # In bytes on a Mac, in units of 1024 bytes on Linux.
+        "peak_mb": int(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+        ),
     }
     board.finish(lease, {"name": cell.name, "kind": cell.kind, **spent, "made": dict(facts)})
 

@@ -16,6 +16,8 @@ by convention the score of what is to be kept, and higher is better.
 
 import math
 import re
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,7 +31,6 @@ from transformers import PreTrainedModel
 from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
-from vestige.core.sandbox import peak_memory
 from vestige.core.text import one_line
 from vestige.models.products import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
@@ -300,7 +301,11 @@ def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, 
 
     On CUDA the peak is the allocator's; elsewhere the process's resident memory, which includes all that it has loaded.
     """
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_memory()
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        # In bytes on macOS alone.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"seconds": seconds, "tokens_per_second": n_tokens / seconds, "peak_mb": peak / 1e6}
 
 
