@@ -54,7 +54,6 @@ def read(path: Path) -> Log:
     for name, table in scores.items():
         prompts, answers, replies = zip(*(texts[item] for item in table), strict=True)
         numbers = all(isinstance(mark, int | float) for marks in table.values() for mark in marks)
-        # None where one mark is no number: a mean over the others would hide that `add` cannot judge it.
         values = (sum(marks) / len(marks) if numbers else None for marks in table.values())
         reading.add("forget", name, values, prompts=prompts, answers=answers, replies=replies)
     return reading.log()
@@ -63,12 +62,10 @@ def read(path: Path) -> Log:
 def _archive(path: Path) -> tuple[dict[str, Any], Any]:
     try:
         with zipfile.ZipFile(path) as parts:
-            # Before anything is unpacked: a small archive may hold any size.
             if sum(part.file_size for part in parts.infolist()) > 2**31:
                 raise InputError(f"{path}: unpacks to more than 2 GiB; export its samples as JSON")
             names = [n for n in parts.namelist() if n.startswith("samples/") and n.endswith(".json")]
             return json.loads(parts.read("header.json")), [json.loads(parts.read(name)) for name in names]
-    # NotImplementedError is what `zipfile` raises of a compression that it does not know.
     except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, ValueError) as error:
         why = f"cannot be unpacked ({one_line(str(error))}); `inspect log convert --to json` makes it JSON"
         raise InputError(f"{path}: {why}") from error

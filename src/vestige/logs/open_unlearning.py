@@ -50,7 +50,6 @@ def read(path: Path) -> Log:
                 reading.add(side, measure, (-x if isinstance(x, float) else None for x in scores), unit="order")
         elif split in SPLITS and measure in METRICS and rows:
             _add(reading, SPLITS[split], *METRICS[measure], rows)
-        # Probabilities of wrong answers are in the truth ratio, and say nothing by themselves.
         elif rows and not measure.endswith("PERT_Prob"):
             reading.unread.append(f"{name[:40]}: a metric that is not judged")
     return reading.log()

@@ -20,7 +20,6 @@ class AltPO(Settings):
     needs: ClassVar[Needs] = Needs(
         policy=frozenset({"alternative", "forget", "retain"}), reference=frozenset({"alternative", "forget"})
     )
-    # Raised when alternatives were sampled otherwise, and so became other answers.
     version: ClassVar[int] = 2
 
     beta: PositiveFloat = 0.1
@@ -38,5 +37,4 @@ class AltPO(Settings):
     def terms(self, step: Step) -> Terms:
         retain = step.policy("retain")
         retained = self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)
-        # As in NPO: at the start -log sigmoid has a slope of beta / 2, and this makes it 1 whatever beta is.
         return {"dpo": 2 / self.beta * preference(step, "alternative", beta=self.beta), "retain": retained}

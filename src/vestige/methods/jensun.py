@@ -31,7 +31,6 @@ class JensUn(Settings):
     def terms(self, step: Step) -> Terms:
         forget = step.policy_distributions("forget")
         pairs = zip(step.answer_ids("forget"), step.answer_ids("idk"), strict=True)
-        # Rounded up and then cut, since few answers are a whole number of refusals long.
         targets = torch.cat([idk.repeat(-(-len(answer) // len(idk)))[: len(answer)] for answer, idk in pairs])
         # Masked, the rows lie end to end, whichever way the step has them.
         logp = forget.logp[forget.mask].gather(-1, targets.unsqueeze(-1).to(forget.logp.device)).T

@@ -30,13 +30,11 @@ class PDU(Settings):
 
     def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
         excess = observed["retain_nll"] - self.bound if state["steps"] >= self.hold_steps else 0.0
-        # Below 0 it would reward a loss on what is to be kept, where the bound only asks for no more of it.
         return {"dual": max(0.0, state["dual"] + self.dual_rate * excess), "steps": state["steps"] + 1}
 
     def terms(self, step: Step) -> Terms:
         forget, retain = step.policy_distributions("forget"), step.policy("retain")
         nll = losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)
-        # Observed, and not read off here: this is a part of the batch, and the dual moves by the whole of it.
         step.observe("retain_nll", nll)
         margin = losses.logit_margin(forget.logp, forget.mask, n_tokens=forget.n_tokens)
         return {"flatten": margin, "retain": step.state["dual"] * nll}

@@ -32,7 +32,6 @@ class RR(BlockSettings):
         return {"step": state["step"] + 1}
 
     def terms(self, step: Step) -> Terms:
-        # A run that is longer than the schedule would else turn 1 - s negative, and undo what it has turned away.
         share = min(1.0, step.state["step"] / self.schedule)
         forget, retain = step.activations("forget"), step.activations("retain")
         before = {split: step.reference_activations(split).hidden for split in BOTH}
