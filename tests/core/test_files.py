@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from vestige.core import files
 from vestige.core.errors import InputError, MachineError
+from vestige.core.settings import read_toml
 
 
 class Crash(BaseException):
@@ -232,3 +234,86 @@ def test_a_folder_with_a_linked_folder_is_refused_before_work_begins_in_it(tmp_p
     with pytest.raises(InputError, match="run/models/x is a link"), files.locked(run / ".lock"):
         pytest.fail("at work in a folder with a link")
     assert not list(outside.iterdir())
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+def a_link_to_a_pipe(path):
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+def a_sparse_file(path):
+    with path.open("wb") as file:
+        file.truncate(files.MOST_READ + 1)
+
+
+READERS = (files.read_json, files.read_bytes, files.read_text, read_toml, lambda path: list(files.read_jsonl(path)))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("hostile", [a_pipe, a_device, a_folder, a_link_to_a_pipe])
+def test_only_regular_files_are_read(tmp_path, reader, hostile):
+    path = tmp_path / "input.json"
+    hostile(path)
+    with pytest.raises(InputError, match=r"input\.json is a .* and not a regular file"):
+        reader(path)
+
+
+@pytest.mark.parametrize("reader", READERS[:4])
+def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path, reader):
+    path = tmp_path / "input.json"
+    a_sparse_file(path)
+    with pytest.raises(InputError, match=f"has {files.MOST_READ + 1} bytes, and Vestige reads at most"):
+        reader(path)
+
+
+def test_a_link_to_a_regular_file_is_read(tmp_path):
+    (tmp_path / "blob").write_text("[1]")
+    (tmp_path / "input.json").symlink_to("blob")
+    assert files.read_json(tmp_path / "input.json") == [1]
+
+
+def test_a_line_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_LINE", 8)
+    (tmp_path / "rows.jsonl").write_text("[1]\n[123456789]\n")
+    rows = files.read_jsonl(tmp_path / "rows.jsonl")
+    assert next(rows) == [1]
+    with pytest.raises(InputError, match="line 2: longer than 8 bytes"):
+        next(rows)
+
+
+def test_an_archive_may_not_grow_beyond_its_ratio(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_SMALL", 1000)
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("small.json", "[1]")
+        archive.writestr("bomb.json", b" " * 10**6)
+    with zipfile.ZipFile(path) as archive:
+
+        def member(name):
+            info = archive.getinfo(name)
+            return files.Unpacked(archive.open(info), info.compress_size, name)
+
+        assert member("small.json").read() == b"[1]"
+        with pytest.raises(InputError, match=r"bomb\.json unpacks to more than"):
+            member("bomb.json").read()
+
+
+def test_a_read_only_place_is_named_as_such(tmp_path, monkeypatch):
+    def read_only(*_args, **_kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(files.os, "replace", read_only)
+    with pytest.raises(MachineError, match="the place is read-only"):
+        files.write_json(tmp_path / "a.json", 1)

@@ -9,9 +9,11 @@ who sent the folder could otherwise have any file of the reader's overwritten.
 
 import contextlib
 import errno
+import io
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -30,6 +32,103 @@ except ImportError:
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 _MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM}
 
+MOST_READ = 2**31
+"""Bytes of a file that is read whole. A larger one is refused before it is read."""
+_MOST_LINE = 2**28
+_MOST_RATIO, _MOST_SMALL = 200, 2**26
+"""An archive may unpack to this many times its packed size, or to `_MOST_SMALL` bytes where that is more."""
+
+
+def open_input(path: Path | str, *, most: int | None = None) -> BinaryIO:
+    """Open a file that may come from a stranger.
+
+    Every reader of the package opens its inputs here. A link to a regular file is followed.
+
+    Args:
+        path: The file.
+        most: The largest size in bytes. None sets no limit, for files that are read piece by piece.
+
+    Returns:
+        The file, open for reading bytes.
+
+    Raises:
+        InputError: The path leads to a device, a pipe, a socket or a folder, or the file is larger than `most`.
+        OSError: The file is absent or cannot be read.
+    """
+    # Opening a pipe would wait for a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    state = os.fstat(handle)
+    problem = ""
+    if not stat.S_ISREG(state.st_mode):
+        problem = f"is {_KINDS.get(stat.S_IFMT(state.st_mode), 'a special file')} and not a regular file"
+    elif most is not None and state.st_size > most:
+        problem = f"has {state.st_size} bytes, and Vestige reads at most {most}"
+    if problem:
+        os.close(handle)
+        raise InputError(f"{one_line(str(path), width=300)} {problem}. Replace it by the file itself.")
+    return os.fdopen(handle, "rb")
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def read_bytes(path: Path | str, *, most: int = MOST_READ) -> bytes:
+    """The whole content of an input. See `open_input` for what is refused."""
+    with open_input(path, most=most) as file:
+        # A file that grows while it is read is cut off here.
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{one_line(str(path), width=300)} has more than {most} bytes. Give a smaller file.")
+    return content
+
+
+def read_text(path: Path | str, *, encoding: str = "utf-8", most: int = MOST_READ) -> str:
+    """The text of an input. See `open_input` for what is refused; bytes that are not UTF-8 are an InputError."""
+    try:
+        return read_bytes(path, most=most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+
+
+class Unpacked(io.RawIOBase):
+    """A decompressed stream that refuses to grow beyond a multiple of its packed size.
+
+    Example:
+        `with ZipFile(path) as z, Unpacked(z.open(info), info.compress_size, f"{path}: {info.filename}") as member:`
+    """
+
+    def __init__(self, stream: Any, packed: int, name: str) -> None:
+        """Limit `stream`, which was packed into `packed` bytes. `name` is what an error calls it."""
+        self._stream, self._name, self._read = stream, name, 0
+        self._most = max(_MOST_SMALL, _MOST_RATIO * packed)
+
+    def readable(self) -> bool:
+        """Always true, so that `io.BufferedReader` and `io.TextIOWrapper` take it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer. Raises InputError once more bytes came than the packed size allows."""
+        content = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
+        self._read += len(content)
+        if self._read > self._most:
+            raise InputError(
+                f"{one_line(self._name, width=300)} unpacks to more than {self._most} bytes. "
+                "Unpack it yourself if you trust it."
+            )
+        return len(content)
+
+    def close(self) -> None:
+        """Close the stream below too."""
+        self._stream.close()
+        super().close()
+
 
 @contextlib.contextmanager
 def machine_errors(path: Path) -> Iterator[None]:
@@ -44,6 +143,10 @@ def machine_errors(path: Path) -> Iterator[None]:
         message = next((n for n in _MACHINE_ERRNOS if n == number or f"(os error {n})" in str(error)), None)
         if message is None:
             raise
+        if message == errno.EROFS:
+            raise MachineError(
+                f"cannot write {path}: the place is read-only. Choose another one with --output-dir."
+            ) from error
         raise MachineError(
             f"cannot write {path}: {os.strerror(message)}; free some space and run the same command again"
         ) from error
@@ -116,7 +219,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """The JSON value in `path`. A damaged file is an InputError that names line and column."""
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(read_bytes(path).decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except UnicodeDecodeError as error:
@@ -138,8 +241,10 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
 
 def read_jsonl(path: Path) -> Iterator[Any]:
     """The JSON values in `path`, a line each; blank lines are skipped. A bad line is an InputError with its number."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with open_input(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_MOST_LINE + 1), b""), 1):
+            if len(line) > _MOST_LINE:
+                raise InputError(f"{path}, line {number}: longer than {_MOST_LINE} bytes. Give shorter records.")
             if not line.strip():
                 continue
             try:
@@ -158,6 +263,7 @@ def drop_torn_line(path: Path) -> None:
     """Cut a log back to its last whole line, so that appending after a crash starts on a fresh one."""
     if not path.exists():
         return
+    open_input(path).close()
     with _opened(path, os.O_RDWR) as file:
         content = file.read()
         whole = content.rfind(b"\n") + 1

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vestige.core.files import open_input
+
 # With what is put before and after it a name stays within the 255 bytes of file systems.
 _LONGEST = 48
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
@@ -27,7 +29,7 @@ def content_id(value: Any, *, length: int = 16) -> str:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

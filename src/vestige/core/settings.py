@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.text import closest, half_character, one_line
 
 SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
@@ -89,10 +90,10 @@ def type_in_words(annotation: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a TOML file; an InputError names the file and the place of a mistake."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_text(path, encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"no settings file at {path}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
 
 

@@ -18,6 +18,7 @@ from jinja2 import StrictUndefined, Template, TemplateError, meta
 from pydantic import Field
 
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import Settings, read_toml
@@ -392,11 +393,9 @@ def read_type(path: Path) -> ContractType:
     values = read_toml(path)
     template_path = path.with_name(f"{path.stem}.txt.j2")
     try:
-        table, template = (p.read_text(encoding="utf-8") for p in (path, template_path))
+        table, template = (read_text(p) for p in (path, template_path))
     except OSError as error:
         raise InputError(f"{path}: cannot read its template {template_path.name}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{template_path}: not UTF-8 text (byte {error.start})") from error
     spec = ContractSpec.build(values, where=str(path))
     check_spec(spec, str(path))
     type_ = ContractType(path.stem, spec, table, template)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.errors import InputError
+from vestige.core.files import open_input, read_bytes
 from vestige.core.text import one_line
 
 
@@ -49,7 +50,7 @@ def read_table(path: Path) -> SourceTable:
 def file_bytes(path: Path) -> bytes:
     """What a file holds."""
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
@@ -72,7 +73,7 @@ def streamed(path: Path) -> Iterator[TableRow]:
         yield from read_table(path).rows
         return
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             yield from _rows_of(str(path), file)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -30,7 +30,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from vestige.core.errors import InputError, MachineError, VestigeError
-from vestige.core.files import read_json
+from vestige.core.files import open_input, read_json
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
 
@@ -202,6 +202,22 @@ def quietly() -> Iterator[None]:
 
 def _no_report(record: logging.LogRecord) -> bool:
     return "LOAD REPORT" not in record.getMessage()
+
+
+def refuse_special_files(folder: Path) -> None:
+    """Refuse a model folder in which a file is a device, a pipe or a link that leads nowhere.
+
+    transformers would hang on a pipe, read a device without end, and take a broken link for an absent file.
+    """
+    for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")]):
+        if path.is_dir():
+            continue
+        try:
+            open_input(path).close()
+        except OSError as error:
+            raise InputError(
+                f"{one_line(str(path), width=300)} cannot be read ({error.strerror}). Fetch the model again."
+            ) from error
 
 
 def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, Stored]:

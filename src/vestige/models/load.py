@@ -40,6 +40,7 @@ from vestige.models.folders import (
     model_digest,
     quietly,
     read_config,
+    refuse_special_files,
     refusing,
     rows_of,
     stored_tensors,
@@ -289,6 +290,8 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
 def _checked(settings: ModelSettings, source: ModelFolders, *, whole: bool = True) -> LoadedModel:
     """The model on the meta device with its tokeniser, after all checks of its folders."""
     trust, folder, adapter = settings.trust_remote_code, source.weights, source.adapter
+    for place in filter(None, (folder, adapter)):
+        refuse_special_files(place)
     config = read_config(folder, trust_remote_code=trust)
     there = whole or any(folder.glob("*.safetensors"))
     stored = stored_tensors(folder) if there else {}

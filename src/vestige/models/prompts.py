@@ -32,6 +32,7 @@ from jinja2.utils import Namespace
 from transformers import PreTrainedTokenizerBase
 
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.text import closest, one_line
@@ -91,10 +92,7 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
             f"no chat template {one_line(choice)!r}: neither a file nor one of the model's; "
             f"{closest(choice, [*map(one_line, by_name), PLAIN])}"
         )
-    try:
-        tokenizer.chat_template = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}), so no chat template") from error
+    tokenizer.chat_template = read_text(path)
     return f"file {path.name}"
 
 

@@ -4,6 +4,7 @@ Positions are in units of one edge's length; x to the right, y downwards.
 """
 
 import csv
+import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ import networkx as nx
 
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
+from vestige.core.files import open_input, read_json
 
 DRAWN_EDGES = 400
 """A graph with more edges is drawn in part: the edges nearest to the forget sets."""
@@ -66,7 +67,7 @@ def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
         return (), "The data of this run has no graph (there is no data/edges.csv)."
     names = _party_names(run)
     edges = []
-    with path.open(encoding="utf-8", newline="") as file:
+    with io.TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         try:
             for row in reader:
