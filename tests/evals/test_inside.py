@@ -70,8 +70,7 @@ def test_a_probe_finds_a_planted_truth_in_questions_that_it_was_not_fitted_on_an
     hidden = rng.normal(0, 1, (400, 16)) + np.repeat(rng.normal(0, 9, (100, 16)), 4, axis=0)
     for n, members in enumerate(rows):
         hidden[members[true[n]]] += 4 * direction
-    values = probe_scores(hidden, rows, true, fit)
-    shuffled = probe_scores(hidden, rows, other, fit)
+    values, shuffled = probe_scores(hidden, rows, np.stack([true, other]), fit)
 
     def share(values, answers, chosen):
         return np.mean([beaten(values[rows[n]], answers[n]) for n in np.flatnonzero(chosen)])
@@ -91,6 +90,16 @@ def test_a_probe_finds_a_planted_truth_in_questions_that_it_was_not_fitted_on_an
     x, y = centred[part], labels[part]
     weight = np.linalg.solve(x.T @ x + (x**2).sum() / len(x) * np.eye(16), x.T @ y)
     assert values[rows[0]] == pytest.approx(centred[rows[0]] @ weight, abs=1e-6)
+
+
+def test_the_probe_of_many_coordinates_equals_the_one_of_few():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(40, 60)), rng.normal(size=(40, 2))
+    keep = np.arange(40) % 5 != 0
+    kept = x[keep]
+    weight = np.linalg.solve(kept.T @ kept + (kept**2).sum() / 32 * np.eye(60), kept.T @ y[keep])
+    assert inside._dual(x, y, keep) == pytest.approx(x @ weight, abs=1e-12)
+    assert inside._primal(x, y, keep) == pytest.approx(x @ weight, abs=1e-12)
 
 
 def test_blocks_weigh_by_how_far_beyond_chance_they_tell_what_was_kept():

@@ -1,3 +1,4 @@
+import hashlib
 import os
 import signal
 import subprocess
@@ -196,3 +197,24 @@ def test_a_script_without_a_guard_runs_once(tmp_path):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert (done.stderr, done.stdout) == ("", f"begun\n{script} None\n")
     assert log.read_text() == "a"
+
+
+def count_threads(path, report):
+    import numpy as np
+    import threadpoolctl
+
+    x = np.random.default_rng(0).normal(size=(700, 700))
+    solution = np.linalg.solve(x @ x.T + np.eye(700), x)
+    pools = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    path.write_text(f"{sorted(pools)} {hashlib.sha256(solution.tobytes()).hexdigest()}")
+
+
+def test_a_worker_has_one_thread_and_the_same_bytes_whatever_the_shell_allows(tmp_path, monkeypatch):
+    found = set()
+    for n_threads in ("1", "4"):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", n_threads)
+        monkeypatch.setenv("OMP_NUM_THREADS", n_threads)
+        assert run_tasks([Task("count", count_threads, {"path": tmp_path / n_threads})], workers=1) == {}
+        found.add((tmp_path / n_threads).read_text())
+    assert len(found) == 1
+    assert found.pop().startswith("[1] ")

@@ -29,6 +29,7 @@ from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_sea
 from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
 from vestige.core.text import sentence
+from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
@@ -39,6 +40,7 @@ RULES = "rules of judging"
 """What they are called in a sealed plan."""
 
 
+@one_blas_thread()
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
     ground, unearned = _with_earned(lay(case, resamples))

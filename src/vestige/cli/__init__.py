@@ -1,6 +1,10 @@
 """The command line: one file a command. Torch is imported inside commands only, so that --help is instant."""
 
+import os
 import sys
+
+# numpy's library reads this when it is loaded. Several threads add in another order and so change the last digits.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def run() -> None:

@@ -39,6 +39,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.store import read_versioned
 from vestige.core.text import one_line
+from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import Evaluation, InAudit, Record, View, results, with_unasked
 from vestige.models.load import LoadedModel, ModelSettings, load
@@ -66,6 +67,7 @@ class InsideSettings(Evaluation):
     """How many answers are compared, and on how many retained items the probe is fitted."""
 
     name: ClassVar[str] = "inside"
+    collect_version: ClassVar[int] = 2
     summary_version: ClassVar[int] = 2
     audit: ClassVar[InAudit] = InAudit(
         items="asked", needs="distributions", label="what the blocks hold (inside)", after="never"
@@ -151,9 +153,13 @@ class InsideSettings(Evaluation):
         right = np.array([q.choice.answer for q in compared])
         fit = np.array([q.fit for q in compared])
         shuffled = np.array([_drawn(q.choice, self.seed) for q in compared])
-        scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens)}
-        for name, true in (("probe", right), ("shuffled", shuffled)):
-            scores[name] = [probe_scores(block, rows, true, fit) for block in hidden]
+        targets = np.stack([right, shuffled])
+        scores: dict[str, list[Float[np.ndarray, " R"]]] = {"lens": list(lens), "probe": [], "shuffled": []}
+        with one_blas_thread():
+            for block in hidden:
+                probe, control = probe_scores(block, rows, targets, fit)
+                scores["probe"].append(probe)
+                scores["shuffled"].append(control)
         shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
         weights = {name: block_weights(by_block) for name, by_block in shares.items()}
         # By its own weights the control would be read in other blocks than what it is to control.
@@ -250,36 +256,70 @@ def _drawn(choice: Choice, seed: int) -> int:
 def probe_scores(
     hidden: Float[np.ndarray, "R D"],
     rows: Sequence[Sequence[int]],
-    true: Int[np.ndarray, " Q"],
+    targets: Int[np.ndarray, "T Q"],
     fit: "np.ndarray[Any, np.dtype[np.bool_]]",
-) -> Float[np.ndarray, " R"]:
-    """The probe's value of each answer, of R answers to Q questions whose `rows` these are.
+) -> Float[np.ndarray, "T R"]:
+    """Value each answer by a linear probe, once for each choice of true answers.
 
-    Ridge regression, in its dual form, of (1 for the true answer, 0 for others, less the question's mean) on the
-    answers' outputs less the question's mean, each coordinate by its RMS over the questions to `fit`. The n-th of these
-    is in fold n mod 5 and is valued without its fold; other questions by the mean over the five.
+    The probe is a ridge regression. Its labels are 1 for the true answer and 0 for the others, less the question's
+    mean. Its inputs are the answers' outputs less the question's mean, and each coordinate is divided by its RMS over
+    the questions to fit. The n-th question to fit belongs to fold n mod 5 and is valued by the probe without its fold.
+    Other questions get the mean over the five probes. All targets share one factorisation per fold, in the primal form
+    if there are fewer coordinates than rows and in the dual form otherwise.
+
+    Args:
+        hidden: the output of a block for each of R answers.
+        rows: for each of Q questions, the rows of its answers.
+        targets: for each target, the place of the answer that counts as true in each question.
+        fit: which questions the probe is fitted on.
+
+    Returns:
+        The value of each answer under each target.
     """
-    x, y = np.asarray(hidden, dtype=np.float64).copy(), np.zeros(len(hidden))
+    x = np.asarray(hidden, dtype=np.float64).copy()
+    y = np.zeros((len(x), len(targets)))
     folds = np.full(len(x), -1)
-    folds_of = iter(range(len(rows)))
+    n_fitted = 0
     for n, members in enumerate(rows):
         x[members] -= x[members].mean(axis=0)
         y[members] = -1 / len(members)
-        y[members[true[n]]] += 1
+        for target, true in enumerate(targets):
+            y[members[true[n]], target] += 1
         if fit[n]:
-            folds[members] = next(folds_of) % FOLDS
-    # A coordinate that is alike in all answers stays 0, and is no division by 0.
+            folds[members] = n_fitted % FOLDS
+            n_fitted += 1
+    # The small number keeps a coordinate at 0 that is equal in all answers.
     x /= np.sqrt((x[folds >= 0] ** 2).mean(axis=0)) + 1e-9
-    products = x @ x[folds >= 0].T
-    fitted, values = folds[folds >= 0], np.zeros((FOLDS, len(x)))
-    for fold in range(FOLDS):
-        keep = fitted != fold
-        gram = products[folds >= 0][np.ix_(keep, keep)]
-        # By the rows' own size, so that a wider model's outputs are held as tight as a narrow one's.
-        ridge = RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-        values[fold] = products[:, keep] @ np.linalg.solve(gram + ridge, y[folds >= 0][keep])
-    each: Float[np.ndarray, " R"] = np.where(folds >= 0, values[folds, np.arange(len(x))], values.mean(axis=0))
+    solve = _primal if x.shape[1] < np.count_nonzero(folds >= 0) else _dual
+    values = np.stack([solve(x, y, (folds >= 0) & (folds != fold)) for fold in range(FOLDS)])
+    left_out = values[folds, np.arange(len(x))]
+    each: Float[np.ndarray, "T R"] = np.where((folds >= 0)[:, None], left_out, values.mean(axis=0)).T
     return each
+
+
+def _primal(
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: "np.ndarray[Any, np.dtype[np.bool_]]"
+) -> Float[np.ndarray, "R T"]:
+    """Ridge regression on the rows in `keep`, by a system of one equation per coordinate."""
+    kept = x[keep]
+    products = kept.T @ kept
+    values: Float[np.ndarray, "R T"] = x @ np.linalg.solve(_with_ridge(products, len(kept)), kept.T @ y[keep])
+    return values
+
+
+def _dual(
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: "np.ndarray[Any, np.dtype[np.bool_]]"
+) -> Float[np.ndarray, "R T"]:
+    """The same regression by a system of one equation per row in `keep`."""
+    products = x @ x[keep].T
+    values: Float[np.ndarray, "R T"] = products @ np.linalg.solve(_with_ridge(products[keep], len(products.T)), y[keep])
+    return values
+
+
+def _with_ridge(products: Float[np.ndarray, "N N"], n_rows: int) -> Float[np.ndarray, "N N"]:
+    """Add the ridge. It scales with the mean squared length of a row, so that it is as strong in a wide model."""
+    ridge = RIDGE * np.trace(products) / n_rows
+    return products + ridge * np.eye(len(products))
 
 
 def block_weights(beaten: Sequence[Float[np.ndarray, " F"]]) -> list[float]:

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
 from vestige.core.files import machine_errors, read_json, write_bytes, write_json
+from vestige.core.threads import one_thread
 
 BEAT = 5.0
 """Seconds between two renewals of a lease."""
@@ -409,10 +410,7 @@ def worker(
         # Before CUDA is asked for anything.
         os.environ["CUDA_VISIBLE_DEVICES"] = card
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # For a torch that is still to be loaded, and for one that a forked process has.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
+    one_thread()
     # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
     # ValueError: a worker in a thread, as Ray may have it, can set no signal.
     with contextlib.suppress(ValueError):
