@@ -1,0 +1,63 @@
+"""The score table, in memory and as one file."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from vestige.artifacts.scores import Measurement, Question, ScoreTable, Texts, read_table, write_table
+from vestige.core.errors import InputError
+
+MATCH = Measurement("match", "own words", "hit")
+PICK = Measurement("pick", "letter options", "hit")
+
+
+def table() -> ScoreTable:
+    """Two models, of which one was cut short."""
+    scores = ScoreTable()
+    questions = {"q1": Question("forget", "f1", "Ann"), "k1": Question("retain")}
+    scores.add("full", "target", MATCH, {"q1": 1.0, "k1": 1.0}, questions=questions)
+    scores.add("full", "target", PICK, {"q1": 1.0}, questions=questions, chances={"q1": 0.25})
+    late, texts = {"q1": "timed out"}, {"q1": Texts("Who?", "Ann", "")}
+    scores.add("npo", "unlearned", MATCH, {"q1": None}, questions=questions, reasons=late, texts=texts)
+    return scores
+
+
+def test_a_missing_score_is_nan_and_keeps_its_reason():
+    scores = table()
+    assert scores.of("full", "match", ["k1", "q1"]).tolist() == [1.0, 1.0]
+    assert all(math.isnan(x) for x in scores.of("npo", "match", ["q1", "k1"]))
+    assert scores.items() == ("q1",)
+    assert scores.items("retain") == ("k1",)
+    (row,) = (row for row in scores.rows() if row.asked.model == "npo")
+    assert (row.score, row.reason, row.question.group) == (None, "timed out", "Ann")
+
+
+def test_one_file_gives_the_same_table_and_the_same_bytes(tmp_path: Path):
+    write_table(tmp_path / "a", table())
+    read = read_table(tmp_path / "a")
+    assert list(map(str, read.rows())) == list(map(str, table().rows()))
+    assert (read.texts, read.chances) == (table().texts, table().chances)
+    write_table(tmp_path / "b", read)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("score", [1.5, -0.1, math.inf])
+def test_a_score_outside_of_its_range_is_refused(score: float):
+    with pytest.raises(InputError, match="lies outside"):
+        ScoreTable().add("full", "target", MATCH, {"q1": score})
+
+
+def test_rows_that_contradict_each_other_are_refused():
+    with pytest.raises(InputError, match="two scores"):
+        table().add("full", "target", MATCH, {"q1": 1.0}, questions={"q1": Question("forget", "f1", "Ann")})
+    with pytest.raises(InputError, match="the role"):
+        table().add("full", "retrained", MATCH, {"q2": 1.0})
+    with pytest.raises(InputError, match="the measurement"):
+        table().add("npo", "unlearned", Measurement("match", "own words", "overlap"), {"q2": 1.0})
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path):
+    (tmp_path / "a").write_text("model,score\n")
+    with pytest.raises(InputError, match="no score table"):
+        read_table(tmp_path / "a")
