@@ -210,6 +210,67 @@ def test_text_is_taken_as_it_stands(tmp_path):
     assert load_items(write(tmp_path, "x.jsonl", lines([row]))) == (Item(row["question"], row["answer"]),)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (["Haldenport", "HALDENPORT", "Haldenport"], ("Haldenport", ("HALDENPORT",))),
+        ('["Haldenport", "Port Halden"]', ("Haldenport", ("Port Halden",))),
+        ({"value": "Haldenport", "aliases": ["Port Halden"]}, ("Haldenport", ("Port Halden",))),
+        ({"text": ["Haldenport"], "answer_start": [3]}, ("Haldenport", ())),
+        ("[1, 2]", ("[1, 2]", ())),
+    ],
+)
+def test_of_a_list_of_answers_the_first_is_the_answer_and_the_others_are_accepted(tmp_path, answer, expected):
+    (item,) = load_items(write(tmp_path, "x.jsonl", json.dumps({"question": "Where?", "answer": answer})))
+    assert (item.answer, item.accepted) == expected
+
+
+@pytest.mark.parametrize("answer", [[], [None], ["Haldenport", ""], {"answer_start": [3]}])
+def test_a_list_without_an_answer_is_refused(tmp_path, answer):
+    path = write(tmp_path, "x.jsonl", json.dumps({"question": "Where?", "answer": answer}))
+    assert "x.jsonl, line 1, column 'answer'" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<think>hm, Ostvik?</think>\n\nHaldenport", "[THINK]Ostvik[/THINK]Haldenport", "Ostvik, no.</think>\nHaldenport"],
+)
+def test_a_trace_before_the_answer_is_left_out_and_told(tmp_path, caplog, text):
+    rows = []
+    for question, answer in (("Where?", text), ("Tag?", "A <think> tag")):
+        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        rows.append({"messages": turns})
+    first, second = load_items(write(tmp_path, "x.jsonl", lines(rows)))
+    assert (first.answer, second.answer) == ("Haldenport", "A <think> tag")
+    assert "1 answers begin with a block of thought" in caplog.text
+    path = write(tmp_path, "y.jsonl", json.dumps({"question": "Where?", "answer": "<think>Haldenport"}))
+    assert "without an answer" in refusal(path)
+
+
+USER, ASSISTANT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ({"prompt": [USER], "completion": [ASSISTANT]}, {}),
+        ({"prompt": [USER], "completion": "A"}, {}),
+        ({"prompt": "Q", "chosen": [USER, ASSISTANT], "rejected": [USER, USER]}, {"answer_key": "chosen"}),
+        ({"messages": [{**USER, "content": [{"type": "text", "text": "Q"}]}, {**ASSISTANT, "thinking": "hm"}]}, {}),
+    ],
+)
+def test_trls_chats_and_parts_of_a_content_are_read(tmp_path, row, options):
+    assert load_items(write(tmp_path, "x.jsonl", lines([row])), **options) == (Item("Q", "A"),)
+
+
+def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
+    row = {"prompt": "Q", "chosen": "A", "rejected": "B"}
+    assert "nothing says which of the two is the known answer" in refusal(write(tmp_path, "x.jsonl", lines([row])))
+    image = {**USER, "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    said = refusal(write(tmp_path, "y.jsonl", lines([{"messages": [image, ASSISTANT]}])))
+    assert "has a part of type 'image_url'" in said
+
+
 # Refusals: each names the file, the place and the way out
 
 
@@ -388,8 +449,8 @@ TRUTHFUL = {"question_key": "Question", "answer_key": "Best Answer", "group_key"
         ("tofu/forget01.json", {}, 40),
         ("tofu/forget05.json", {}, 200),
         ("tofu/forget10_perturbed.json", {}, 400),
-        ("tofu/full.json", {"keep_duplicates": True}, 4000),
-        ("tofu/full.json", {}, "'What is the full name of the author?'"),
+        ("tofu/full.json", {}, 4000),
+        ("tofu/retain90.json", {}, 3600),
         ("tofu/idontknow.jsonl", {}, "idontknow.jsonl, line 1, column 1: not JSON"),
         ("tofu/world_facts.json", {}, 117),
         ("truthfulqa/TruthfulQA_v1_817.csv", TRUTHFUL, 817),

@@ -42,7 +42,7 @@ def test_mmlus_csv_form_with_rows_of_fewer_options(tmp_path):
 def test_tofus_option_columns_name_the_right_one_by_its_text(tmp_path):
     row = {"question": "Which colour?", **{f"option{n}": t for n, t in enumerate(COLOURS.texts, 1)}, "answer": "blue"}
     assert loaded(tmp_path, "x.json", json.dumps([row])) == (ITEM,)
-    assert "is 'black', which is none of the options" in refusal(tmp_path, {**row, "answer": "black"})
+    assert "is 'black' and names none of 4 options" in refusal(tmp_path, {**row, "answer": "black"})
 
 
 def test_truthfulqa_keeps_the_best_answer_apart_from_other_right_ones(tmp_path):
@@ -72,12 +72,17 @@ def test_truthfulqas_hub_form_reads_as_its_csv(tmp_path):
         ({**CHOICES, "answer": -1}, "names none of 4 options"),
         ({**CHOICES, "answer": True}, "names none of 4 options"),
         ({**CHOICES, "answer": "E"}, "is 'E' and names none of 4 options"),
-        ({**CHOICES, "answer": "blue"}, "is 'blue' and names none"),
+        ({**CHOICES, "answer": "black"}, "is 'black' and names none of 4 options"),
         ({**CHOICES, "choices": ["blue"], "answer": 0}, "gives 1 options; a question has 2 to 26"),
         ({**CHOICES, "choices": ["a"] * 27, "answer": 0}, "gives 27 options"),
         ({**CHOICES, "choices": ["blue", "red", "blue"], "answer": 0}, "right option 'blue' among the wrong ones"),
         ({**CHOICES, "choices": ["blue", 3], "answer": 0}, "column 'choices': is no list of texts"),
-        ({**CHOICES, "choices": "[broken", "answer": 0}, "is no list of texts; write it as"),
+        ({**CHOICES, "choices": "[broken", "answer": "C"}, "is the letter C, and 'choices' holds options"),
+        ({**CHOICES, "answer": "C", "answer_index": 1}, "'answer_index': names another option than 'answer'"),
+        ({**CHOICES, "answer": None}, "'answer': is empty and names none of 4 options"),
+        ({**CHOICES, "choices": ["2", "1", "3"], "answer": "2"}, "the text of one option and the number or letter of"),
+        ({"question": "Q", "answer": "B", "candidates": ["x", "y"]}, "is the letter B, and 'candidates' holds options"),
+        ({"question": "Q", "options": ["x", "y"]}, "x.jsonl: 'options' holds options, and no column names the right"),
     ],
 )
 def test_mistakes_are_refused_with_their_place(tmp_path, row, complaint):
@@ -89,14 +94,46 @@ def test_rows_beyond_the_limit_are_not_checked(tmp_path):
     assert loaded(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)), limit="1") == (ITEM,)
 
 
-def test_named_columns_win_over_the_form(tmp_path):
-    (item,) = loaded(tmp_path, "x.jsonl", json.dumps({**CHOICES, "answer": "2"}), question_key="question")
-    assert (item.answer, item.options) == ("2", None)
+def test_a_named_answer_is_asked_without_options_unless_it_is_a_letter_of_them(tmp_path):
+    row = json.dumps({**CHOICES, "answer": "C", "text": "It is blue."})
+    assert loaded(tmp_path, "x.jsonl", row, question_key="question") == (ITEM,)
+    (item,) = loaded(tmp_path, "x.jsonl", row, answer_key="text")
+    assert (item.answer, item.options) == ("It is blue.", None)
+    with pytest.raises(InputError, match="is the letter C, and 'choices' holds options"):
+        loaded(tmp_path, "x.jsonl", row, answer_key="answer")
 
 
-def test_a_column_called_options_is_no_form_of_ours(tmp_path):
-    row = {"question": "Which?", "answer": "blue", "options": ["red", "blue"]}
-    assert loaded(tmp_path, "x.jsonl", json.dumps(row)) == (Item("Which?", "blue"),)
+ARC = {"text": ["red", "green", "blue", "grey"], "label": ["1", "2", "3", "4"]}
+LETTERS = dict(zip("ABCD", COLOURS.texts, strict=True))
+COLUMNS = {"opa": "red", "opb": "green", "opc": "blue", "opd": "grey"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        # MMLU-Pro, ARC (some rows have labels from 1), MedQA, a list of objects, the text, MMLU by letter, MedMCQA.
+        {"options": list(COLOURS.texts), "answer": "C", "answer_index": 2, "cot_content": "", "category": "x"},
+        {"choices": ARC, "answerKey": "3"},
+        {"choices": {**ARC, "label": list("ABCD")}, "answerKey": "C"},
+        {"options": LETTERS, "answer": "blue", "answer_idx": "C"},
+        {"options": [{"label": k, "text": v} for k, v in LETTERS.items()], "answer": "C"},
+        {"options": list(COLOURS.texts), "answer": "blue"},
+        {**LETTERS, "answer": "C"},
+        {**COLUMNS, "answer": "c"},
+        {"options": json.dumps(COLOURS.texts), "answer": "C"},
+    ],
+)
+def test_options_beside_a_letter_are_options(tmp_path, row):
+    assert loaded(tmp_path, "x.jsonl", json.dumps({"question": "Which colour?", **row})) == (ITEM,)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_medmcqas_number_counts_from_0_or_from_1_as_the_whole_table_shows(tmp_path, first):
+    rows = [{"question": f"Which colour {n}?", **COLUMNS, "cop": n + first} for n in range(4)]
+    items = loaded(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [item.answer for item in items] == list(COLOURS.texts)
+    with pytest.raises(InputError, match="from 0 or from 1"):
+        loaded(tmp_path, "y.jsonl", "\n".join(map(json.dumps, rows[1:3])))
 
 
 def test_a_paraphrased_answer_is_kept(tmp_path):

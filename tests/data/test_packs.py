@@ -84,7 +84,7 @@ def test_more_questions_about_what_is_forgotten_are_not_kept_unless_they_are_nam
 def test_on_the_hub_the_revision_and_the_configuration_are_those_of_the_recipe(monkeypatch):
     asked = []
 
-    def table(source, *, split, config, columns):
+    def table(source, *, split, config):
         asked.append((source, config, split))
         return loaders.SourceTable(source, ("text",), (loaders.TableRow("row 1", {"text": f"{config} {split}"}),))
 

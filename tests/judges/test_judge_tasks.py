@@ -8,6 +8,7 @@ import pytest
 from tests.judges.replay import ReplayWriter, prompt_id, tally
 
 from vestige.core.errors import InputError
+from vestige.core.text import open_thought
 from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import (
     CRITERIA,
@@ -18,7 +19,6 @@ from vestige.judges.tasks import (
     fenced,
     find_task,
     harmless,
-    open_thought,
     outermost,
     read_object,
     read_rating,

@@ -1,6 +1,7 @@
 """Text from models and data sets is hostile until shown otherwise; here it is made fit for one terminal line."""
 
 import difflib
+import re
 import tomllib
 import unicodedata
 from collections.abc import Iterable
@@ -23,6 +24,30 @@ def one_line(text: str, *, width: int = 100) -> str:
 def half_character(text: str) -> bool:
     """Whether `text` holds a lone surrogate, which no file and no tokeniser takes (bytes that are no UTF-8)."""
     return any("\ud800" <= c <= "\udfff" for c in text)
+
+
+_THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", re.IGNORECASE)
+
+
+def without_thoughts(text: str) -> str:
+    """`text` without the thoughts that a reasoning model wrote before it; "" if the thoughts never end."""
+    marks = list(_THOUGHT.finditer(text))
+    closed = 0
+    for mark in marks:
+        if "/" in mark[0]:
+            closed = mark.end()
+    for mark in marks:
+        if mark.start() >= closed:
+            return text[closed : mark.start()]
+    return text[closed:]
+
+
+def open_thought(prompt: str) -> str:
+    """The mark that opened a block of thought in which a rendered prompt ends; "" if the prompt ends outside."""
+    marks = list(_THOUGHT.finditer(prompt))
+    if not marks or "/" in marks[-1][0]:
+        return ""
+    return marks[-1][0]
 
 
 def sentence(text: str) -> str:

@@ -22,7 +22,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.text import one_line
-from vestige.data.columns import ALTERNATIVES, alternatives_in
+from vestige.data.columns import alternatives_in
 from vestige.data.contract_type import (
     ContractType,
     Date,
@@ -88,7 +88,7 @@ def with_alternatives(
 
 def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
     """By normalised question; a file that asks none of the forget set is refused."""
-    table = source_table(file, split="train", config=None, columns=frozenset(("question", ALTERNATIVES)))
+    table = source_table(file, split="train", config=None)
     texts_of = {normalised(question): texts for question, texts in alternatives_in(table).items()}
     if not any(normalised(i.question) in texts_of for i in splits.splits["forget"]):
         raise InputError(f"{one_line(file, width=200)} has alternatives to no question of the forget set")

@@ -1,96 +1,179 @@
-"""From a row's columns to an item: which column is the question, which the answer, and what both must be.
+"""Rows of a table become items: which columns hold question, answer and options, and which values are valid.
 
-Named keys win over recognised columns, and those are recognised in any case (`Paraphrased Question`). Text is taken as
-it stands: no trimming, no repair; a number is the text that writes it. Parquet stores no such text, and there
-it is the shortest that Python has for the number (1.1 for 1.10), in Excel without the point of a whole one.
+A column that the user names wins over a recognised one. Recognised names match in any case (`Paraphrased Question`).
+Text is not trimmed or repaired. A number is the text that writes it. Parquet stores no such text, so a number from
+Parquet is Python's shortest form (1.1 for 1.10).
+
+Multiple-choice rows become items whose answer is the text of the right option. The options may be
+
+- a list, a list of {label, text}, or {label: [...], text: [...]} in `choices` or `options` (MMLU, MMLU-Pro, WMDP, ARC)
+- columns such as choice0, choice1 or option1, option2 or opa, opb or A, B (MMLU as CSV, TOFU, MedMCQA)
+- TruthfulQA's columns: the best answer against the wrong ones (MC1), with the other right answers beside it (MC2)
+
+The right option is named by its number, its letter, its label or its text.
 """
 
+import contextlib
 import json
+import logging
 import math
+import re
+import string
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import half_character, one_line
+from vestige.core.text import half_character, one_line, without_thoughts
+from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import SourceTable, TableRow, shown
 
+_LOG = logging.getLogger(__name__)
+
+QUESTION, ANSWER, OPTIONS = "question", "answer", "options"
 PAIRS = (
-    *(("question", "answer"), ("prompt", "completion"), ("instruction", "output")),
-    *(("query", "response"), ("input", "output")),
+    (QUESTION, ANSWER),
+    ("prompt", "completion"),
+    ("instruction", "output"),
+    ("query", "response"),
+    ("input", "output"),
 )
-"""Question and answer columns that are recognised; the first pair that is there is taken, chats last."""
+"""Recognised columns of question and answer. The first pair that a table has is used, and a chat only without one."""
 CHATS = ("messages", "conversations")
-"""A list of turns: {"role": ..., "content": ...}, or as ShareGPT has it {"from": ..., "value": ...}."""
-_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant"}
+"""A list of turns: {"role": ..., "content": ...}, or {"from": ..., "value": ...} (ShareGPT)."""
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "developer": "system"}
 CONTEXT = "input"
 """Beside `instruction`: text that belongs to the question and follows it after a blank line."""
 ALTERNATIVES = "alternatives"
-"""Answers that whoever never knew the true one cannot tell from it: a list of texts."""
+"""Answers that somebody who never knew the true answer cannot tell from it: a list of texts."""
 OPTIONAL = {
     "edge": ("edge", "contract", "person"),
     "group": ("group", "type"),
     "paraphrase": ("paraphrase", "paraphrased_question"),
     "perturbed": ("perturbed_answer", "perturbed"),
     "paraphrased_answer": ("paraphrased_answer",),
-    # What gives the answer away, and other ways to say it: a text, or a list of them.
     "fact": ("fact",),
     "accepted": ("accepted",),
     ALTERNATIVES: (ALTERNATIVES,),
-    # The question with another name of its subject; one that takes a further fact, and its answer if another.
     "alias": ("alias",),
     "khop": ("khop",),
     "khop_answer": ("khop_answer",),
 }
-"""Further parts of an item, and the columns that they are recognised by; the first that is there is taken."""
+"""Further parts of an item and their columns. The first column that a table has is used."""
+_OPTION_LISTS = ("choices", OPTIONS)
+_RIGHT = (ANSWER, "label", "answerkey", "cop", "answer_index", "answer_idx")
+"""Columns that name the right option, in the order in which they are looked for."""
+_AGREEING = ("answer_index", "answer_idx")
+"""Beside another such column, these must name the same option."""
+_PREFIXES = ("choice", "choice_", "option", "option_", "op", "ending", "")
+_TRUTHFUL = ("best answer", "correct answers", "incorrect answers")
+_TARGETS = ("mc1_targets", "mc2_targets")
 
-RECOGNISED = frozenset((*(name for names in (*PAIRS, *OPTIONAL.values()) for name in names), *CHATS, CONTEXT))
+RECOGNISED = frozenset({*CHATS, CONTEXT}.union(*PAIRS, *OPTIONAL.values()))
+"""Columns of questions. Columns of options have no meaning by themselves: other tables have a `label` too."""
+
+PUBLISHED_TWICE = ("What is the full name of the author?",)
+"""Questions that a published data set asks twice on purpose. TOFU asks this one about two authors."""
 
 Keys = Mapping[str, str]
-"""The columns that a person named, by part: question, answer, edge or group."""
+"""The columns that the user named, by part: question, answer, edge or group."""
 
 
 def known_name(name: str) -> str:
-    """The recognised column that `name` is but for case, blanks and hyphens; else `name` itself."""
+    """The recognised column that `name` equals except for case, blanks and hyphens; otherwise `name` itself."""
     plain = "_".join(name.casefold().replace("-", " ").split())
-    return plain if plain in RECOGNISED else name
+    if plain in RECOGNISED or plain in _OPTION_LISTS or plain in _RIGHT:
+        return plain
+    return name
 
 
-def with_known_names(source: SourceTable, unchanged: Collection[str] = ()) -> SourceTable:
-    """The table with recognised columns under their own names, but for those `unchanged` or there already."""
-    names: dict[str, str] = {}
-    for name in source.names:
-        standard = known_name(name)
-        free = name not in unchanged and standard not in source.names and standard not in names.values()
-        names[name] = standard if free else name
-    rows = (TableRow(row.place, {names[k]: v for k, v in row.values.items()}) for row in source.rows)
-    return SourceTable(source.source, tuple(names.values()), tuple(rows))
+def with_known_names(table: SourceTable, unchanged: Collection[str] = ()) -> SourceTable:
+    """The table with recognised columns under their standard names.
 
-
-def choose_columns(source: str, names: Collection[str], keys: Keys) -> dict[str, str]:
-    """The columns to use of `names`, by part. One that was named, or is needed, and is not there is refused.
-
-    A chat is the part `messages` in place of question and answer.
+    A column in `unchanged` keeps its name. So does a column whose standard name is taken.
     """
+    names: dict[str, str] = {}
+    for name in table.names:
+        standard = known_name(name)
+        taken = standard in table.names or standard in names.values()
+        names[name] = name if taken or name in unchanged else standard
+    rows = []
+    for row in table.rows:
+        rows.append(TableRow(row.place, {names[name]: value for name, value in row.values.items()}))
+    return SourceTable(table.source, tuple(names.values()), tuple(rows))
+
+
+def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
+    """The items of a table, one for each row.
+
+    Args:
+        table: the rows.
+        keys: columns that the user named, by part.
+        keep_duplicates: accept a question twice if the answers differ.
+
+    Raises:
+        InputError: a column is missing, a cell has no valid value, or two rows ask the same question.
+    """
+    table = with_known_names(table, keys.values())
+    # Naming the answer's column asks the question without options.
+    if "answer" not in keys:
+        table = _with_right_answers(table, keys.get("question", QUESTION))
+    columns = _chosen_columns(table.source, table.names, keys)
+    reader = _ItemReader(columns)
+    items: list[Item] = []
+    places: dict[str, str] = {}
+    for row in table.rows:
+        item = reader.item(Cells(table.source, row))
+        # An id covers the answer, so that two answers to one question have two ids.
+        distinct = keep_duplicates or item.question in PUBLISHED_TWICE
+        key = item.id if distinct else item.question
+        if key in places:
+            way_out = "" if distinct else ", or set keep_duplicates where their answers differ on purpose"
+            raise InputError(
+                f"{table.source}: {places[key]} and {row.place} ask the same question "
+                f"({one_line(repr(item.question), width=80)}); remove one of them{way_out}"
+            )
+        places[key] = row.place
+        items.append(item)
+    if reader.n_thoughts:
+        _LOG.warning("%s: %d answers begin with a block of thought, which is left out", table.source, reader.n_thoughts)
+    return tuple(items)
+
+
+def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> dict[str, str]:
+    """The columns to read, by part. A chat is the part `messages` in place of question and answer."""
     for part, key in keys.items():
         if key not in names:
             raise InputError(f"{source}: no column {shown([key])}; set --{part}-key to one of {shown(names)}")
-    columns = {part: next((n for n in candidates if n in names), "") for part, candidates in OPTIONAL.items()}
-    columns = {part: column for part, column in columns.items() if column} | dict(keys)
+    columns = {}
+    for part, candidates in OPTIONAL.items():
+        present = [name for name in candidates if name in names]
+        if present:
+            columns[part] = present[0]
+    columns |= keys
     if not keys.keys() & {"question", "answer"}:
         for question, answer in PAIRS:
             if question in names and answer in names:
-                context = {"context": CONTEXT} if question == "instruction" and CONTEXT in names else {}
-                return {**columns, "question": question, "answer": answer, **context}
-        if chat := next((name for name in CHATS if name in names), None):
-            return {**columns, "messages": chat}
-    # One of the two was named: the other may be recognised.
-    for part, candidates in (("question", [q for q, _ in PAIRS]), ("answer", [a for _, a in PAIRS])):
-        if part not in columns and (column := next((name for name in candidates if name in names), None)):
-            columns[part] = column
-    if missing := [part for part in ("question", "answer") if part not in columns]:
+                if question == "instruction" and CONTEXT in names:
+                    columns["context"] = CONTEXT
+                return columns | {"question": question, "answer": answer}
+        for chat in CHATS:
+            if chat in names:
+                return columns | {"messages": chat}
+    # The user named one of the two columns; the other may be recognised.
+    for place, part in enumerate(("question", "answer")):
+        recognised = [pair[place] for pair in PAIRS if pair[place] in names]
+        if part not in columns and recognised:
+            columns[part] = recognised[0]
+    missing = [part for part in ("question", "answer") if part not in columns]
+    if missing == ["answer"] and {"chosen", "rejected"} <= {*names}:
+        raise InputError(
+            f"{source}: holds preferences (chosen, rejected), and nothing says which of the two is the known answer; "
+            "set --answer-key chosen or --answer-key rejected"
+        )
+    if missing:
         raise InputError(
             f"{source}: no column is known for the {' and the '.join(missing)}; "
             f"set {' and '.join(f'--{part}-key' for part in missing)} to one of {shown(names)}"
@@ -98,57 +181,35 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> dict[str,
     return columns
 
 
-def items_of(source: SourceTable, columns: Mapping[str, str], *, keep_duplicates: bool) -> tuple[Item, ...]:
-    """An item for each row.
-
-    Two rows that ask the same have no one right answer, so they are refused; `keep_duplicates` keeps them
-    where their answers differ. Rows that are equal altogether are always refused: an item counts once.
-    """
-    items: list[Item] = []
-    first: dict[str, str] = {}
-    for row in source.rows:
-        item = _item(Cells(source.source, row), columns)
-        # An id holds the answer, so that only rows that are equal in both are met.
-        key = item.id if keep_duplicates else item.question
-        if key in first:
-            way_out = "" if keep_duplicates else ", or set keep_duplicates where their answers differ on purpose"
-            raise InputError(
-                f"{source.source}: {first[key]} and {row.place} ask the same question "
-                f"({one_line(repr(item.question), width=80)}); remove one of them{way_out}"
-            )
-        first[key] = row.place
-        items.append(item)
-    return tuple(items)
-
-
-def alternatives_in(source: SourceTable) -> dict[str, tuple[str, ...]]:
-    """By question the alternatives of a table with the columns `question` and `alternatives`; no question twice."""
-    source = with_known_names(source)
-    for column in ("question", ALTERNATIVES):
-        if column not in source.names:
-            raise InputError(f"{source.source}: no column {column!r}; a row is a question and a list of alternatives")
+def alternatives_in(table: SourceTable) -> dict[str, tuple[str, ...]]:
+    """The alternatives of each question, from a table with the columns `question` and `alternatives`."""
+    table = with_known_names(table)
+    for column in (QUESTION, ALTERNATIVES):
+        if column not in table.names:
+            raise InputError(f"{table.source}: no column {column!r}; a row is a question and a list of alternatives")
     texts_of: dict[str, tuple[str, ...]] = {}
-    for row in source.rows:
-        cells = Cells(source.source, row)
-        question = cells.text("question")
+    for row in table.rows:
+        cells = Cells(table.source, row)
+        question = cells.text(QUESTION)
         if question in texts_of:
-            raise cells.wrong("question", "is asked in an earlier row; put its alternatives into one list")
+            raise cells.wrong(QUESTION, "is asked in an earlier row; put its alternatives into one list")
         texts_of[question] = tuple(dict.fromkeys(cells.texts(ALTERNATIVES)))
     return texts_of
 
 
 @dataclass(frozen=True)
 class Cells:
-    """One row's cells; errors name their place."""
+    """The cells of one row. Every error names source, place and column."""
 
     source: str
     row: TableRow
 
     def wrong(self, column: str, problem: str) -> InputError:
+        """The error about a cell."""
         return InputError(f"{self.source}, {self.row.place}, column {shown([column])}: {problem}")
 
     def text(self, column: str) -> str:
-        """A cell that must be there and be a text with something in it."""
+        """A cell that must hold a text."""
         if column not in self.row.values:
             raise InputError(
                 f"{self.source}, {self.row.place}: no column {shown([column])}; the row has {shown(self.row.values)}"
@@ -156,7 +217,8 @@ class Cells:
         return self.checked(column, self.row.values[column])
 
     def checked(self, column: str, value: Any) -> str:
-        # True and NaN are no answers, though they are numbers to Python.
+        """`value` as a text. Refused: other types, blanks, NUL and halves of surrogate pairs."""
+        # True and NaN are numbers to Python, and no answers.
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(value)
         if not isinstance(value, str):
@@ -170,22 +232,30 @@ class Cells:
         return value
 
     def value(self, column: str | None) -> Any:
-        """An optional cell; null and blank text mean that there is nothing."""
-        value = None if column is None else self.row.values.get(column)
-        return None if isinstance(value, str) and not value.strip() else value
+        """An optional cell; None for null, a blank text and no column."""
+        if column is None:
+            return None
+        value = self.row.values.get(column)
+        if isinstance(value, str) and not value.strip():
+            return None
+        return value
 
     def optional_text(self, column: str | None) -> str | None:
+        """An optional cell that holds a text if it holds anything."""
         value = self.value(column)
-        return None if column is None or value is None else self.checked(column, value)
+        if column is None or value is None:
+            return None
+        return self.checked(column, value)
 
-    def findable(self, column: str | None, texts: Sequence[str]) -> tuple[str, ...]:
-        """Texts that are looked for in replies, and so must hold more than punctuation."""
-        if column is not None and any(map(_is_punctuation, texts)):
-            raise self.wrong(column, "holds a text of nothing but punctuation, which no reply could meet")
+    def findable(self, column: str, texts: Sequence[str]) -> tuple[str, ...]:
+        """Texts that are searched for in replies. A text of punctuation alone is refused."""
+        for text in texts:
+            if _is_punctuation(text):
+                raise self.wrong(column, "holds a text of nothing but punctuation, which no reply could meet")
         return tuple(texts)
 
     def texts(self, column: str | None) -> tuple[str, ...]:
-        """A list of texts; also one text alone, or a list written as JSON (CSV has no lists)."""
+        """A list of texts, a single text, or a list written as JSON (CSV has no lists)."""
         value = self.value(column)
         if column is None or value is None:
             return ()
@@ -194,79 +264,417 @@ class Cells:
                 value = json.loads(value)
             except (ValueError, RecursionError) as error:
                 raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
-        values = [value] if isinstance(value, str) else value
-        if not isinstance(values, list):
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
             raise self.wrong(column, f"is {_kind(value)} where a list of texts belongs")
-        return tuple(self.checked(column, v) for v in values)
+        return tuple(self.checked(column, text) for text in value)
 
 
 def _is_punctuation(text: str) -> bool:
-    return all(unicodedata.category(c)[0] in "CPZ" for c in text)
-
-
-def _item(cells: Cells, columns: Mapping[str, str]) -> Item:
-    column = columns.get
-    if chat := column("messages"):
-        question, answer = _turns(cells, chat)
-    else:
-        question, answer = cells.text(columns["question"]), cells.text(columns["answer"])
-        if context := cells.optional_text(column("context")):
-            question = f"{question}\n\n{context}"
-    if _is_punctuation(answer):
-        problem = "has an answer of nothing but punctuation, which no reply could meet"
-        raise cells.wrong(chat or columns["answer"], problem)
-    perturbed = cells.texts(column("perturbed"))
-    if answer in perturbed:
-        raise cells.wrong(columns["perturbed"], "holds the answer among the wrong answers; remove it")
-    # `options` were put there by `loaders.as_questions`.
-    fact, options = cells.optional_text(column("fact")), cells.row.values.get("options")
-    # An "x" where there is no fact: any word passes, and nothing is refused.
-    cells.findable(column("fact"), [fact or "x"])
-    khop_answer = cells.optional_text(column("khop_answer"))
-    cells.findable(column("khop_answer"), [khop_answer or "x"])
-    return Item(
-        question=question,
-        answer=answer,
-        edge=cells.optional_text(column("edge")),
-        group=cells.optional_text(column("group")),
-        paraphrase=cells.optional_text(column("paraphrase")),
-        alias=cells.optional_text(column("alias")),
-        khop=cells.optional_text(column("khop")),
-        khop_answer=khop_answer,
-        perturbed=perturbed,
-        paraphrased_answer=cells.optional_text(column("paraphrased_answer")),
-        fact=fact,
-        accepted=cells.findable(column("accepted"), cells.texts(column("accepted"))),
-        alternatives=tuple(dict.fromkeys(cells.texts(column(ALTERNATIVES)))),
-        # Text of a person's own column of this name is no `Options`.
-        options=options if isinstance(options, Options) else None,
-    )
-
-
-def _turns(cells: Cells, column: str) -> tuple[str, str]:
-    """Question and answer of a chat: its last turn is the answer, and all before it the question.
-
-    A system turn stands before the question, with a blank line between; of several user turns all but the text of the
-    turns is lost, so each is headed by who speaks.
-    """
-    turns = cells.row.values.get(column)
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
-    names = [str(turn.get("role", turn.get("from"))) for turn in turns]
-    roles = [_ROLES.get(role, role) for role in names]
-    first = 1 if roles[:1] == ["system"] else 0
-    if len(roles) < first + 2 or roles[first:] != ["user", "assistant"] * ((len(roles) - first) // 2):
-        raise cells.wrong(
-            column,
-            f"has the turns {shown(names)}; after a system turn, if any, a user and an assistant take turns, and the "
-            "assistant's last turn is the answer: split or cut the chat",
-        )
-    *before, answer = [cells.checked(column, turn.get("content", turn.get("value"))) for turn in turns]
-    if len(before) > first + 1:
-        spoken = zip(roles[first:], before[first:], strict=False)
-        before[first:] = [f"{role.capitalize()}: {text}" for role, text in spoken]
-    return "\n\n".join(before), answer
+    return all(unicodedata.category(sign)[0] in "CPZ" for sign in text)
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a value of type {type(value).__name__}"
+    if value is None:
+        return "null"
+    return f"a value of type {type(value).__name__}"
+
+
+def _parsed(value: Any) -> Any:
+    """A list or an object that a cell of CSV writes as JSON; any other value unchanged."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
+
+
+class _ItemReader:
+    """Makes an item of each row; counts the answers whose block of thought was left out."""
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        """Read these columns, by part."""
+        self._columns = columns
+        self.n_thoughts = 0
+
+    def item(self, cells: Cells) -> Item:
+        """The item of one row."""
+        column = self._columns.get
+        question, answer, accepted = self._asked(cells)
+        answer_column = column("messages") or self._columns["answer"]
+        answer = self._without_thoughts(cells, answer_column, answer)
+        if _is_punctuation(answer):
+            raise cells.wrong(answer_column, "has an answer of nothing but punctuation, which no reply could meet")
+        options = cells.row.values.get(OPTIONS)
+        if not isinstance(options, Options):
+            # A column of the user's own that has this name.
+            options = None
+            self._refuse_letter(cells, answer_column, answer)
+        perturbed = cells.texts(column("perturbed"))
+        if answer in perturbed:
+            raise cells.wrong(self._columns["perturbed"], "holds the answer among the wrong answers; remove it")
+        if accepted_column := column("accepted"):
+            accepted += cells.findable(accepted_column, cells.texts(accepted_column))
+        return Item(
+            question=question,
+            answer=answer,
+            edge=cells.optional_text(column("edge")),
+            group=cells.optional_text(column("group")),
+            paraphrase=cells.optional_text(column("paraphrase")),
+            alias=cells.optional_text(column("alias")),
+            khop=cells.optional_text(column("khop")),
+            khop_answer=self._findable_text(cells, "khop_answer"),
+            perturbed=perturbed,
+            paraphrased_answer=cells.optional_text(column("paraphrased_answer")),
+            fact=self._findable_text(cells, "fact"),
+            accepted=tuple(dict.fromkeys(accepted)),
+            alternatives=tuple(dict.fromkeys(cells.texts(column(ALTERNATIVES)))),
+            options=options,
+        )
+
+    def _findable_text(self, cells: Cells, part: str) -> str | None:
+        column = self._columns.get(part)
+        text = cells.optional_text(column)
+        if column is not None and text is not None:
+            cells.findable(column, [text])
+        return text
+
+    def _asked(self, cells: Cells) -> tuple[str, str, tuple[str, ...]]:
+        """The question, the answer and further accepted answers."""
+        if chat := self._columns.get("messages"):
+            return (*_chat(cells, chat, cells.row.values.get(chat)), ())
+        question_column, answer_column = self._columns["question"], self._columns["answer"]
+        asked, said = cells.row.values.get(question_column), cells.row.values.get(answer_column)
+        if _are_turns(asked) or _are_turns(said):
+            return (*_chat(cells, answer_column, _joined_turns(asked, said)), ())
+        question = cells.text(question_column)
+        if context := cells.optional_text(self._columns.get("context")):
+            question = f"{question}\n\n{context}"
+        answer, *accepted = _answers(cells, answer_column)
+        return question, answer, tuple(accepted)
+
+    def _without_thoughts(self, cells: Cells, column: str, answer: str) -> str:
+        """The answer without the trace that a reasoning model wrote before it."""
+        if not _TRACE.search(answer):
+            return answer
+        self.n_thoughts += 1
+        said = without_thoughts(answer).lstrip()
+        if not said:
+            raise cells.wrong(column, "is a block of thought without an answer behind it; add the answer")
+        return said
+
+    def _refuse_letter(self, cells: Cells, column: str, answer: str) -> None:
+        """Refuse the letter of an option as the answer to a question that is asked without options."""
+        plain = answer.strip().strip("().").upper()
+        if len(plain) != 1 or plain not in string.ascii_uppercase:
+            return
+        used = set(self._columns.values())
+        for name, value in cells.row.values.items():
+            texts = _parsed(value)
+            listed = _is_list_of_texts(texts) and string.ascii_uppercase.index(plain) < len(texts)
+            if name not in used and (listed or (name in _OPTION_LISTS and value)):
+                raise cells.wrong(
+                    column,
+                    f"is the letter {plain}, and {shown([name])} holds options; give them as a list in the column "
+                    "options, or name a column whose answers are texts (--answer-key)",
+                )
+
+
+_TRACE = re.compile(r"^\s*(?:<(?:think|thinking|thought|reasoning)>|\[THINK\])|</(?:think|thinking|thought|reasoning)>")
+"""Where an answer holds a trace: it begins with one, or closes one that the chat template opened."""
+
+
+def _answers(cells: Cells, column: str) -> tuple[str, ...]:
+    """The answer, and behind it further accepted answers where the cell lists several."""
+    value = _parsed(cells.row.values.get(column))
+    if isinstance(value, dict):
+        # TriviaQA has {value, aliases}, SQuAD {text: [...]}.
+        value = [value["value"], *value.get("aliases", ())] if "value" in value else value.get("text")
+    elif not isinstance(value, list) or (isinstance(cells.row.values[column], str) and not _is_list_of_texts(value)):
+        return (cells.text(column),)
+    if not isinstance(value, list) or not value:
+        raise cells.wrong(column, 'holds no answer; write a text, or a list of answers as ["...", "..."]')
+    texts = tuple(dict.fromkeys(cells.checked(column, text) for text in value))
+    return cells.findable(column, texts)
+
+
+def _are_turns(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) for turn in value)
+
+
+def _joined_turns(asked: Any, said: Any) -> list[Any]:
+    """One chat of a prompt and a completion, each of which is a list of turns or a text (TRL)."""
+    if _are_turns(said) and _turn_role(said[0]) != "assistant":
+        # The answer repeats the prompt.
+        return list(said)
+    turns: list[Any] = []
+    for value, role in ((asked, "user"), (said, "assistant")):
+        if _are_turns(value):
+            turns += value
+        else:
+            turns.append({"role": role, "content": value})
+    return turns
+
+
+def _turn_role(turn: Mapping[str, Any]) -> str:
+    name = str(turn.get("role", turn.get("from")))
+    return _ROLES.get(name, name)
+
+
+def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
+    """Question and answer of a chat: the last turn is the answer, and all turns before it are the question.
+
+    A system turn stands before the question with a blank line between. Of several user turns each is headed by who
+    speaks, because a question is one text.
+    """
+    if not _are_turns(turns):
+        raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
+    roles = [_turn_role(turn) for turn in turns]
+    first = 1 if roles[0] == "system" else 0
+    if len(roles) < first + 2 or roles[first:] != ["user", "assistant"] * ((len(roles) - first) // 2):
+        raise cells.wrong(
+            column,
+            f"has the turns {shown(roles)}; after a system turn, if any, a user and an assistant take turns, and the "
+            "assistant's last turn is the answer: split or cut the chat",
+        )
+    *before, answer = [_content(cells, column, turn) for turn in turns]
+    if len(before) > first + 1:
+        for n in range(first, len(before)):
+            before[n] = f"{roles[n].capitalize()}: {before[n]}"
+    return "\n\n".join(before), answer
+
+
+def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
+    """The text of one turn; parts of a text are joined, and any other part is refused by its type."""
+    content = turn.get("content", turn.get("value"))
+    if not isinstance(content, list):
+        return cells.checked(column, content)
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, dict) else "text"
+        text = part.get("text") if isinstance(part, dict) else part
+        if kind != "text" or not isinstance(text, str):
+            raise cells.wrong(
+                column, f"has a part of type {one_line(repr(kind), width=40)}; only parts of type 'text' can be asked"
+            )
+        texts.append(text)
+    return cells.checked(column, "".join(texts))
+
+
+# Multiple-choice rows
+
+
+def _with_right_answers(table: SourceTable, question: str) -> SourceTable:
+    """A multiple-choice table with the text of the right option as `answer`; any other table unchanged."""
+    read = _option_reader(table, question)
+    if read is None:
+        return table
+    rows = []
+    for row in table.rows:
+        rows.append(TableRow(row.place, {**row.values, **read(_OptionCells(table.source, row))}))
+    names = dict.fromkeys((QUESTION, ANSWER, OPTIONS, *table.names))
+    return SourceTable(table.source, tuple(names), tuple(rows))
+
+
+_Reader = Callable[["_OptionCells"], dict[str, Any]]
+
+
+def _option_reader(table: SourceTable, question: str) -> _Reader | None:
+    """How the options of a table are read; None for a table without options."""
+    by_plain_name = {name.casefold(): name for name in table.names}
+    if {QUESTION, "mc1_targets"} <= by_plain_name.keys():
+        return _targets
+    if {QUESTION, *_TRUTHFUL} <= by_plain_name.keys():
+        return lambda cells: cells.truthful([by_plain_name[name] for name in _TRUTHFUL])
+    if question not in table.names:
+        return None
+    right = [name for name in _RIGHT if name in table.names]
+    for column in _OPTION_LISTS:
+        if column not in table.names or not any(_looks_like_options(row.values.get(column)) for row in table.rows):
+            continue
+        if not right:
+            raise InputError(
+                f"{table.source}: {shown([column])} holds options, and no column names the right one; call it answer "
+                "(a number from 0, a letter or the text)"
+            )
+        return lambda cells: cells.listed_options(column, right)
+    for prefix in _PREFIXES:
+        for labels in (tuple(string.ascii_lowercase), _numbers_from(0), _numbers_from(1)):
+            columns = {label: by_plain_name[prefix + label] for label in labels if prefix + label in by_plain_name}
+            if right and {*labels[:2]} <= columns.keys() and not (prefix == "" and labels[0] != "a"):
+                stated = _numbers_stated(table, right[0], list(columns))
+                return lambda cells: cells.columns_of_options(dict(zip(stated, columns.values(), strict=True)), right)
+    return None
+
+
+def _numbers_from(first: int) -> tuple[str, ...]:
+    return tuple(str(first + n) for n in range(MOST_OPTIONS))
+
+
+def _numbers_stated(table: SourceTable, right: str, labels: list[str]) -> list[str]:
+    """The labels by which `right` names the columns. MedMCQA's `cop` counts from 0 on the hub and from 1 elsewhere."""
+    if right != "cop":
+        return labels
+    numbers = {str(row.values.get(right)) for row in table.rows}
+    if "0" in numbers and str(len(labels)) not in numbers:
+        return [str(n) for n in range(len(labels))]
+    if "0" not in numbers and str(len(labels)) in numbers:
+        return [str(n + 1) for n in range(len(labels))]
+    raise InputError(
+        f"{table.source}: nothing shows whether 'cop' counts the options from 0 or from 1; add a column answer with "
+        "the letter of the right option"
+    )
+
+
+def _looks_like_options(value: Any) -> bool:
+    return isinstance(_parsed(value), list | dict)
+
+
+class _OptionCells(Cells):
+    """The cells of one multiple-choice row."""
+
+    def listed_options(self, column: str, right: Sequence[str]) -> dict[str, Any]:
+        """Options in one column: a list, a list of objects, or an object."""
+        value = _parsed(self.value(column))
+        if value is None:
+            # A question without options among others with them.
+            return {}
+        labels: list[Any] = []
+        texts: Any = value
+        if isinstance(value, dict) and {"label", "text"} <= value.keys():
+            labels, texts = value["label"], value["text"]
+        elif isinstance(value, dict):
+            labels, texts = list(value), list(value.values())
+        elif _are_turns(value):
+            labels = [option.get("label", option.get("key")) for option in value]
+            texts = [option.get("text", option.get("value")) for option in value]
+        if not _is_list_of_texts(texts) or not all(text.strip() for text in texts):
+            raise self.wrong(column, 'is no list of texts; write it as ["...", "..."]')
+        if labels and (not isinstance(labels, list) or len(labels) != len(texts)):
+            raise self.wrong(column, "has a number of labels that is not the number of its options")
+        places: dict[str, int] = {}
+        for n, label in enumerate(labels or range(len(texts))):
+            places[str(label).upper()] = n
+        if not labels:
+            places |= _letters(texts)
+        return self.options(column, texts, self.right_option(right, texts, places))
+
+    def columns_of_options(self, columns: Mapping[str, str], right: Sequence[str]) -> dict[str, Any]:
+        """Options in a column each, up to the first that is empty: CSV pads shorter rows, Parquet with nulls."""
+        texts: list[str] = []
+        places: dict[str, int] = {}
+        for label, column in columns.items():
+            if self.row.values.get(column) in (None, ""):
+                break
+            places[label.upper()] = len(texts)
+            texts.append(self.text(column))
+        first = next(iter(columns.values()))
+        # TOFU's option1, option2 name the right one by its text; a number there may be a text of another option.
+        text_wins = first.casefold().startswith("option")
+        return self.options(first, texts, self.right_option(right, texts, _letters(texts) | places, text_wins))
+
+    def right_option(
+        self, columns: Sequence[str], texts: Sequence[str], places: Mapping[str, int], text_wins: bool | None = None
+    ) -> int:
+        """The number of the right option.
+
+        Args:
+            columns: columns that may name it; the first that is filled decides, and answer_index must agree.
+            texts: the options.
+            places: the number of an option by its letter, number or label.
+            text_wins: which reading counts where a text is the text of one option and the label of another. None
+                refuses such a row.
+        """
+        filled = [column for column in columns if self.value(column) is not None]
+        if not filled:
+            raise self.wrong(columns[0], f"is empty and names none of {len(texts)} options; fill it or remove the row")
+        found = self._place(filled[0], texts, places, text_wins)
+        for column in filled[1:]:
+            if column in _AGREEING and self._place(column, texts, places, False) != found:
+                raise self.wrong(column, f"names another option than {shown([filled[0]])}; repair the row")
+        return found
+
+    def _place(self, column: str, texts: Sequence[str], places: Mapping[str, int], text_wins: bool | None) -> int:
+        stated = self.row.values[column]
+        by_label = None
+        by_text = None
+        if isinstance(stated, str | int) and not isinstance(stated, bool):
+            by_label = places.get(str(stated).strip().upper())
+        if isinstance(stated, str) and stated in texts:
+            by_text = texts.index(stated)
+        if by_label is None and by_text is None:
+            raise self.wrong(
+                column,
+                f"is {one_line(repr(stated), width=60)} and names none of {len(texts)} options; give a number from 0, "
+                "a letter or the text, or name the answer's column (--answer-key) to ask without options",
+            )
+        if by_label is None or by_text is None or by_label == by_text:
+            return by_text if by_label is None else by_label  # type: ignore[return-value]
+        if text_wins is None:
+            raise self.wrong(
+                column,
+                f"is {one_line(repr(stated), width=60)}, which is the text of one option and the number or letter of "
+                "another; give the letter",
+            )
+        return by_text if text_wins else by_label
+
+    def options(self, column: str, texts: Sequence[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
+        """The row's answer and options. Refused: fewer than two options, and a right one that is also a wrong one."""
+        if not 2 <= len(texts) <= MOST_OPTIONS:
+            raise self.wrong(column, f"gives {len(texts)} options; a question has 2 to {MOST_OPTIONS}")
+        also_right = tuple(dict.fromkeys(text for text in also if text != texts[right]))
+        for n, text in enumerate(texts):
+            if n != right and text in (texts[right], *also_right):
+                raise self.wrong(
+                    column, f"has the right option {one_line(texts[right], width=60)!r} among the wrong ones"
+                )
+        return {ANSWER: texts[right], OPTIONS: Options(tuple(texts), right, also_right)}
+
+    def truthful(self, columns: Sequence[str]) -> dict[str, Any]:
+        """TruthfulQA as CSV: the best answer, the right answers and the wrong ones, apart by semicolons."""
+        best_column, right_column, wrong_column = columns
+        best = self.text(best_column).strip()
+        right = _parts(self.text(right_column))
+        wrong = _parts(self.text(wrong_column))
+        texts = [best]
+        texts += [text for text in wrong if text != best]
+        also = [text for text in right if text not in wrong]
+        return self.options(wrong_column, texts, 0, also)
+
+    def labelled(self, column: str) -> tuple[list[str], list[str]]:
+        """The right and the wrong choices of a column of targets."""
+        value = self.row.values.get(column)
+        if not isinstance(value, Mapping):
+            raise self.wrong(column, 'is no object like {"choices": [...], "labels": [...]}')
+        texts, labels = value.get("choices"), value.get("labels")
+        if not isinstance(texts, list) or not _is_list_of_texts(texts):
+            raise self.wrong(column, 'is no list of texts; write it as ["...", "..."]')
+        if not isinstance(labels, list) or len(labels) != len(texts) or not set(labels) <= {0, 1}:
+            raise self.wrong(column, "has labels that are not one 0 or 1 for each of its choices")
+        right = [text for text, label in zip(texts, labels, strict=True) if label]
+        wrong = [text for text, label in zip(texts, labels, strict=True) if not label]
+        return right, wrong
+
+
+def _letters(texts: Sequence[str]) -> dict[str, int]:
+    return {letter: n for n, letter in enumerate(string.ascii_uppercase[: len(texts)])}
+
+
+def _parts(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(";")]
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def _targets(cells: _OptionCells) -> dict[str, Any]:
+    """TruthfulQA on the hub."""
+    right, wrong = cells.labelled("mc1_targets")
+    if len(right) != 1:
+        raise cells.wrong("mc1_targets", f"has {len(right)} right options where one belongs")
+    also = []
+    if cells.row.values.get("mc2_targets") is not None:
+        also = [text for text in cells.labelled("mc2_targets")[0] if text not in wrong]
+    return cells.options("mc1_targets", [*right, *wrong], 0, also)

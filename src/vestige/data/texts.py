@@ -93,7 +93,7 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
     if path := local_file(source):
         name, rows = str(path), streamed(path)
     else:
-        table = source_table(source, split="train", config=None, columns=frozenset((_TEXT, "title")))
+        table = source_table(source, split="train", config=None)
         name, rows = table.source, table.rows
 
     def candidates() -> Iterator[Passage | None]:
@@ -140,8 +140,7 @@ _RESPONSES = (
 
 def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> tuple[Item, ...]:
     """`n` prompts with an unsafe response each."""
-    columns = frozenset(name for form in _RESPONSES for name in _needed(form))
-    table = source_table(source, split="train", config=None, columns=columns)
+    table = source_table(source, split="train", config=None)
     responses = _responses(table.names)
     if not responses:
         raise InputError(
@@ -192,7 +191,7 @@ def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, se
     if path.is_file() and path.suffix in WIKITEXT_FILES:
         lines: Iterable[object] = decoded(str(path), file_bytes(path)).split("\n")
     else:
-        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, columns=frozenset({_TEXT}))
+        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG)
         if _TEXT not in table.names:
             raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
         lines = (row.values.get(_TEXT) for row in table.rows)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
+from vestige.core.text import open_thought
 from vestige.judges import find_judge
 from vestige.judges.base import Failure, Grader, Prompt, Writer, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import JudgeSpec, LocalSettings, ServerSettings
-from vestige.judges.tasks import PromptedJudge, open_thought
+from vestige.judges.tasks import PromptedJudge
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, ModelSettings, context_tokens, finite_logits, load
 

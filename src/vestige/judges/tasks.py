@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import closest
+from vestige.core.text import closest, without_thoughts
 from vestige.judges.base import Failure, Judgement, Prompt, Request, Writer, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
@@ -88,8 +88,6 @@ _RATING_ELSE = re.compile(r"\[([0-9]+\.?[0-9]*)\]")
 # What makes a number in brackets the judge's own statement: "Rating:" right before it, or a line to itself.
 _LABEL = re.compile(r"\brating\b\W*(?:is\b)?[^\w\[\]]*$", re.IGNORECASE)
 _NO_WORDS = re.compile(r"[\W_]*")
-# What a model writes before it answers. Where its chat template opens the block, the reply only closes it.
-_THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", re.IGNORECASE)
 # Beside a rating, no more is looked at.
 _BESIDE = 40
 # A verdict is short, and it stands at the end; a reply may be anything.
@@ -121,20 +119,6 @@ class Range(NamedTuple):
 def failed(failure: Failure) -> Verdict:
     """No score, for that reason."""
     return Verdict(None, {}, failure)
-
-
-def without_thoughts(text: str) -> str:
-    """`text` without what a reasoning model thought before it; nothing is left of thoughts that never end."""
-    marks = list(_THOUGHT.finditer(text))
-    closed = next((mark.end() for mark in reversed(marks) if "/" in mark[0]), 0)
-    opened = next((mark.start() for mark in marks if mark.start() >= closed), len(text))
-    return text[closed:opened]
-
-
-def open_thought(prompt: str) -> str:
-    """The mark by which a rendered prompt that ends within a block of thought has opened it; else ""."""
-    marks = list(_THOUGHT.finditer(prompt))
-    return marks[-1][0] if marks and "/" not in marks[-1][0] else ""
 
 
 def read_rating(text: str, scale: Range) -> Verdict:
