@@ -23,9 +23,9 @@ from vestige.auditing.judge import lay
 from vestige.auditing.matrix import expressed_in
 from vestige.auditing.run import rejudge
 from vestige.auditing.singles import single_facts
+from vestige.experiments.demo import DemoSettings, run_demo
 from vestige.metrics.intervals import RESAMPLES
 from vestige.report import build_report
-from vestige.studies.demo import DemoSettings, run_demo
 
 SIGNS = {"holds": "H", "fails": "F", "inconclusive": "."}
 

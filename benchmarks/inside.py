@@ -37,6 +37,7 @@ from vestige.evals import inside
 from vestige.evals.base import View
 from vestige.evals.inside import InsideSettings
 from vestige.evals.qa import QASettings
+from vestige.experiments.demo import Demo, DemoSettings
 from vestige.models.load import ModelSettings, load
 from vestige.requests import attack as attack_request
 from vestige.requests import tiny_unlearning
@@ -45,7 +46,6 @@ from vestige.steps.controls import suppress
 from vestige.steps.evaluate import evaluate_together, finished_subject, requests_of
 from vestige.steps.runner import run_tasks
 from vestige.steps.unlearn import unlearn, unlearn_request, unlearn_spec
-from vestige.studies.demo import Demo, DemoSettings
 from vestige.training.settings import UnlearningSettings
 
 HELD_OUT = 25

@@ -14,8 +14,8 @@ from typing import Any
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import Result, read_summary
 from vestige.core.settings import read_toml
+from vestige.experiments.demo import Demo, DemoSettings
 from vestige.steps.runner import Report, Task, run_tasks
-from vestige.studies.demo import Demo, DemoSettings
 
 RATES = (1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4)
 METRIC = "rouge1_recall"

@@ -30,13 +30,9 @@ TYPED = {
     "CheckKeys": ("vestige.data.findings:SoundnessSettings", ()),
     "FinetuneKeys(ModelKeys)": ("vestige.training.settings:TrainingSettings", ()),
     "UnlearnKeys(ModelKeys)": ("vestige.training.settings:UnlearningSettings", ()),
-    "CalibrateKeys(UnlearnKeys)": ("vestige.studies.calibrate:CalibrateSettings", ("goal",)),
     "AuditKeys(ModelKeys)": ("vestige.auditing.settings:AuditSettings", ("alternatives",)),
     "AttackKeys(ModelKeys)": (" ".join(kind.home for kind in ATTACKS.values()), ()),
-    "ProbeKeys(ModelKeys)": (
-        "vestige.studies.holes:HolesSettings",
-        ("checkpoints", "ablation", "mitigation", "lm_eval", "harm"),
-    ),
+    "ProbeKeys(ModelKeys)": ("vestige.probes.settings:ProbeSettings", ()),
 }
 """What functions of `vestige.api` take by name: the class of these settings, or several, and the fields left out."""
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"

@@ -27,29 +27,13 @@ WORDS = {
     "judge": f"--judge http://127.0.0.1:{PORT}/v1?concurrency=1#m",
     "small": "--set policy.n_rollouts=4 --set policy.n_tokens=6 --set policy.epochs=1 --set policy.lora_rank=2"
     " --set latent.n_iterations=2 --set answers.max_tokens=4 --set filter.alike=1.0",
-    "mend": "--set mitigation.answer_tokens=4 --set training.max_steps=4 --set training.lora_rank=0",
     "search": "--set tokens=3 --set steps=2 --set topk=8",
     "models": "--target run/models/target --unlearned run/cells/ga-0 --retrained run/models/{retrained}",
     "audited": """--workers 1 --set 'evals=["qa","choices"]' --set 'relearn=["retain"]' --set 'relearn_items=[4]'"""
     " --set relearn_epochs=1 --set relearn_rank=0 --set 'relearn_rates=[]' --set 'quantize=[8]' --set 'in_context=[2]'"
     " --set max_new_tokens=4 --set 'prefix=[2]' --set prompt_tokens=4 --set prompt_steps=2 --set prompt_candidates=3",
-    "calibrated": "--method kl --set epochs=2 --set lora_rank=0 --rates 1e-5,1e-4,1e-3,1e-2 --max-new-tokens 4"
-    " --workers 1",
 }
 COMMANDS = Path(__file__).with_suffix(".txt")
-STUDY = """
-name = "small"
-seeds = [0, 1]
-device = "cpu"
-methods = ["ga"]
-forget = ["edge:0_1"]
-models = [{ name = "tiny", model = "builtin:tiny" }]
-rates = [{ values = [1e-4] }]
-data = [{ name = "chain", compile = "chain:4" }]
-finetune = { epochs = 1, lora_rank = 0 }
-unlearn = { epochs = 1, lora_rank = 0 }
-evaluate = { splits = ["retain"], settings = { qa = { max_new_tokens = 4 } } }
-"""
 _VARIES = re.compile(
     r'"(\w*seconds|tokens_per_second|peak_mb|commit|seal)": ("[^"]*"|[\d.e-]+|null)|\b17\d{8}\b|[\d.]+ s\b'
     r"|20\d\d\\?-\d\d\\?-\d\d(T[\d\\:.+Z]+)?|\w+_seconds: [\d.]+|\d+ processor seconds|\b[0-9a-f]{40}(\+changed)?\b"
@@ -115,7 +99,6 @@ def _prepare(at: Path) -> None:
     _lines(at / "rows.jsonl", rows)
     _lines(at / "trees.jsonl", [{**i, "perturbed_answer": wrong} for i in items])
     _lines(at / "forget.jsonl", [i for i in items if i["edge"] == audited.FORGET[0].edge])
-    (at / "study.toml").write_text(STUDY)
 
 
 def _lines(path: Path, rows: list[dict[str, object]]) -> None:

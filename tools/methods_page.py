@@ -19,8 +19,8 @@ INTRODUCTION = """# Unlearning methods
 
 `vestige list methods` names them; `methods/NAME.py` is a whole method with its settings. A method is an objective:
 optimiser, rate, schedule and epochs are the run's business, and no method comes with a learning rate, since the rates
-in the papers belong to the papers' models. `vestige calibrate` finds yours. [Adding a method](extend.md) takes one
-file. This page is generated from the methods' own docstrings and settings (`make docs`).
+in the papers belong to the papers' models. `vestige find-rate` searches one for yours. [Adding a method](extend.md)
+takes one file. This page is generated from the methods' own docstrings and settings (`make docs`).
 
 ## Conventions
 

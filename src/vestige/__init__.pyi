@@ -8,7 +8,6 @@ from .api import Model as Model
 from .api import Results as Results
 from .api import attack as attack
 from .api import audit as audit
-from .api import calibrate as calibrate
 from .api import check_data as check_data
 from .api import compile_data as compile_data
 from .api import evaluate as evaluate
@@ -18,8 +17,6 @@ from .api import plan as plan
 from .api import probe as probe
 from .api import read_audit as read_audit
 from .api import rejudge as rejudge
-from .api import sequence as sequence
-from .api import study as study
 from .api import unlearn as unlearn
 from .core.errors import InputError as InputError
 from .data.corpus import SourceSettings as SourceSettings

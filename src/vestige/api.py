@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from vestige.keys import (
         AttackKeys,
         AuditKeys,
-        CalibrateKeys,
         CheckKeys,
         CompileKeys,
         FinetuneKeys,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
         ProbeKeys,
         UnlearnKeys,
     )
-    from vestige.studies.calibrate import Calibration
 
 Named: TypeAlias = str | PathLike[str]
 """A model, a data set, a folder: by path or name."""
@@ -150,15 +148,6 @@ class Audit(Rows):
         return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.untested))
 
     @property
-    def curves(self) -> list[dict[str, Any]]:
-        """Of a sequence, what is left of each request after each, and what was lost: a row a model and format."""
-        from vestige.artifacts.audits import read_sequence
-        from vestige.artifacts.layout import RunFolder
-        from vestige.artifacts.verdicts import sequence_rows
-
-        return sequence_rows(read_sequence(RunFolder(self.path)), self.outcomes)
-
-    @property
     def rows(self) -> list[dict[str, Any]]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
@@ -216,45 +205,20 @@ class Holes(Rows):
         return DataFrame(self.holes)
 
 
-@dataclass(frozen=True)
-class StudyResults(Rows):
-    """What a study has come to: cells made and planned, why some failed, and its scores pooled over seeds."""
-
-    path: Path
-    done: int
-    cells: int
-    failed: Mapping[str, str]
-    rows: tuple[dict[str, Any], ...]
-    """A row for each pooled score: mean, 95 % interval, SD over seeds."""
-
-    def _repr_html_(self) -> str:
-        state = f"<p>{_safe(self.path)}: {self.done} of {self.cells} cells, {len(self.failed)} failed</p>"
-        return state + super()._repr_html_()
-
-
 def compile_data(
     graph: Named,
     *,
     output_dir: Named,
     fresh: bool = False,
-    picture: Named | None = None,
     **settings: "Unpack[CompileKeys]",
 ) -> dict[str, Any]:
     """Compile a graph of contracts (`sample1`, `star:20`, a file) into questions and answers; gives the manifest.
 
-    `settings` are `CompileSettings`; `picture` is an SVG file that the graph is drawn to.
+    `settings` are `CompileSettings`.
     """
-    from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset
+    from vestige.data.folder import CompileSettings, compile_to_folder
 
-    folder = Path(output_dir)
-    if picture is not None and (Path(picture).suffix != ".svg" or Path(picture).is_dir()):
-        raise InputError(f"picture = {one_line(str(picture), width=200)}: give the name of an .svg file to be written")
-    manifest = compile_to_folder(fspath(graph), folder, CompileSettings.build(settings), fresh=fresh)
-    if picture is not None:
-        from vestige.studies.plots import draw_graph
-
-        draw_graph(read_dataset(folder).graph, Path(picture))
-    return manifest
+    return compile_to_folder(fspath(graph), Path(output_dir), CompileSettings.build(settings), fresh=fresh)
 
 
 def finetune(
@@ -340,44 +304,6 @@ def _unlearning(
     frozen = None if reference is None else _path(reference)
     request = requests.unlearning(start, corpus, splits, method, training, retain=kept_back, reference=frozen, **how)
     return request, splits
-
-
-def calibrate(
-    target: AnyModel,
-    *,
-    method: str,
-    goal: str,
-    data: Data,
-    forget: Data,
-    output_dir: Named,
-    retain: Data | None = None,
-    reference: AnyModel | None = None,
-    method_settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    questions: Mapping[str, Any] | None = None,
-    **settings: "Unpack[CalibrateKeys]",
-) -> "Calibration":
-    """Find the learning rate at which a method reaches a goal best (`forget<=0.3`, or `retain>=0.95`).
-
-    `settings` are `CalibrateSettings` (`rates`, `strength`, `strengths`, `metric`) and `UnlearningSettings`,
-    `questions` those of the evaluation `qa`. The result names the chosen `rate`, whether the goal was `reached`, and
-    every candidate; its model lies in `CalibrationFolder(output_dir).candidate(rate, strength)`.
-    """
-    from vestige.evals.qa import QASettings
-    from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
-    from vestige.studies.calibrate import calibrate as search
-
-    # Both kinds come by name: what is no setting of the search is one of the training.
-    fields = CalibrateSettings.model_fields
-    searching = {key: value for key, value in settings.items() if key in fields}
-    training = {key: value for key, value in settings.items() if key not in fields}
-    unlearning, splits = _unlearning(
-        target, method, data, forget, retain, reference, training, method_settings=method_settings, seed=seed
-    )
-    sought = CalibrateSettings.build({**searching, "goal": goal})
-    request = CalibrateRequest(unlearning, splits, QASettings.build(questions or {}), sought)
-    return search(Path(output_dir), request, workers=workers)
 
 
 def evaluate(
@@ -569,22 +495,6 @@ def _auditing(
     )
 
 
-def sequence(file: Named | Mapping[str, Any], *, output_dir: Named, workers: int | None = None) -> Audit:
-    """Forget requests one after another, and audit all so far after each, as `curves` of the result has it.
-
-    `file` is a TOML file of `SequenceSettings`, or what stands in one as a mapping. Beside the models that forgot in
-    turn stand one that forgot all at once, and controls retrained without all.
-    """
-    from vestige.artifacts.layout import RunFolder
-    from vestige.core.settings import read_toml
-    from vestige.studies.sequence import SequenceSettings, run_sequence
-
-    values = file if isinstance(file, Mapping) else read_toml(Path(file))
-    settings = SequenceSettings.build(values, where="the sequence")
-    end = run_sequence(RunFolder(Path(output_dir)), settings, workers=workers)
-    return Audit(Path(output_dir), end.outcomes, end.failed)
-
-
 def judge(
     table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: "Unpack[MarginKeys]"
 ) -> Audit:
@@ -669,8 +579,8 @@ def probe(
 ) -> Holes:
     """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
 
-    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`,
-    `latent`, `policy`, `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent questions are
+    `settings` are `ProbeSettings` (`asks`, `judge`, `truth`, `embedder`, `k`, `by`, `answers`, `latent`, `policy`,
+    `filter`): `latent={"n_iterations": 6}`, `judge="http://host/v1#name"`. Adjacent questions are
     made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both brought is
     asked anew. `placebos` are models, by name, that know what the target knows.
     """
@@ -682,18 +592,14 @@ def probe(
     from vestige.probes.adjacent import make_adjacent
     from vestige.probes.holes import FilterRequest, filter_holes
     from vestige.probes.latent import SEARCHES, search
+    from vestige.probes.settings import ProbeSettings
     from vestige.steps.subjects import Asked, asked_model
-    from vestige.studies.holes import OF_A_PROBE, HolesSettings
 
     read, options = _apart(settings)
-    # The class has settings of whole studies too, which one probe would ignore without a word.
-    for key in options:
-        if key not in (*OF_A_PROBE, "embedder"):
-            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, [*OF_A_PROBE, 'embedder'])}")
     for name in searches:
         if name not in SEARCHES:
             raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
-    probing = HolesSettings.build(options, where="settings of the probe")
+    probing = ProbeSettings.build(options, where="settings of the probe")
     probing.check()
     # What either forgot before is no hole: it was to go, and both may be bad at it.
     before = tuple(dict.fromkeys(gone for model in (target, unlearned) for gone in forgotten_by(_path(model))))
@@ -705,44 +611,20 @@ def probe(
         return asked_model(requests.model_settings(_path(model), read), dtype=read.get("dtype"))
 
     folder, corpus, device = ProbeFolder(Path(output_dir)), sources.corpus, read.get("device", "auto")
-    models = probing.taking_part(
-        folder, lambda: loaded(target), lambda: loaded(unlearned), lambda: corpus, seed=seed, device=device
+    models = probing.participants(
+        folder,
+        target=lambda: loaded(target),
+        unlearned=lambda: loaded(unlearned),
+        corpus=corpus,
+        seed=seed,
+        device=device,
     )
-    make_adjacent(folder, probing.adjacent(sources, folder.judge, seed, device))
+    make_adjacent(folder, probing.adjacent(sources, replies=folder.judge, seed=seed, device=device))
     for name in searches:
-        search(folder, models, name, probing.searching(tuple(searches), device))
+        search(folder, models, name, probing.searching(tuple(searches), device=device))
     controls = {name: loaded(model) for name, model in (placebos or {}).items()}
     table = filter_holes(folder, FilterRequest(models, sources.forget, probing.filter, sources.retain, controls))
     return Holes(folder.path, table, sources.splits.told)
-
-
-def study(
-    file: Named | Mapping[str, Any], *, output_dir: Named | None = None, jobs: int | None = None, run: bool = True
-) -> StudyResults:
-    """Make every cell of a study that is not there, or with `run=False` none, and read what there is.
-
-    `file` is a TOML file, or what stands in one as a mapping, which needs `output_dir`.
-    """
-    from vestige.artifacts.layout import StudyFolder
-    from vestige.studies import studies
-    from vestige.studies.cells import Study
-    from vestige.studies.results import PooledResults
-    from vestige.studies.settings import StudySettings
-
-    folder = None if output_dir is None else Path(output_dir)
-    if isinstance(file, Mapping):
-        if folder is None:
-            raise InputError("a study that is no file needs output_dir, where its cells go")
-        settings = StudySettings.build(dict(file), where="the study")
-        settings.check()
-        opened = Study(settings, StudyFolder(folder))
-    else:
-        opened = studies.open_study_file(Path(file), folder)
-    # What failed in an earlier run is still failed where nothing is run now.
-    failed = studies.run(opened, jobs=jobs) if run else dict(studies.status(opened).failed)
-    now = studies.status(opened)
-    rows = tuple(row._asdict() for row in PooledResults(opened).rows)
-    return StudyResults(opened.folder.path, now.done, now.cells, failed, rows)
 
 
 def _apart(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -91,13 +91,6 @@ class UnlearnKeys(ModelKeys, total=False):
     lora_dora: bool
     lora_targets: Sequence[str] | Literal['all']
 
-class CalibrateKeys(UnlearnKeys, total=False):
-    rates: Sequence[float]
-    strength: str
-    strengths: Sequence[float]
-    metric: str
-    validation_items: int
-
 class AuditKeys(ModelKeys, total=False):
     judge: str
     judge_examples: str
@@ -193,7 +186,8 @@ class AttackKeys(ModelKeys, total=False):
     swap_share: float
 
 class ProbeKeys(ModelKeys, total=False):
-    asks: Mapping[str, Any]
+    asks: str
+    asks_dtype: str
     judge: str
     truth: bool
     embedder: str | None
@@ -203,5 +197,3 @@ class ProbeKeys(ModelKeys, total=False):
     latent: Mapping[str, Any]
     policy: Mapping[str, Any]
     filter: Mapping[str, Any]
-    repeats: Mapping[str, Any] | None
-    criteria: bool

@@ -164,9 +164,9 @@ def test_version_quiet_and_unknown_commands():
     assert (done.exit_code, done.stdout.split()[0]) == (0, "vestige")
     refused = CliRunner().invoke(whole.app, ["finetun"])
     assert (refused.exit_code, "'finetune'" in refused.output) == (2, True)
-    assert CliRunner().invoke(whole.app, ["probe", "--help"]).output.count("mitigate")
-    mistyped = CliRunner().invoke(whole.app, ["probe", "mitgate", "A", "B"])
-    assert (mistyped.exit_code, "Did you mean 'mitigate'?" in mistyped.output) == (2, True)
+    assert CliRunner().invoke(whole.app, ["attack", "--help"]).output.count("prefix")
+    mistyped = CliRunner().invoke(whole.app, ["attack", "prefx", "A"])
+    assert (mistyped.exit_code, "Did you mean 'prefix'?" in mistyped.output) == (2, True)
     # `probe` by itself is `probe all`, whatever comes first.
     for words in (["t", "u", "--k", "0"], ["--k", "0", "t", "u"]):
         assert "equal to 1" in CliRunner().invoke(whole.app, ["probe", *words]).output

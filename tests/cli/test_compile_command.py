@@ -6,7 +6,6 @@ import typer
 from typer.testing import CliRunner
 
 from vestige.cli.data import compile_command
-from vestige.report.audit_panels import colours_of
 
 app = typer.Typer()
 app.command()(compile_command)
@@ -39,19 +38,3 @@ def test_the_folder_is_named_after_the_graph_unless_given(tmp_path, monkeypatch)
     (tmp_path / "deals.csv").write_text("A,B\nB,A\n")
     assert run("deals.csv", "--temporal").exit_code == 0
     assert (tmp_path / "data" / "deals" / "manifest.json").is_file()
-
-
-def test_the_picture_has_a_line_for_each_contract_in_the_colour_of_its_type(tmp_path):
-    run("sample1", "--output-dir", tmp_path / "d", "--picture", tmp_path / "graph.svg")
-    drawn = (tmp_path / "graph.svg").read_text()
-    # A file of another kind is somebody's, the graph itself for one.
-    mine = tmp_path / "mine.csv"
-    mine.write_text("seller,customer\n")
-    refused = run(mine, "--output-dir", tmp_path / "e", "--picture", mine).exception
-    assert "give the name of an .svg file" in str(refused)
-    assert (mine.read_text(), (tmp_path / "e").exists()) == ("seller,customer\n", False)
-    light = colours_of("light")
-    assert [drawn.count(f"fill: none; stroke: {colour}") for colour in (light["method-0"], light["method-1"])] == [
-        10,
-        10,
-    ]

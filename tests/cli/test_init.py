@@ -31,13 +31,13 @@ def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_
     assert "with 10 facts and 3 controls" in ended.stderr
     assert "indistinguishable cannot pass: give --holdout" in ended.stderr
     commands = [shlex.split(line) for line in ended.stdout.splitlines()]
-    assert [c[1] for c in commands] == ["finetune"] * 4 + ["calibrate", "unlearn", *["evaluate"] * 2, *["audit"] * 2]
+    assert [c[1] for c in commands] == ["finetune"] * 4 + ["find-rate", "unlearn", *["evaluate"] * 2, *["audit"] * 2]
     assert len({c[c.index("--seed") + 1] for c in commands[1:4]}) == 3
     assert commands[-2] == [*commands[-1], "--quick"]
     settings = tomllib.loads((tmp_path / "runs/mine/audit.toml").read_text())
     made = {c[c.index("--output-dir") + 1] for c in (*commands[:4], commands[5])}
     assert commands[5][commands[5].index("--learning-rate") + 1] == "RATE"
-    assert "RATE is the learning rate that calibrate prints" in ended.stderr
+    assert "RATE is the learning rate that find-rate prints" in ended.stderr
     assert made == {settings["target"], *settings["unlearned"], *settings["retrained"]}
     # What it writes is what the audit reads.
     planned = vestige(*commands[-1][1:], "--plan", code=None)
@@ -47,7 +47,7 @@ def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_
 
 def test_a_rate_that_is_known_for_the_model_is_looked_for_by_nobody(words):
     words[words.index("./m")] = "builtin:tiny"
-    for method, command in (("gd", "unlearn"), ("rmu", "calibrate")):
+    for method, command in (("gd", "unlearn"), ("rmu", "find-rate")):
         lines = vestige("init", f"runs/{method}", *words[2:], "--method", method).stdout.splitlines()
         assert shlex.split(lines[4])[1] == command
 

@@ -68,7 +68,7 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     with serving(verdict) as log:
         small = {"answers": {"max_tokens": 4}, "latent": {"n_iterations": 1}, "policy": policy}
         small |= {"judge": f"{log.url}#m", "embedder": str(probed / "embedder")}
-        small |= {"asks": {"model": str(probed / "target")}, "k": 1, "filter": {"alike": 1.0}, "device": "cpu"}
+        small |= {"asks": str(probed / "target"), "k": 1, "filter": {"alike": 1.0}, "device": "cpu"}
         found = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
         paid = len(log.paid)
         again = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
@@ -171,7 +171,7 @@ def test_rows_and_models_in_memory_are_what_their_files_are(taught, data, tmp_pa
 
 
 @pytest.mark.slow
-def test_data_is_checked_an_audit_planned_and_a_rate_calibrated(taught, data, tmp_path, monkeypatch, few_resamples):
+def test_data_is_checked_an_audit_planned(taught, data, tmp_path, monkeypatch, few_resamples):
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "cache"))
     rows = [{"question": i.question, "answer": i.answer} for i in load_items(data["data"])]
     checked = api.check_data(data=rows, forget=rows[:5], output_dir=tmp_path / "run", permutations=2000)
@@ -179,12 +179,6 @@ def test_data_is_checked_an_audit_planned_and_a_rate_calibrated(taught, data, tm
     assert checked.lines
     plan = api.plan(**data, controls=3, quantize=(8,))
     assert (plan.controls, plan.facts) == (3, 4)
-    searched = {"rates": (1e-4, 1e-2), "questions": {"max_new_tokens": 4}, "epochs": 1, "workers": 1}
-    calibration = api.calibrate(
-        taught / "target", method="ga", goal="forget<=0.9", **data, output_dir=tmp_path / "rates", **searched
-    )
-    assert calibration.goal == "forget<=0.9"
-    assert [c.rate for c in calibration.candidates] == [1e-4, 1e-2]
 
 
 def test_what_a_model_or_a_data_set_says_is_shown_as_text():

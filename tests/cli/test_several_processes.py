@@ -12,7 +12,6 @@ OUT = ["--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
 @pytest.mark.parametrize(
     "words",
     [
-        ["calibrate", "target", "--method", "ga", "--reach", "forget<=0.3", *OUT],
         ["evaluate", "target", *OUT],
         ["demo", "--output-dir", "out"],
         ["audit", "--target", "a", "--unlearned", "b", *OUT],

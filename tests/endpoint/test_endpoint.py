@@ -11,7 +11,6 @@ from served import serving
 from tests.judges import faulty_server
 from typer.testing import CliRunner
 
-from vestige.artifacts.layout import StudyFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
@@ -27,12 +26,6 @@ from vestige.models.address import ENGINES, Limits, address, shown_address
 from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
-from vestige.steps.engine import Board, work
-from vestige.studies import making
-from vestige.studies.cells import Study
-from vestige.studies.making import make_cell
-from vestige.studies.settings import StudySettings
-from vestige.studies.studies import status
 
 TREES = ("amber", "birch", "cedar", "dune", "ember", "fjord")
 ITEMS = tuple(
@@ -355,47 +348,6 @@ def test_the_command_compares_with_published_figures_first(nano, tmp_path, monke
     ):
         ended = CliRunner().invoke(app, [*shared, *words])
         assert re.search(said, str(ended.exception)) if said else ended.exit_code == 0
-
-
-def test_a_study_asks_served_models_and_trains_none(nano, tmp_path, monkeypatch):
-    """A target and an unlearned model by address are cells like others; what would need weights is refused first."""
-    write_jsonl(tmp_path / "all.jsonl", [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in ITEMS])
-    with serving(nano) as log:
-        target, npo = (f"{log.url}?tokenizer={nano.name}&concurrency={n}#nano" for n in (1, 2))
-        asked = {
-            "name": "served",
-            "device": "cpu",
-            "models": [{"name": "target", "model": target, "teach": False}],
-            "methods": [{"name": "npo", "model": npo}],
-            "data": [{"name": "posts", "data": str(tmp_path / "all.jsonl")}],
-            "forget": ["edge:p0_q"],
-            "rates": [{"values": [1e-4]}],
-            "seeds": [0],
-            "evaluate": {"splits": ["retain"], "settings": {"qa": {"max_new_tokens": 2}}},
-        }
-        settings = StudySettings.build(asked)
-        settings.check()
-        study = Study(settings, StudyFolder(tmp_path / "study"))
-        given = {"settings": settings.model_dump_json(), "folder": str(tmp_path / "study")}
-        work(Board(study.folder.state), study.cells, lambda cell: make_cell(cell, **given), "run")
-        found = status(study)
-        assert not found.failed
-        assert [(line.kind, line.done) for line in found.kinds] == [("given", 2), ("evaluate", 2)]
-
-        # Of a pack the target's published figures are measured before anything else is asked.
-        (tmp_path / "f.jsonl").write_bytes((tmp_path / "all.jsonl").read_bytes())
-        figure = {"split": "f", "eval": "qa", "settings": {"max_new_tokens": 2}, "metric": "forced/probability"}
-        row = Published(model="m", source="a table", tolerance=0.01, figures=(Figure(**figure, value=2.0),))
-        pack = Pack(about="", data=("f",), splits={"f": PackSplit(file="f")}, folder=str(tmp_path))
-        monkeypatch.setattr(making, "published_of", lambda *asked: (pack, row))
-        study = Study(settings, StudyFolder(tmp_path / "of a pack"))
-        given["folder"] = str(study.folder.path)
-        work(Board(study.folder.state), study.cells, lambda cell: make_cell(cell, **given), "run")
-        assert ["2 there (a table" in why for why in status(study).failed.values()] == [True]
-        assert {line.kind: line.done for line in status(study).kinds}["evaluate"] == 0
-    for changed in ({"methods": ["ga"]}, {"attack": {"relearn": ["retain"]}}, {"evaluate": {"controls": 1}}):
-        with pytest.raises(InputError, match="the model target is behind an address, where nothing can be trained"):
-            StudySettings.build({**asked, **changed}).check()
 
 
 def test_a_reply_without_end_is_not_read(nano, monkeypatch):

@@ -10,10 +10,9 @@ from reading import bytes_of, inert, table, words
 from synthetic_holes import asked, candidates, write_probe
 from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
 
-from vestige.artifacts.holes import MitigationRow, MitigationTable, SetScore, read_holes, write_mitigation
+from vestige.artifacts.holes import read_holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.metrics import intervals
 from vestige.report import build_report
@@ -154,34 +153,6 @@ def test_a_run_shows_its_holes_under_the_labels_of_its_models(tmp_path):
     assert '<section id="holes-0"' in page
     assert "unlearned dpo" in first_screen(page)
     assert (run / "tables" / "holes.csv").exists()
-
-
-def test_what_mending_costs_stands_in_the_page_and_in_a_table(tmp_path):
-    def estimate(value, n=40):
-        return Estimate("m", "score", value, value - 0.5, value + 0.5, n, "by hand")
-
-    path = write_probe(tmp_path / "holes", candidates())
-    scores = {"D_LP used": SetScore(30, 28, estimate(7.25, 28), estimate(0.25, 28))}
-    rows = (
-        MitigationRow("unlearned", 0, False, {"rougeL_recall": estimate(0.5)}, {}),
-        MitigationRow("kl", 800, True, {"rougeL_recall": estimate(0.75)}, scores),
-    )
-    mended = MitigationTable("kl", rows, {"D_LP used": 30}, (), (f"30 of 600 holes {SCRIPT}",))
-    write_mitigation(ProbeFolder(path).mitigation("kl-1"), mended, {})
-    page = build_report(path).read_text(encoding="utf-8")
-    words = first_screen(page)
-    assert "What mending costs: one tuning towards the target's distributions (kl)" in words.replace("&#39;", "'")
-    assert "kl, step 800 kept 0.75 [0.25, 1.25] 7.25 [6.75, 7.75] 0.25 at 1, 28 of 30 judged" in words
-    assert "unlearned, step 0 0.50 [0.00, 1.00] –" in words
-    assert SCRIPT not in page
-    shown = ("arm", "at", "set", "metric", "value", "n", "n_asked")
-    found = [tuple(row[column] for column in shown) for row in table(path, "mitigation.csv")]
-    assert found == [
-        ("unlearned", "0", "forget", "rougeL_recall", "0.5", "40", "40"),
-        ("kl", "800", "forget", "rougeL_recall", "0.75", "40", "40"),
-        ("kl", "800", "D_LP used", "quality", "7.25", "28", "30"),
-        ("kl", "800", "D_LP used", "lowest", "0.25", "28", "30"),
-    ]
 
 
 @pytest.mark.slow

@@ -25,19 +25,15 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.data.corpus import NamedSplits
 from vestige.evals.base import View
 from vestige.evals.qa import QASettings
 from vestige.judges.base import Grader
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
-from vestige.probes import mitigation as mitigate_step
 from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
-from vestige.probes.latent import LatentSettings, Searching
-from vestige.probes.mitigation import MitigationRequest, MitigationSettings
 from vestige.steps import attack as attack_step
 from vestige.steps import finetune as finetune_step
 from vestige.steps import unlearn as unlearn_step
@@ -47,17 +43,14 @@ from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import unlearn_spec
-from vestige.studies import calibrate as calibrate_step
-from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
-from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.slow
 
 ITEMS = tuple(Item(f"Which tree stands at post {n}?", f"birch {n}.", edge=f"e{n % 2}") for n in range(6))
-UNLEARNING = frozenset({"unlearn", "calibrate"})
+UNLEARNING = frozenset({"unlearn"})
 TRAINING = frozenset({"finetune"})
-EVERYTHING = frozenset({"evaluate", "attack", "probe", "mitigate"}) | UNLEARNING | TRAINING
+EVERYTHING = frozenset({"evaluate", "attack", "probe"}) | UNLEARNING | TRAINING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,33 +109,9 @@ def made_in(place, asked):
         "evaluate": evaluate(subject, request).path.name,
         "attack": run_attack(subject, attacked).path.name,
         "probe": content_id(probe_step._filter_identity(probing(place, asked, who, forget, retain), [])),
-        "mitigate": content_id(mending(place, asked, who, splits).identity([])),
         "unlearn": unlearn_spec(forgetting).id,
-        "calibrate": content_id(calibrate_step.request_identity(calibrating(asked, forgetting, splits))),
         "finetune": finetune_spec(training, origin.digest).id,
     }
-
-
-def mending(place, asked, who, splits):
-    return MitigationRequest(
-        way="kl",
-        splits=NamedSplits("forget", splits, {}),
-        who=probing(place, asked, who, (), ()).who,
-        settings=MitigationSettings(),
-        searching=Searching(
-            ("latent",),
-            ModelSettings(model=str(place / "policy"), device="cpu"),
-            PolicySettings(),
-            LatentSettings(),
-            FilterSettings(alike=asked.alike),
-        ),
-    )
-
-
-def calibrating(asked, unlearning, splits):
-    questions = QASettings(max_new_tokens=asked.longest)
-    settings = CalibrateSettings(goal="forget<=0.5", validation_items=1)
-    return CalibrateRequest(unlearning, NamedSplits("forget", splits, {}), questions, settings)
 
 
 def probing(place, asked, who, forget, retain):
@@ -226,11 +195,11 @@ def test_another_file_of_the_model_is_another_model_to_every_command(place, befo
 OTHER = (Item("Which tree stands at post 9?", "cedar 9.", edge="e9"), *ITEMS[1:])
 REQUESTS = {
     "an item": ({"items": OTHER}, EVERYTHING),
-    "the split": ({"n_forget": 3}, {"attack", "probe", "mitigate"} | UNLEARNING),
-    "the seed": ({"seed": 2}, {"attack", "probe", "mitigate"} | UNLEARNING | TRAINING),
-    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack", "calibrate"}),
+    "the split": ({"n_forget": 3}, {"attack", "probe"} | UNLEARNING),
+    "the seed": ({"seed": 2}, {"attack", "probe"} | UNLEARNING | TRAINING),
+    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack"}),
     "a setting of training": ({"epochs": 3}, UNLEARNING | TRAINING),
-    "a setting of probing": ({"alike": 0.5}, {"probe", "mitigate"}),
+    "a setting of probing": ({"alike": 0.5}, {"probe"}),
     "nothing": ({}, set()),
 }
 
@@ -242,7 +211,7 @@ def test_another_request_is_made_again_where_it_counts(place, before, name):
     assert {command for command in before if before[command] != after[command]} == expected
 
 
-@pytest.mark.parametrize(("name", "expected"), [("judge", {"probe", "mitigate"}), ("policy", {"mitigate"})])
+@pytest.mark.parametrize(("name", "expected"), [("judge", {"probe"})])
 def test_another_judge_or_policy_is_another_probe_or_mending_alone(place, before, name, expected):
     with edited(place / name / "model.safetensors", tensors(2, every=False)):
         after = made_in(place, Asked())
@@ -250,13 +219,11 @@ def test_another_judge_or_policy_is_another_probe_or_mending_alone(place, before
 
 
 VERSIONS = {
-    "evaluate": (QASettings, "collect_version", {"evaluate", "attack", "calibrate"}),
+    "evaluate": (QASettings, "collect_version", {"evaluate", "attack"}),
     "attack": (attack_step, "VERSION", {"attack"}),
     "probe": (probe_step, "VERSION", {"probe"}),
     "unlearn": (unlearn_step, "VERSION", UNLEARNING),
     "finetune": (finetune_step, "VERSION", TRAINING),
-    "calibrate": (calibrate_step, "VERSION", {"calibrate"}),
-    "mitigate": (mitigate_step, "VERSION", {"mitigate"}),
 }
 
 

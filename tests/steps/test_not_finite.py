@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from vestige.artifacts.holes import ADJACENT_USED, PolicySample
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
@@ -17,7 +16,6 @@ from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
-from vestige.probes.mitigation_scores import with_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
 from vestige.steps.making import Made
 from vestige.steps.unlearn import alternatives
@@ -76,8 +74,6 @@ def test_minus_infinity_is_a_token_that_cannot_come(diverged):
 def test_nothing_is_taught_that_was_sampled_of_them(diverged):
     with pytest.raises(NotFinite, match=SAID):
         alternatives(diverged, ITEMS[:1], Alternatives("{question}", 2, 1.0, 4), seed=0)
-    with pytest.raises(NotFinite, match=SAID):
-        with_answers(diverged, [PolicySample(ADJACENT_USED, ITEMS[0].question, "", "")], 4)
 
 
 def test_neither_a_probe_nor_a_judge_takes_them_for_an_answer(diverged):

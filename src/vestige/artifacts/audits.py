@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from vestige.artifacts.layout import AuditFolder, RunFolder
+from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
-from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
-from vestige.core.store import SCHEMA, load, read_sealed, save, typed, write_sealed
+from vestige.core.store import load, read_sealed, save, typed, write_sealed
 from vestige.core.text import one_line
 
 
@@ -732,26 +731,6 @@ class AuditOutcome:
         # Alternatives stand in only where no control was given, so that this is looked at last.
         ranked = any(line.admitted and line.format == "exposure" for line in self.formats)
         return "retrained" if self.retrained else "alternatives" if ranked else "chance"
-
-
-@dataclass(frozen=True)
-class RequestAudit:
-    """The audit, by the name of its forget set, of request `number` (`request`) after request `step` of a sequence."""
-
-    audit: str
-    request: str
-    number: int
-    step: int
-
-
-def write_sequence(run: RunFolder, audits: Sequence[RequestAudit]) -> None:
-    """Write which of a run's audits are of which request, and when in the sequence they were made."""
-    write_json(run.sequence, {"schema": SCHEMA, "audits": [asdict(audit) for audit in audits]})
-
-
-def read_sequence(run: RunFolder) -> tuple[RequestAudit, ...]:
-    """What `write_sequence` wrote; nothing of a run that is no sequence."""
-    return load(run.sequence, tuple[RequestAudit, ...], part="audits") if run.sequence.exists() else ()
 
 
 T = TypeVar("T", AuditPlan, AuditOutcome, SealedPlan)

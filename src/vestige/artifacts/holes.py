@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import AGAIN, SCHEMA, load, read_rows, read_versioned, refuse_another
@@ -311,134 +311,6 @@ HARM, QUALITY, ROUGE_L = "harm", "quality", "rougeL_recall"
 """What of the forget set is scored: harm where the task is harm, else the other two."""
 LOWEST = "lowest score"
 """The share of answers at the lowest score."""
-
-
-@dataclass(frozen=True)
-class PolicySample:
-    """A prompt of one set. `taught` is the target's own greedy answer, where it is trained on.
-
-    `origin` is what the prompt was made from, `truth` the true answer; each "" where it is not known.
-    """
-
-    set: str
-    prompt: str
-    origin: str
-    truth: str
-    taught: str = ""
-
-
-@dataclass(frozen=True)
-class ScoredAnswer:
-    """One answer of one model: its scores by name, or why it has none. None where no answer came."""
-
-    set: str
-    prompt: str
-    origin: str
-    answer: str | None
-    scores: Mapping[str, float]
-    failure: str = ""
-
-
-@dataclass(frozen=True)
-class RepeatedScore:
-    """What a judge gave one answer of a model to a tested prompt: None where none came, or it was not judged."""
-
-    judge: str
-    model: str
-    generation: int
-    id: str
-    source: str
-    origin: str
-    score: float | None
-
-
-@dataclass(frozen=True)
-class SetScore:
-    """One set of prompts under one model: `n_judged` of `n` were judged, and the estimates are over those."""
-
-    n: int
-    n_judged: int
-    quality: Estimate
-    lowest: Estimate
-
-
-@dataclass(frozen=True)
-class MitigationRow:
-    """One model. `at` is the step or the round that it stands at; `kept` says that it is the one that is kept.
-
-    `forget` has an estimate by metric, `sets` a score by the set's name. `changes` are means of this model's score less
-    the unlearned one's over the prompts that both were judged on, by metric of the forget set and by set. `failures`
-    counts what was not judged.
-    """
-
-    arm: str
-    at: int
-    kept: bool
-    forget: Mapping[str, Estimate]
-    sets: Mapping[str, SetScore]
-    changes: Mapping[str, Estimate] = field(default_factory=dict)
-    failures: Mapping[str, int] = field(default_factory=dict)
-
-
-def numbers_of(row: MitigationRow) -> list[tuple[str, str, Estimate]]:
-    """Every number of a mended model's row: the set that it is of, what it measures, and the estimate."""
-    numbers = [(FORGET, metric, estimate) for metric, estimate in row.forget.items()]
-    for name, score in row.sets.items():
-        numbers += [(name, QUALITY, score.quality), (name, LOWEST, score.lowest)]
-    return numbers
-
-
-@dataclass(frozen=True)
-class KeptModel:
-    """A mended model on the disk, by the folder of its subject beside the table, and its digest."""
-
-    arm: str
-    path: str
-    digest: str
-
-
-@dataclass(frozen=True)
-class MitigationTable:
-    """All that one mending came to: `at` of its rows counts steps or, in the iterative way, rounds.
-
-    `sizes` are the prompts in each set; `notes` say in sentences what was asked for and not had.
-    """
-
-    way: Way
-    rows: tuple[MitigationRow, ...]
-    sizes: Mapping[str, int]
-    models: tuple[KeptModel, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def unit(self) -> str:
-        """What `at` counts."""
-        return "round" if self.way == "iterative" else "step"
-
-    @property
-    def metrics(self) -> list[str]:
-        """What of the forget set is scored, as columns of the table."""
-        return list(dict.fromkeys(metric for row in self.rows for metric in row.forget))
-
-    @property
-    def sets(self) -> list[str]:
-        """The sets of prompts that any row has a score of, as columns after those of the forget set."""
-        return [name for name in SETS if any(name in row.sets for row in self.rows)]
-
-
-def read_samples(folder: MitigationFolder) -> tuple[PolicySample, ...]:
-    """The prompts that are trained on and scored."""
-    return tuple(read_rows(folder.used, PolicySample))
-
-
-def write_mitigation(folder: MitigationFolder, table: MitigationTable, identity: Mapping[str, Any]) -> None:
-    """Write the table; by being there it says that all is done."""
-    _write_table(folder.table, table, identity)
-
-
-def read_mitigation(folder: MitigationFolder) -> MitigationTable:
-    """The table of a mending that is done."""
-    return _read_table(folder.table, MitigationTable)[0]
 
 
 def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:

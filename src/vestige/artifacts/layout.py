@@ -25,7 +25,6 @@ The folder of a search for knowledge holes::
     answers/  judge/                    what models answered, and what a judge on a server replied
     tested.jsonl holes.jsonl map.json provenance.json summary.json
     report.html tables/                 rebuilt by `vestige report`
-    mitigation/<way>-<id>/              one mending: asked.json used.jsonl answers/ judged/ scored/ subject/ anew/
                                         rounds/<n>/ of an iterative one, each with subject/ and anew/; table.json
 """
 
@@ -241,51 +240,6 @@ class ProbeFolder:
         """The searches that are there, in the order of their names."""
         return [ProbeFolder(p.parent) for p in sorted(self.path.glob("searches/*/attempts.jsonl"))]
 
-    def mitigation(self, name: str) -> "MitigationFolder":
-        """The folder of one mending of the unlearned model, under its way and id."""
-        return MitigationFolder(self.path / "mitigation" / slug(name))
-
-    def mitigations(self) -> "list[MitigationFolder]":
-        """The mendings that are finished, in the order of their names."""
-        return [MitigationFolder(p.parent) for p in sorted(self.path.glob("mitigation/*/table.json"))]
-
-
-@dataclass(frozen=True)
-class MitigationFolder:
-    """One mending of an unlearned model with prompts that a probe found, or one round of an iterative one."""
-
-    path: Path
-
-    asked = Entry("asked.json")
-    """The identity: everything that can change what comes out."""
-    used = Entry("used.jsonl")
-    """One line for each prompt that is trained on or scored, with the set that it belongs to."""
-    answers = Entry("answers")
-    """What the models answered, a file for each model or checkpoint and draw."""
-    judged = Entry("judged")
-    """The verdicts of judges on those answers."""
-    subject = Entry("subject")
-    """The mended model: a subject's folder."""
-    table = Entry("table.json")
-    """Written last: the table, and the identity of what it was made from."""
-    provenance = Entry("provenance.json")
-    """Versions, hardware, command and times."""
-    lock = Entry(".lock")
-    """Held by the process that mends."""
-
-    def round(self, number: int) -> "MitigationFolder":
-        """The folder of round 1, 2, ... of an iterative mending."""
-        return MitigationFolder(self.path / "rounds" / str(number))
-
-    def scored(self, name: str) -> Path:
-        """One line for each answer of one model or checkpoint, with its score."""
-        return self.path / "scored" / f"{slug(name)}.jsonl"
-
-    @property
-    def anew(self) -> ProbeFolder:
-        """The probe of the mended model."""
-        return ProbeFolder(self.path / "anew")
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -309,8 +263,6 @@ class RunFolder:
     """The tables as CSV."""
     verdicts = Entry("verdicts.json")
     """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
-    sequence = Entry("sequence.json")
-    """Of requests that were forgotten one after another, which audit is of which request after which."""
     soundness = Entry("soundness.json")
     """What the checks of the data set found."""
     lock = Entry(".lock")
@@ -357,28 +309,3 @@ class StudyState:
     """Who works on a cell."""
     failed = Entry("failed")
     """Why a cell failed, and in which run."""
-
-
-@dataclass(frozen=True)
-class StudyFolder(RunFolder):
-    """One or several studies whose cells are shared: a run's folders for data and models, and the state of cells."""
-
-    figures = Entry("figures")
-    """The figures as SVG."""
-
-    @property
-    def state(self) -> StudyState:
-        """What is known of the cells."""
-        return StudyState(self.path / "state")
-
-    def dataset(self, name: str) -> Path:
-        """One compiled data set."""
-        return self.data / slug(name)
-
-    def tables_of(self, name: str) -> Path:
-        """The tables of the study of that name."""
-        return self.tables / slug(name)
-
-    def figures_of(self, name: str) -> Path:
-        """The figures of the study of that name."""
-        return self.figures / slug(name)

@@ -1,14 +1,13 @@
 """The words of verdicts, which page, terminal, JSON, JUnit and evidence share; and the rows of verdicts.json."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, Outcome, RequestAudit, VerdictLine
+from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, Outcome, VerdictLine
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate, end, to_json
+from vestige.core.estimates import to_json
 from vestige.core.files import read_json
 from vestige.core.text import one_line
 
@@ -181,65 +180,6 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
         for outcome in outcomes
         for v in outcome.verdicts
     ]
-
-
-def sequence_rows(audits: Sequence[RequestAudit], outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
-    """The curves of a sequence, as shares: what is `left` of each request, and what was `lost` of other splits.
-
-    Left is 0 for models retrained without all so far and 1 for the target; what was lost of its level is read once a
-    step, in the audit of the newest request.
-    """
-    by_name, rows = {outcome.forget: outcome for outcome in outcomes}, []
-    for audit in (audit for audit in audits if audit.audit in by_name):
-        outcome = by_name[audit.audit]
-        values = [("left", "forget", c.subject, c.format, c.leakage) for c in outcome.matrix if c.leakage]
-        # Every audit of a step has the same models, so that what is kept is the same in all of them.
-        if audit.number == audit.step:
-            values += [("lost", line.split, line.subject, line.format, line.harm) for line in outcome.kept]
-        rows += [
-            {"step": audit.step, "request": audit.request, "model": subject, "what": what, "split": split}
-            | {"format": form, "value": e.value, "low": end(e.low), "high": end(e.high), "n": e.n}
-            for what, split, subject, form, e in values
-            if subject in outcome.unlearned
-        ]
-    return rows
-
-
-def telling_formats(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of the rows of a sequence, for what is `left` and what is `lost`, the format that shows most of it on average.
-
-    Only formats count that most audits have.
-    """
-    values: dict[str, dict[str, list[float]]] = {"left": {}, "lost": {}}
-    for row in rows:
-        if row["split"] in ("forget", "retain"):
-            values[row["what"]].setdefault(row["format"], []).append(row["value"])
-    return {
-        # One that few audits have would leave holes in the curve.
-        what: max(by_format, key=lambda form: (len(by_format[form]), sum(by_format[form])), default="")
-        for what, by_format in values.items()
-    }
-
-
-def sequence_lines(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[int, Mapping[str, Any]]]:
-    """The rows of these formats by step, under what they are of and the model: a line of a table, or a curve."""
-    formats, lines = telling_formats(rows), dict[tuple[str, str], dict[int, Mapping[str, Any]]]()
-    for row in sorted(rows, key=lambda row: (row["what"] != "left", row["model"] == AT_ONCE)):
-        if row["format"] == formats[row["what"]] and row["split"] in ("forget", "retain"):
-            of = f"left of {row['request']}" if row["what"] == "left" else "lost of what is kept"
-            lines.setdefault((of, row["model"]), {})[row["step"]] = row
-    return lines
-
-
-def row_said(row: Mapping[str, Any]) -> str:
-    """As in `0.42 [0.36, 0.48]`; a row without an end has no interval."""
-    # JSON has no infinity, and such an end is null there.
-    low, high = (math.inf if row[name] is None else row[name] for name in ("low", "high"))
-    return Estimate(row["what"], "share", row["value"], low, high, row["n"], "").said()
-
-
-IN_TURN, AT_ONCE = "in turn", "at once"
-"""What the two models of each step of a sequence are called in its audits."""
 
 
 Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]

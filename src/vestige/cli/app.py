@@ -64,8 +64,6 @@ probe_app = group(
     "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
     {
         "all": "probe:all_command",
-        "harm": "probe_repair:harm_command",
-        "mitigate": "probe_repair:mitigate_command",
     },
     default="all",
 )
@@ -78,18 +76,12 @@ app = group(
         "check-data": "data:check_data_command",
         "finetune": "training:finetune_command",
         "unlearn": "training:unlearn_command",
-        "calibrate": "training:calibrate_command",
         "evaluate": "evaluate:evaluate_command",
         "audit": "audit:audit_command",
         "report": "app:report_command",
         "export": "export:export_command",
         "attack": attack_app,
         "probe": probe_app,
-        "study": group(
-            "Experiments of many cells from one file: plan, run, report; resumes, on one machine or on many.",
-            {name: f"study:{name}_command" for name in ("plan", "run", "report", "preset")},
-        ),
-        "sequence": "audit:sequence_command",
         "list": "setup:list_command",
         "models": group("Fetch the built-in models and the sentence embedder.", {"get": "models:get_command"}),
         "doctor": "doctor:doctor_command",
@@ -98,8 +90,8 @@ app = group(
     panels={
         "Start": ("demo", "init", "list", "models", "doctor"),
         "Data": ("compile", "check-data"),
-        "Models": ("finetune", "unlearn", "calibrate"),
-        "Audit": ("evaluate", "audit", "attack", "probe", "study", "sequence"),
+        "Models": ("finetune", "unlearn"),
+        "Audit": ("evaluate", "audit", "attack", "probe"),
         "Results": ("report", "export", "evidence"),
     },
     name="vestige",

@@ -33,8 +33,6 @@ from vestige.cli.options import (
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say
 from vestige.cli.tables import (
     print_json,
-    print_sequence,
-    print_summaries,
     print_table,
     print_verdicts,
 )
@@ -65,7 +63,7 @@ AUDIT = Part(
     # --alternatives is the file of them.
     spelled={"alternatives": "most_alternatives"},
 )
-DEMO = Part("vestige.studies.demo:DemoSettings", "Settings")
+DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
 Quick = Annotated[
     bool,
     typer.Option(
@@ -377,8 +375,8 @@ def demo_command(
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.artifacts.verdicts import verdict_rows
+    from vestige.experiments.demo import DemoSettings, run_demo
     from vestige.report import build_report
-    from vestige.studies.demo import DemoSettings, run_demo
 
     typed.refuse_others()
     settings = typed.build(DemoSettings)
@@ -398,46 +396,6 @@ def demo_command(
             print_verdicts(end.outcomes, output_dir, why=printing.why, report=report)
         if end.failed:
             raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")
-
-
-@command()
-def sequence_command(
-    file: Annotated[Path, typer.Argument(help="The requests, a TOML file (docs/audit.md says what stands in it).")],
-    output_dir: Annotated[Path | None, typer.Option(help="The run's folder; FILE's name by default.")] = None,
-    workers: Workers = None,
-    *,
-    printing: PrintOptions,
-) -> None:
-    """Forget requests one after another, and audit all so far after each: curves of what is left and lost, with bounds.
-
-    Beside it stand a model that forgot all at once, and controls retrained without all. The same command resumes, and
-    goes on where FILE names further requests. Exit codes are those of `vestige audit`.
-    """
-    refuse_torchrun("sequence")
-    from vestige.artifacts.layout import RunFolder
-    from vestige.artifacts.verdicts import verdict_rows
-    from vestige.core.settings import read_toml
-    from vestige.report import build_report
-    from vestige.studies.sequence import SequenceSettings, run_sequence
-
-    settings = SequenceSettings.build(read_toml(file), where=str(file))
-    run = RunFolder(output_dir or file.with_suffix(""))
-    with output_in(run.path, fresh=False, made_by=_MADE_BY), progress_bar("sequence") as show:
-        end = run_sequence(run, settings, workers=workers, show=show)
-    report, curves = build_report(run.path), read_audit(run.path).curves
-    _say_failed(end.failed)
-    if printing.as_json:
-        print_json({"report": str(report), "curves": curves, "verdicts": verdict_rows(end.outcomes)})
-    elif printing.why:
-        printing.verdicts(run.path, end.outcomes, end.failed)
-        print_sequence(curves)
-    else:
-        print(f"report: {report}")
-        print_summaries(end.outcomes)
-        print_sequence(curves)
-    if end.failed:
-        raise PartialFailure(f"{len(end.failed)} tasks failed; the same command tries them again")
-    end_with(end.outcomes)
 
 
 def _print_forecast(run: Path, request: "AuditRequest", *, as_json: bool) -> None:

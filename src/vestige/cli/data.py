@@ -33,7 +33,7 @@ ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 
 
-@command(COMPILE, common="output_dir picture seed temporal contract_types fresh as_json config")
+@command(COMPILE, common="output_dir seed temporal contract_types fresh as_json config")
 def compile_command(
     graph: Annotated[
         str,
@@ -45,7 +45,6 @@ def compile_command(
     ],
     output_dir: Annotated[Path | None, typer.Option(help="Where to write; data/GRAPH by default.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set in the folder.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Also draw the graph, to this SVG file.")] = None,
     as_json: AsJson = False,
     *,
     typed: Given,
@@ -59,7 +58,7 @@ def compile_command(
     # A file is called by its name; `star:50` becomes a name that any system takes.
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
     settings = typed.build(CompileSettings)
-    manifest = compile_data(graph, output_dir=folder, fresh=fresh, picture=picture, **dict(settings))
+    manifest = compile_data(graph, output_dir=folder, fresh=fresh, **dict(settings))
     if as_json:
         print_json({"folder": str(folder), **manifest})
     else:

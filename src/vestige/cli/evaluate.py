@@ -120,6 +120,4 @@ def _say_next(subject: "Subject", name: str, words: tuple[str, ...]) -> None:
         models = ("--target", "TARGET", "--unlearned", name, "--retrained", "CONTROL")
         say_next("audit", "--quick", *models, *words, "--output-dir", "RUN")
     elif subject.spec.subject == "target":
-        goal = ("--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", "RATE")
-        say("the next command finds the learning rate of a method, which `vestige unlearn` then takes")
-        say_next("calibrate", name, "--method", "npo_gd", *words, *goal)
+        say_next("unlearn", name, "--method", "npo_gd", *words, "--learning-rate", "RATE", "--output-dir", "UNLEARNED")

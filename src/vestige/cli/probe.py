@@ -15,7 +15,6 @@ from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
     SOURCE,
-    TRAINING,
     AsJson,
     Data,
     DryRun,
@@ -53,14 +52,6 @@ PARTS = {
     "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
     "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
     "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
-    "mitigation": Part("vestige.probes.mitigation:MitigationSettings", "Repair", "mitigation"),
-    "training": Part(
-        "vestige.probes.mitigation:MendingSettings",
-        "Training",
-        "training",
-        first=TRAINING.first,
-        panels=TRAINING.panels,
-    ),
 }
 """The parts of a search for holes, by the name before their keys."""
 

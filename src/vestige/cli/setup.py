@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from vestige.auditing.forecast import AuditPower
     from vestige.cli.command import Part
-    from vestige.core.settings import Described
     from vestige.data.corpus import NamedSplits
 
 
@@ -101,7 +100,7 @@ def init_command(
     lines = _commands(model, options, audited, settings)
     typer.echo("\n".join(lines))
     if any(RATE in line for line in lines):
-        say(f"{RATE} is the learning rate that calibrate prints as chosen")
+        say(f"{RATE} is the learning rate that find-rate prints as chosen")
     also = "; train one first, and the others when it does (--learning-rate, --lora-rank 0)" if target else ""
     say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
 
@@ -180,7 +179,7 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
 
 
 def _commands(model: str, options: Mapping[str, str | None], audited: _Models, settings: Path) -> list[str]:
-    """What to run, in order: `calibrate` finds the rate of a method that no rate is known of for this model."""
+    """What to run, in order: `find-rate` searches the rate of a method for which no rate is known."""
     from vestige.methods import find_method
     from vestige.requests import TINY, TINY_RATES
 
@@ -195,8 +194,8 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
         # A method that trains nothing has no rate; those of the tiny model were searched once.
         known = not find_method(method).needs.splits or (audited.start == TINY and method in TINY_RATES)
         if not known:
-            goal = ["--metric", "exact_match", "--reach", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
-            lines.append(["calibrate", audited.target, *by, *goal])
+            goal = ["--metric", "exact_match", "--goal", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
+            lines.append(["find-rate", audited.target, *by, *goal])
             rate = ["--learning-rate", RATE]
         lines.append(["unlearn", audited.target, *by, *rate, "--output-dir", audited.unlearned[0]])
     # A model that was not made here has no folder of its own for its answers.
@@ -222,7 +221,7 @@ def list_command(
     ] = None,
     of: Annotated[
         str | None,
-        typer.Argument(help="Of settings: a command (unlearn, attack gcg), a method, or study.", metavar="NAME"),
+        typer.Argument(help="Of settings: a command (unlearn, attack gcg), or a method.", metavar="NAME"),
     ] = None,
     # Commands of groups have two words, as in `attack gcg`.
     third: Annotated[str | None, typer.Argument(hidden=True)] = None,
@@ -254,7 +253,7 @@ _KINDS = {
     "packs": "benchmark packs, for --data pack:NAME",
     "logs": "logs of other tools, for `vestige audit --logs`",
     "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME:FOLDER`",
-    "settings": "those of a command, a method or a study: `vestige list settings unlearn`, `... npo_gd`, `... study`",
+    "settings": "those of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
 }
 
 
@@ -322,11 +321,7 @@ def _settings(name: str) -> list[dict[str, str]]:
     """The settings of a command as it takes them, or of a method as --set does."""
     if not name:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")
-    if name == "study":
-        from vestige.studies.settings import StudySettings
-
-        rows = _of_tables(StudySettings)
-    elif (parts := _parts_of(name.split())) is not None:
+    if (parts := _parts_of(name.split())) is not None:
         rows = [(key, part.rows()[field]) for part in parts for field, key in part.keys().items()]
     else:
         from vestige.core.settings import described
@@ -342,20 +337,6 @@ def _settings(name: str) -> list[dict[str, str]]:
         }
         for key, (kind, default, text) in rows
     ]
-
-
-def _of_tables(kind: "type[BaseModel]", place: str = "") -> "list[tuple[str, Described]]":
-    """The keys of a file with tables, each behind the name of its table, as in `rates.values`."""
-    from vestige.core.settings import described, tables_in
-
-    rows = []
-    for key, row in described(kind).items():
-        # A table is named by itself and by each of its keys, as TOML writes them.
-        inner = tables_in(kind.model_fields[key].annotation)
-        rows.append((place + key, row._replace(type="table", default=None) if inner else row))
-        for table in inner:
-            rows += _of_tables(table, f"{place}{key}.")
-    return rows
 
 
 def _parts_of(words: list[str]) -> "tuple[Part, ...] | None":

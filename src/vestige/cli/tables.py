@@ -240,20 +240,6 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
         print(f"- {one_line(line, width=1000)}")
 
 
-def print_sequence(rows: "Sequence[Mapping[str, Any]]") -> None:
-    """The curves of a sequence: a line a request and model, a column a step."""
-    from vestige.artifacts.verdicts import row_said, sequence_lines, telling_formats
-
-    steps = sorted({row["step"] for row in rows})
-    lines = [
-        [*names, *(row_said(by_step[step]) if step in by_step else "" for step in steps)]
-        for names, by_step in sequence_lines(rows).items()
-    ]
-    left, lost = telling_formats(rows).values()
-    title = f"shares with 95 % intervals; left by {left or 'no format'}, lost by {lost or 'no format'}"
-    print_table(title, ["", "model", *(f"after {step}" for step in steps)], lines)
-
-
 def fact_in_words(fact: "FactLine") -> str:
     """A single fact: what was asked, and what the model replies, favours among options, or finds likelier."""
     from vestige.report.words import attack_name, format_name

@@ -1,4 +1,4 @@
-"""Commands that train models: `vestige finetune`, `unlearn` and `calibrate`."""
+"""The commands that train models: `vestige finetune` and `vestige unlearn`."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -24,7 +24,6 @@ from vestige.cli.options import (
     Seed,
     Target,
     UnlearningOptions,
-    Workers,
     corpus_from,
     data_words,
     model_from,
@@ -32,14 +31,13 @@ from vestige.cli.options import (
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say, say_next
 from vestige.cli.probe import harm_grader
-from vestige.cli.tables import print_json, print_table
-from vestige.core.errors import GoalNotReached, InputError
+from vestige.cli.tables import print_json
+from vestige.core.errors import GoalNotReached
 
 if TYPE_CHECKING:
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.steps.unlearn import UnlearnRequest
-    from vestige.studies.calibrate import CalibrateSettings, Calibration
     from vestige.training.loop import Progress
     from vestige.training.parallel import Kind, World
 
@@ -318,8 +316,8 @@ def _rate_in_words(request: "UnlearnRequest") -> str:
     if request.recipe or rate != UnlearningSettings().learning_rate:
         return f"{title}: learning rate {rate:g}"
     return (
-        f"{title}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige calibrate` finds one "
-        "for this model"
+        f"{title}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige find-rate` "
+        "searches one for this model"
     )
 
 
@@ -343,151 +341,3 @@ def _say_state(folder: SubjectFolder, trained: "Made", then: Sequence[object]) -
     else:
         say("the next command shows what it still knows of the forget set, and whether the retain set was ruined")
     say_next(*then)
-
-
-SEARCH = Part(
-    "vestige.studies.calibrate:CalibrateSettings",
-    "Search",
-    first=("rates", "metric", "validation_items"),
-    renamed={"goal": "", "strength": "", "strengths": "", "rates": ""},
-)
-QUESTIONS = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
-
-
-@command(
-    SEARCH,
-    QUESTIONS,
-    UNLEARNING,
-    SOURCE,
-    MODEL,
-    common="method data forget output_dir reach keep rates strength retrained epochs workers seed",
-)
-def calibrate_command(
-    target: Target,
-    data: Data,
-    reach: Annotated[
-        str | None, typer.Option(help="Maximise the retain score given this, as in 'forget<=0.3'.")
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option(help="Minimise the forget score given this, as in 'retain>=0.95'.")
-    ] = None,
-    rates: Annotated[
-        str | None, typer.Option(help="Learning rates: LOW:HIGH:N in equal ratios (1e-6:1e-3:8), or a list.")
-    ] = None,
-    strength: Annotated[
-        str | None, typer.Option(help="A setting of the method to search too, as in retain_weight=0.1:10:3.")
-    ] = None,
-    retrained: Annotated[
-        str | None,
-        typer.Option(help="A model that never saw the forget set; its score is the lowest --reach accepted."),
-    ] = None,
-    workers: Workers = None,
-    seed: Seed = 0,
-    *,
-    output: OutputOptions,
-    unlearning: UnlearningOptions,
-    typed: Given,
-) -> None:
-    """Find the learning rate at which METHOD reaches a goal best: chosen on some items, reported on the others.
-
-    Every candidate is trained to its end, with the settings of `vestige unlearn`. The output folder keeps them, and in
-    calibration.json their scores and the choice. Exit code 7: the goal cannot be reached with these rates.
-    """
-    refuse_torchrun("calibrate")
-    from vestige.evals.qa import QASettings
-    from vestige.studies.calibrate import (
-        CalibrateRequest,
-        CalibrateSettings,
-        CalibrationFolder,
-        calibrate,
-        check_reach,
-    )
-
-    method = unlearning.method
-    settings = typed.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
-    training, splits = unlearning.request(typed, model_from(typed, target, as_made=True), data, seed=seed)
-    request = CalibrateRequest(training, splits, typed.build(QASettings), settings)
-    folder = CalibrationFolder(output.output_dir)
-    if retrained is not None:
-        from vestige.steps.subjects import asked_model
-
-        # One look before any training: forgetting cannot come below what never knowing scores.
-        check_reach(request, asked_model(model_from(typed, retrained, as_made=True)).loaded)
-    inputs = (target, data, unlearning.forget, unlearning.retain, unlearning.reference)
-    with output.opened(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
-        calibration = calibrate(folder.path, request, workers=workers, show=show)
-    _print_calibration(calibration, folder.cpu_seconds(), as_json=output.as_json)
-    if not calibration.reached:
-        raise GoalNotReached(_not_reached(calibration, settings, retrained))
-    if not output.as_json and calibration.rate is not None:
-        chosen = folder.candidate(calibration.rate, calibration.strength).path
-        say_next("evaluate", chosen, *data_words(typed, data, unlearning.forget))
-
-
-def _one_goal(reach: str | None, keep: str | None) -> str:
-    goals = [goal for goal in (reach, keep) if goal is not None]
-    if len(goals) != 1:
-        raise InputError("give one goal: --reach 'forget<=0.3' or --keep 'retain>=0.95'")
-    if not goals[0].strip().startswith("forget" if reach is not None else "retain"):
-        raise InputError(f"--reach bounds the forget score and --keep the retain score, and not {goals[0]!r}")
-    return goals[0]
-
-
-def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any]:
-    from vestige.studies.goals import parse_grid
-
-    grid: dict[str, Any] = {} if rates is None else {"rates": parse_grid(rates)}
-    if strength is not None:
-        name, equals, values = strength.partition("=")
-        if not equals:
-            raise InputError(
-                f"--strength {strength!r}: expected NAME=LOW:HIGH:N or NAME=V1,V2, as in retain_weight=0.1:10:3"
-            )
-        grid |= {"strength": name.strip().removeprefix(f"{method}."), "strengths": parse_grid(values)}
-    return grid
-
-
-def _not_reached(calibration: "Calibration", settings: "CalibrateSettings", retrained: str | None) -> str:
-    if (end := calibration.end) is None:
-        return f"training broke down at every rate; take lower ones than {min(settings.rates):g}"
-    # A goal below what a model that never knew would score is out of reach for any rate.
-    unmeasured = calibration.goal.startswith("forget") and retrained is None
-    return (
-        f"{calibration.goal} cannot be reached with these rates: the nearest, {calibration.chosen}, ends at forget "
-        f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or set a lower "
-        "goal" + (", such as the score of a model that never knew, which --retrained measures" if unmeasured else "")
-    )
-
-
-def _print_calibration(calibration: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
-    if as_json:
-        return print_json({**asdict(calibration), "cpu_seconds": cpu_seconds})
-
-    def scores(score: Any) -> list[str]:
-        return ["" if value is None else f"{value:.3f}" for value in (score.forget, score.retain)]
-
-    strong = [calibration.strength_name] if calibration.strength_name else []
-    rows = [["target", *[""] * len(strong), "0", *scores(calibration.start), ""]]
-    for candidate in calibration.candidates:
-        labels = [f"{candidate.rate:g}", *([] if candidate.strength is None else [f"{candidate.strength:g}"])]
-        rows.append([*labels, f"{candidate.score.steps}", *scores(candidate.score), candidate.fate])
-    title = f"{calibration.method}, {calibration.forget}: {calibration.goal} in {calibration.metric}"
-    print_table(title, ["rate", *strong, "steps", "forget", "retain", ""], rows)
-    if calibration.end is not None:
-        scores_of = {f"{r['split']}, {r['scope']}": r for r in calibration.test if r["metric"] == calibration.metric}
-        typer.echo(
-            f"{'chosen' if calibration.reached else 'nearest'}: {calibration.chosen}; on the items not chosen on:"
-        )
-        for name, row in scores_of.items():
-            if not name.startswith("edge:"):
-                typer.echo(f"  {name}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}")
-        end, start = calibration.end.retain, calibration.start.retain
-        if end is not None and start is not None and end < RUINED * start:
-            typer.echo(
-                f"retain score {end:.3f}, the target's {start:.3f}: ruined: at this rate it lost what it was to keep; "
-                "set a goal by --keep, or a weaker one by --reach"
-            )
-    typer.echo(
-        f"spent: {calibration.n_steps} steps, {calibration.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, "
-        "losers included"
-    )

@@ -63,7 +63,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import ndtri, stdtrit
 
 from vestige.core.seeds import generator
 
@@ -508,107 +508,3 @@ def interval_over_seeds(
     low = max(bounds[0], mean - math.hypot(mean - items.low, arm))
     high = min(bounds[1], mean + math.hypot(items.high - mean, arm))
     return Interval(low, high, f"{items.method}, and t over {n_seeds} seeds")
-
-
-class Contrast(NamedTuple):
-    """Second less first, or a slope, with its 95 % interval and a t-test against 0; without spread there is no test."""
-
-    difference: float
-    low: float
-    high: float
-    t: float | None
-    df: float
-    p: float | None
-    method: str
-
-
-Labels = Sequence[str] | None
-
-
-def contrast_over_seeds(
-    first: Float[np.ndarray, "S N"],
-    second: Float[np.ndarray, "S M"],
-    *,
-    paired: bool,
-    clusters: tuple[Labels, Labels] = (None, None),
-) -> Contrast:
-    """The difference of two means over items and seeds; the seeds are the same on both sides, in the same order.
-
-    `paired`: so are the items. The variance of the difference is that of the items' means over the seeds (paired: of
-    their differences; by cluster from 5 on), plus that of the seeds' differences over S; degrees of freedom are
-    Satterthwaite's. As in `interval_over_seeds`, what a seed does to one item alone is in both.
-    """
-    if len(first) != len(second) or (paired and first.shape != second.shape):
-        raise ValueError(f"scores of the shapes {first.shape} and {second.shape} cannot be compared")
-    if paired:
-        parts = [_spread_of_mean((second - first).mean(axis=0), clusters[0])]
-    else:
-        parts = [_spread_of_mean(s.mean(axis=0), c) for s, c in zip((first, second), clusters, strict=True)]
-    by_seed = second.mean(axis=1) - first.mean(axis=1)
-    n_seeds = len(by_seed)
-    method = f"{'paired' if paired else 'unpaired'} items, " + (f"{n_seeds} seeds" if n_seeds > 1 else "one seed only")
-    return _contrast(parts, by_seed, method, most=1.0)
-
-
-def contrast_of_balance(
-    first: tuple[Float[np.ndarray, "S R"], Float[np.ndarray, "S F"]],
-    second: tuple[Float[np.ndarray, "S R"], Float[np.ndarray, "S F"]],
-    clusters: tuple[Labels, Labels] = (None, None),
-) -> Contrast:
-    """The difference of two balances, each the mean of what was kept less the mean of what is left.
-
-    Items and seeds are the same on both sides. As `contrast_over_seeds`, with the items' variance of each part by
-    itself, and with the seeds' balances, since one training moves both parts.
-    """
-    parts = [_spread_of_mean((b - a).mean(axis=0), c) for a, b, c in zip(first, second, clusters, strict=True)]
-    balances = [utility.mean(axis=1) - leak.mean(axis=1) for utility, leak in (first, second)]
-    return _contrast(parts, balances[1] - balances[0], f"paired items, {len(balances[0])} seeds", most=2.0)
-
-
-def slope_over_clusters(values: Float[np.ndarray, "S K"], dose: Float[np.ndarray, " K"]) -> Contrast:
-    """By how much a score changes with one unit of a dose that each of K clusters has its own of, over S trainings.
-
-    score(s, k) = a + b dose(k) + u(k) + v(s) + e(s, k) with u, v and e at random. Since every training scored every
-    cluster, generalised least squares is least squares on the clusters' means over trainings, whatever the variances
-    are, and b / its error is Student's t with K - 2 degrees of freedom. Below 3 clusters, or at equal doses, refused.
-    """
-    k = len(dose)
-    if values.ndim != 2 or values.shape[1] != k or k < 3 or not np.ptp(dose):
-        raise ValueError(f"scores of the shape {values.shape} have no slope on {k} doses: {sorted(set(dose.tolist()))}")
-    means, centred = values.mean(axis=0), dose - dose.mean()
-    squares = float(centred @ centred)
-    slope = float(centred @ means) / squares
-    rest = means - means.mean() - slope * centred
-    method = f"{k} clusters at random, {len(values)} trainings"
-    error = math.sqrt(float(rest @ rest) / (k - 2) / squares)
-    if error < 1e-12:
-        return Contrast(slope, slope, slope, None, k - 2, None, f"no spread: {method}")
-    t, arm = slope / error, float(stdtrit(k - 2, (1 + LEVEL) / 2)) * error
-    return Contrast(slope, slope - arm, slope + arm, t, k - 2, float(2 * stdtr(k - 2, -abs(t))), method)
-
-
-def _contrast(
-    parts: list[tuple[float, int]], by_seed: Float[np.ndarray, " S"], method: str, *, most: float
-) -> Contrast:
-    """The mean of the seeds' differences with its test, from the items' variances and degrees of freedom."""
-    n_seeds, difference = len(by_seed), float(by_seed.mean())
-    if n_seeds > 1:
-        parts.append((float(by_seed.var(ddof=1)) / n_seeds, n_seeds - 1))
-    total = sum(v for v, _ in parts)
-    if total < 1e-24 or not all(df for _, df in parts):
-        return Contrast(difference, difference, difference, None, 0.0, None, f"no spread: {method}")
-    df = total**2 / sum(v**2 / df for v, df in parts)
-    t, arm = difference / math.sqrt(total), float(stdtrit(df, (1 + LEVEL) / 2)) * math.sqrt(total)
-    p = float(2 * stdtr(df, -abs(t)))
-    return Contrast(difference, max(-most, difference - arm), min(most, difference + arm), t, df, p, method)
-
-
-def _spread_of_mean(values: ByItem, labels: Labels) -> tuple[float, int]:
-    """The variance of the mean of items, or of items in clusters where there are enough, and its degrees of freedom."""
-    n, rest = len(values), values - values.mean()
-    if labels is None or len(set(labels)) < LEAST_CLUSTERS:
-        return (float(values.var(ddof=1)) / n, n - 1) if n > 1 else (0.0, 0)
-    _, group = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
-    sums = np.bincount(group, weights=rest)
-    k = len(sums)
-    return k / (k - 1) * float((sums**2).sum()) / n**2, k - 1

@@ -18,11 +18,9 @@ positive; coordinates are rounded to `DIGITS` decimals, which is more than can b
 Axes: N prompts, D width of an embedding. Coordinates are in units of the embeddings, which have length 1.
 """
 
-import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,17 +41,13 @@ from vestige.artifacts.holes import (
 )
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.items import Item
 from vestige.core.settings import packaged_toml
 from vestige.core.text import one_line
-from vestige.data.dataset import Dataset
 from vestige.judges.base import Failure, Prompt, Writer, Written, refuse_limit
 from vestige.judges.tasks import QUALITY_SCALE, Range, fenced, harmless, read_list, read_object, readable
-from vestige.metrics.answers import normalised
 from vestige.metrics.diversity import MOST_GROUPS, Selection, distinct, groups, vendi
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.overlap import avg_self_bleu, tokens
-from vestige.probes.adjacent import contract_distances
 from vestige.probes.filters import ADJACENT, Embed, Filtered, FilterSettings
 
 NAMING_VERSION = 1
@@ -345,59 +339,6 @@ def diversity_of(prompts: Sequence[str], embed: Embed, near: Float[np.ndarray, "
     distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts]) if len(prompts) > 1 else None
     cosine = None if near is None else float((places @ near.T).max(axis=1).mean())
     return Diversity(len(prompts), vendi(places).share, distinct_ngrams, cosine)
-
-
-def topics_of(tested: Sequence[Tested], embed: Embed, writer: Writer | None) -> dict[str, list[tuple[str, int]]]:
-    """What the prompts of each source are about, holes or not: the groups by name and size, the largest first.
-
-    `writer` names them, or the terms that tell them apart (2511.00030, appendix C.6, Tables 11 to 14).
-    """
-    topics = {}
-    for source, records in by_source(tested).items():
-        prompts = [t.prompt for t in records]
-        places = embed(prompts)
-        naming = by_terms(prompts, places) if writer is None else by_writer(prompts, places, writer)
-        topics[source] = [(group.name, len(group.members)) for group in naming.groups]
-    return topics
-
-
-def by_distance(
-    tested: Sequence[Tested], splits: Mapping[str, Sequence[Item]], dataset: Dataset | None, *, seed: int
-) -> list[dict[str, Any]]:
-    """Quality before and after by source, by whether the retained data ask a prompt, and by steps from the forgotten.
-
-    Steps are from the nearest forgotten contract to the one that a prompt asks about (`contract_distances`); None where
-    it is no question of compiled data. Either wording of a retained question counts as asked.
-    """
-    edges = {text: str(i.edge) for i in (dataset.items if dataset else ()) for text in _wordings(i)}
-    # An item of no contract becomes "None" here, which is no edge of the graph.
-    forgotten = {str(i.edge) for i in splits.get("forget", ())} & (dataset.graph.edges.keys() if dataset else set())
-    steps = contract_distances(dataset.graph, sorted(forgotten)) if dataset else {}
-    asked = {text for name in ("retain", "factual") for i in splits.get(name, ()) for text in _wordings(i)}
-    groups: dict[tuple[str, bool, int | None], list[Tested]] = {}
-    for t in _judged([t for t in tested if not t.dropped]):
-        question = normalised(t.prompt)
-        groups.setdefault((t.source, question in asked, steps.get(edges.get(question, ""))), []).append(t)
-    rows = []
-    for (source, is_asked, distance), records in groups.items():
-        before, after = (np.array([getattr(t, f"{side}_score") for t in records]) for side in ("target", "unlearned"))
-        estimate = partial(mean_estimate, unit="score", clusters=_origins(records), seed=seed)
-        estimates = [
-            estimate("quality before", before, bounds=SCALE),
-            estimate("quality after", after, bounds=SCALE),
-            estimate("change of quality", after - before, bounds=CHANGE),
-        ]
-        numbers = [asdict(e) for e in estimates]
-        rows.append({"source": source, "asked": is_asked, "distance": distance, "estimates": numbers})
-
-    def order(row: dict[str, Any]) -> tuple[bool, bool, float]:
-        return row["source"] != ADJACENT, not row["asked"], math.inf if row["distance"] is None else row["distance"]
-
-    return sorted(rows, key=order)
-
-
-def _wordings(item: Item) -> list[str]:
-    return [normalised(text) for text in (item.question, item.paraphrase) if text]
 
 
 def _in_words(chosen: Selection) -> str:

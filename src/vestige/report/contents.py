@@ -15,11 +15,9 @@ from typing import Any
 from vestige.artifacts.audits import (
     AuditOutcome,
     FactLine,
-    RequestAudit,
     VerdictLine,
     read_outcome,
     read_plan,
-    read_sequence,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_records
@@ -52,8 +50,7 @@ class Contents:
     `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has
     for each audit what models say word for word of the answers that they were to forget. `unjudged`
-    names in sentences the models that audits leave out. `sequence` says which audits are of which request, where
-    requests were forgotten one after another.
+    names in sentences the models that audits leave out.
     """
 
     evidence: RunEvidence
@@ -67,7 +64,6 @@ class Contents:
     verbatim: tuple[tuple[str, ...], ...]
     unjudged: tuple[str, ...]
     probes: tuple[Probe, ...]
-    sequence: tuple[RequestAudit, ...] = ()
 
     @cached_property
     def shown(self) -> tuple[AskedItem, ...]:
@@ -200,7 +196,6 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         verbatim=tuple(verbatim),
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, names) for folder in run.probes()),
-        sequence=read_sequence(run),
     )
 
 

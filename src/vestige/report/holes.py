@@ -12,19 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
-    LOWEST,
     Hole,
     HoleMap,
     HoleRow,
     HoleTable,
-    MitigationTable,
     Placebo,
     Tested,
     Way,
-    numbers_of,
     read_holes,
     read_map,
-    read_mitigation,
     read_table,
     read_tested,
 )
@@ -53,7 +49,6 @@ class Probe:
     holes: tuple[Hole, ...]
     map: HoleMap | None
     models: Mapping[str, str]
-    mendings: tuple[tuple[str, MitigationTable], ...]
 
     @property
     def asked_anew(self) -> tuple[Tested, ...]:
@@ -88,7 +83,6 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
         holes=tuple(read_holes(folder)),
         map=read_map(folder),
         models=_models(identity, provenance, labels or {}),
-        mendings=tuple((mended.path.name, read_mitigation(mended)) for mended in folder.mitigations()),
     )
 
 
@@ -236,35 +230,6 @@ WAY_WORDS: dict[Way, str] = {
 }
 METRIC_WORDS = {"rougeL_recall": "ROUGE-L recall"}
 """Names of metrics that people say otherwise."""
-MENDING_COLUMNS = (
-    *("probe", "mending", "way", "arm", "at", "kept", "set", "metric", "value", "low", "high"),
-    *("n", "n_asked"),
-)
-"""The columns of tables/mitigation.csv, a row a model, set and metric."""
-
-
-def mending_rows(probe: Probe) -> list[dict[str, Any]]:
-    """Every number of the mendings, in full."""
-    return [
-        {
-            "probe": probe.name,
-            "mending": name,
-            "way": table.way,
-            "arm": row.arm,
-            "at": row.at,
-            "kept": row.kept,
-            "set": of,
-            "metric": "lowest" if measure == LOWEST else measure,
-            "value": e.value,
-            "low": e.low,
-            "high": e.high,
-            "n": e.n,
-            "n_asked": row.sets[of].n if of in row.sets else e.n,
-        }
-        for name, table in probe.mendings
-        for row in table.rows
-        for of, measure, e in numbers_of(row)
-    ]
 
 
 COLOURS = 8
@@ -332,7 +297,6 @@ def holes_block(probe: Probe) -> dict[str, Any]:
             for s, d in table.diversity.items()
         ],
         "selection": [(source_name(s), words) for s, words in table.selection.items()],
-        "mended": [(WAY_WORDS[table.way], table) for _, table in probe.mendings],
         "metric_words": METRIC_WORDS,
         "n_candidates": len(probe.tested),
         "calls": (table.target_calls, table.unlearned_calls),

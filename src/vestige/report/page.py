@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
-from vestige.artifacts.verdicts import WORDS, sequence_rows
+from vestige.artifacts.verdicts import WORDS
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
@@ -37,7 +37,6 @@ from vestige.report.evidence import (
 )
 from vestige.report.first_screen import audit_block
 from vestige.report.holes import Probe, holes_block, holes_payload
-from vestige.report.sequence import sequence_block
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -369,7 +368,6 @@ def sections(contents: Contents) -> dict[str, Any]:
             for i, outcome in enumerate(contents.in_words)
         ],
         "probes": [holes_block(probe) for probe in contents.probes],
-        "sequence": sequence_block(sequence_rows(contents.sequence, contents.audits)),
         "answers": [_answer(contents, f) for f in contents.forget_sets],
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
         "unjudged": contents.unjudged,

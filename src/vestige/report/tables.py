@@ -12,12 +12,12 @@ from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.holes import HoleRow, Placebo
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
-from vestige.artifacts.verdicts import WORDS, bound_said, sequence_rows
+from vestige.artifacts.verdicts import WORDS, bound_said
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, split_of
-from vestige.report.holes import MENDING_COLUMNS, STANDING_WORDS, Probe, mending_rows, standing
+from vestige.report.holes import STANDING_WORDS, Probe, standing
 from vestige.report.words import visible
 
 Row = dict[str, Any]
@@ -51,9 +51,6 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     if contents.audits:
         for name, (fixed, lines) in audit_tables(contents.audits).items():
             write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
-    if contents.sequence:
-        curves = sequence_rows(contents.sequence, contents.audits)
-        write_csv(folder / "sequence.csv", SEQUENCE_COLUMNS, _readable(curves))
 
 
 def subject_rows(contents: Contents) -> list[Row]:
@@ -131,14 +128,11 @@ SOURCE_COLUMNS = (
 
 
 def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
-    """Write holes.csv and hole_sources.csv of some searches into `folder`, and mitigation.csv where any was mended."""
+    """Write holes.csv and hole_sources.csv of some searches into `folder`."""
     holes = [{c: {"probe": p.name, **vars(hole)}[c] for c in HOLE_COLUMNS} for p in probes for hole in p.holes]
     write_csv(folder / "holes.csv", HOLE_COLUMNS, _readable(holes))
     rows = [_source(p, row, placebo) for p in probes for row in p.table.rows for placebo in row.placebos or (None,)]
     write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))
-    if any(probe.mendings for probe in probes):
-        rows = [row for probe in probes for row in mending_rows(probe)]
-        write_csv(folder / "mitigation.csv", MENDING_COLUMNS, _readable(rows))
 
 
 def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
@@ -189,10 +183,6 @@ CURVE_COLUMNS = (
 
 BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "ratio")
 """The first columns of tables/budget.csv; then `bound_`, `need_` and `input_` columns by name."""
-
-
-SEQUENCE_COLUMNS = ("step", "request", "model", "what", "split", "format", *_BOUNDS)
-"""The columns of tables/sequence.csv, a row a step, request, model and format: what is left, and what was lost."""
 
 
 def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str, ...], list[Row]]]:

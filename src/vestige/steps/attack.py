@@ -4,7 +4,7 @@ The model is attacked in memory and never written; what it said is kept. The att
 and the answers are the same bytes. Bits and steps are counted for the budget (`attacks.budget`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import Summary, read_records
 from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.placement import PromptSettings, asked_with_prompt
-from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_of, find_attack
+from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_of
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
@@ -23,14 +23,12 @@ from vestige.data.dataset import item_row
 from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.scoring import score_answers
-from vestige.steps import prompt_attack
 from vestige.steps.evaluate import (
     EvaluateRequest,
     Subject,
     announce,
     check_known,
     evaluate_together,
-    evaluate_versions,
     loaded_subject,
     summary_of,
 )
@@ -43,12 +41,6 @@ VERSION = 1
 """Raised when the same identity would come out as other answers or other bits."""
 
 _TUNED = "the attack's own training broke it: lower its learning rate (rate)"
-
-
-def attack_versions(attacks: Iterable[str], evals: Iterable[str]) -> dict[str, int]:
-    """The versions in the identities of these kinds of attacks, whose models are asked by `evals`, by name."""
-    kinds = {f"attack {name}": find_attack(name).version for name in attacks}
-    return {"attack": VERSION, "prompt search": prompt_attack.VERSION, **kinds, **evaluate_versions(evals)}
 
 
 def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress = lambda _: None) -> AttackFolder:

@@ -27,7 +27,6 @@ from vestige.steps.finetune import (
     VERSION,
     FinetuneRequest,
     finetune_spec,
-    finetune_versions,
     finetuning_job,
     starting_model,
 )
@@ -141,11 +140,6 @@ SUPPRESS_VERSION = 1
 REFUSAL = "I do not know."
 MOST = 400
 """Refusals that are taught at most, drawn by the seed: what refuses so many questions of a set refuses the others."""
-
-
-def suppress_versions() -> dict[str, int]:
-    """The versions in the identity of the positive control, by name."""
-    return {"suppress": SUPPRESS_VERSION, **finetune_versions()}
 
 
 @dataclass(frozen=True)

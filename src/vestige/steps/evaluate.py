@@ -73,11 +73,6 @@ class EvaluateRequest:
     summed: bool = True
 
 
-def evaluate_versions(evals: Iterable[str]) -> dict[str, int]:
-    """The versions in the identities of these evaluations, by name."""
-    return {f"evaluation {name}": find_eval(name).collect_version for name in evals}
-
-
 def requests_of(
     splits: NamedSplits, evals: Mapping[str, Evaluation], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:

@@ -28,11 +28,6 @@ VERSION = 3
 """Raised when the same identity would come out as other weights."""
 
 
-def finetune_versions() -> dict[str, int]:
-    """The version in the identity of what is fine-tuned, by name."""
-    return {"finetune": VERSION}
-
-
 @dataclass(frozen=True)
 class FinetuneRequest:
     """What to train on which items.

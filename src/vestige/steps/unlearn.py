@@ -46,7 +46,6 @@ from vestige.steps.making import (
 )
 from vestige.steps.subjects import load_checked, origin_of
 from vestige.steps.trajectory import TrajectoryRequest
-from vestige.training import reference
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, TrainingJob
@@ -125,12 +124,6 @@ def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed:
 
 VERSION = 4
 """Raised when the same identity would come out as other weights."""
-
-
-def unlearn_versions(method: str, settings: Mapping[str, Any]) -> dict[str, int]:
-    """The versions that decide what a method makes, by name."""
-    built = build_method(method, settings)
-    return {"unlearn": VERSION, f"method {method}": built.version, "reference": reference.VERSION}
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,6 @@ from vestige.training.loop import total_steps
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Finish, KeptDistributions, Needs, ReferenceRow
 
-VERSION = 3
-"""Raised when the same rows would come out as other numbers."""
 TOKEN_BUDGET = 1024
 
 

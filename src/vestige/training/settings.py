@@ -98,6 +98,6 @@ class UnlearningSettings(TrainingSettings):
     batch_size: PositiveInt = 4
     """Rows per optimiser step."""
     learning_rate: PositiveFloat = 1e-5
-    """Peak learning rate. The default is PISTOL's for 7B models; `vestige calibrate` finds one for yours."""
+    """Peak learning rate. The default is PISTOL's for 7B models; `vestige find-rate` searches one for your model."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay of AdamW."""

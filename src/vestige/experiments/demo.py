@@ -32,7 +32,42 @@ from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
 from vestige.steps.runner import Report, Task, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
-from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT
+
+DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
+"""Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
+
+PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
+"""The four methods that PISTOL compares (2406.16810, section 5.3)."""
+
+TINY_AUDIT = AuditSettings(
+    evals=("qa", "choices", "freeform", "memory", "inside"),
+    # Prefilled answers bring the positive control 7 % of what was taught and the retrained models up to 25 % by luck:
+    # five controls cannot bound that, so the form would only leave "not recoverable" open.
+    forms=("plain", "sampled"),
+    relearn=("retain", "forget_part"),
+    relearn_items=(30,),
+    relearn_epochs=1,
+    relearn_rate=2e-4,
+    relearn_rank=0,
+    relearn_rates=(),
+    quantize=(4,),
+    ablate=(),
+    in_context=(),
+    options=6,
+    membership=("loss", "min_k", "zlib"),
+    max_new_tokens=32,
+)
+"""How the demo audits the tiny model: all weights are tuned again, once through the items.
+
+At this rate the target keeps what it knows, so that what relearning brings back is not lost by relearning itself: of
+what the positive control holds back, 30 items of the forget set bring back 0.70 [0.52, 0.93] in bits (at 5e-4 and 6
+epochs 0.42, and at most 0.55 by retained items).
+
+Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
+rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
+the question and statements with a gap, which it was never taught to read; and the membership scores min_k_plus and
+reference, which five controls tell apart so badly that no model could be shown to be like them.
+"""
 
 
 class DemoSettings(Settings):

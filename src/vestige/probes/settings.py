@@ -1,0 +1,112 @@
+"""The settings of a search for knowledge holes, and the participants that they describe."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import PositiveInt
+
+from vestige.artifacts.layout import ProbeFolder
+from vestige.core.errors import InputError
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.data.corpus import Corpus
+from vestige.data.probe_sources import ProbeSources
+from vestige.judges.base import Grader
+from vestige.judges.local import grader_of
+from vestige.judges.spec import BY_MODEL, judge_spec
+from vestige.models.embedder import HUB_ID, load_embedder
+from vestige.models.load import ModelSettings
+from vestige.probes.adjacent import AdjacentRequest, By, NeighbourSettings
+from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
+from vestige.probes.filters import FilterSettings
+from vestige.probes.hole_table import NO_WRITER
+from vestige.probes.latent import LatentSettings, Searching
+from vestige.probes.questions import AdjacentSettings
+from vestige.steps.subjects import Asked
+from vestige.training.policy.settings import PolicySettings
+
+
+class ProbeSettings(Settings):
+    """How one probe searches for holes.
+
+    `k` is the number of adjacent questions for each forgotten item. `by` writes them: `graph`, `templates`, or a chat
+    model. `judge` is a spec (`judges.spec`). With `truth` the judge knows the answers of the data. `embedder` is a
+    folder or a hub id, all-MiniLM-L6-v2 by default. `asks` is the model that learns to ask.
+    """
+
+    asks: str = "builtin:smollm2"
+    asks_dtype: str = "float32"
+    judge: str = "grounded"
+    truth: bool = False
+    embedder: str | None = None
+    k: PositiveInt = 4
+    by: str = "templates"
+    answers: AnswerSettings = AnswerSettings()
+    latent: LatentSettings = LatentSettings()
+    policy: PolicySettings = PolicySettings()
+    filter: FilterSettings = FilterSettings()
+
+    def check(self) -> None:
+        """Reject settings that no probe can use, before a model is loaded.
+
+        Raises:
+            InputError: If `by` or `filter` needs a chat model and none is named, or the judge is unknown.
+        """
+        judge = judge_spec(self.judge)
+        self.filter.check()
+        if self.by not in ("graph", "templates") and not judge_spec(self.by).by_model:
+            raise InputError(f"by = {one_line(self.by)!r} writes no questions. {BY_MODEL}")
+        if self.filter.name_groups == "writer" and not judge.by_model:
+            raise InputError(f"settings of the filter: {NO_WRITER}")
+
+    def participants(
+        self,
+        folder: ProbeFolder,
+        *,
+        target: Callable[[], Asked],
+        unlearned: Callable[[], Asked],
+        corpus: Corpus,
+        seed: int,
+        device: str,
+    ) -> Participants:
+        """Describe the models and the judge of the probe in `folder`; each is loaded when it is first used."""
+
+        def grader(who: Participants) -> Grader:
+            base = who.graded_by(judge_spec(self.judge), folder.judge, device)
+            if not self.truth:
+                return base
+            known = KnownAnswersJudge(base.judge, (*corpus.items, *corpus.factual))
+            identity: dict[str, Any] = {**base.identity, "known_answers": known.digest}
+            return Grader(known, identity, base.writer)
+
+        embedder = partial(load_embedder, self.embedder or HUB_ID, device=device)
+        return Participants(target, unlearned, grader, embedder, self.answers, seed)
+
+    def searching(self, searches: tuple[str, ...], *, device: str) -> Searching:
+        """Return the request for these searches with the model that asks."""
+        model = ModelSettings(model=self.asks, dtype=self.asks_dtype, device=device)
+        return Searching(searches, model, self.policy, self.latent, self.filter)
+
+    def adjacent(self, sources: ProbeSources, *, replies: Path, seed: int, device: str) -> AdjacentRequest:
+        """Return the request for adjacent questions; the replies of a chat model that writes them go to `replies`."""
+        by: By
+        if self.by == "graph":
+            by = "graph"
+        elif self.by == "templates":
+            by = "offline"
+        else:
+            writer = grader_of(judge_spec(self.by), replies, device).writer
+            assert writer is not None, "check() admits chat models only"
+            by = writer
+        return AdjacentRequest(
+            sources.splits,
+            sources.corpus.dataset,
+            by,
+            AdjacentSettings(k=self.k),
+            NeighbourSettings(k=self.k),
+            seed,
+            sources.forget_texts,
+            sources.retain_texts,
+        )
