@@ -1,5 +1,7 @@
 """The score table, in memory and as one file."""
 
+import gzip
+import json
 import math
 from pathlib import Path
 
@@ -60,4 +62,14 @@ def test_rows_that_contradict_each_other_are_refused():
 def test_a_file_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / "a").write_text("model,score\n")
     with pytest.raises(InputError, match="no score table"):
+        read_table(tmp_path / "a")
+
+
+def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path):
+    write_table(tmp_path / "a", table())
+    lines = gzip.decompress((tmp_path / "a").read_bytes()).decode().splitlines()
+    column = json.loads(lines[1])
+    column["items"][0] = "another question"
+    (tmp_path / "a").write_bytes(gzip.compress("\n".join([lines[0], json.dumps(column)]).encode()))
+    with pytest.raises(InputError, match="contradicts itself"):
         read_table(tmp_path / "a")

@@ -7,8 +7,11 @@ its name.
 Axes: N questions. Shares lie in [0, 1], bits are log2 of the answer's probability, an order has no scale.
 """
 
+import gzip
+import io
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -16,13 +19,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from vestige.core.errors import InputError
-from vestige.core.files import new_file
-from vestige.core.ids import canonical_json
+from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
 from vestige.core.text import one_line
 
@@ -239,77 +239,84 @@ def _within(where: str, label: str, number: float, measurement: Measurement) -> 
         )
 
 
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-_COLUMNS = pa.schema(
-    [
-        *((name, _TEXT) for name in (*Asked._fields, "item")),
-        ("score", pa.float64()),
-        *((name, _TEXT) for name in ("reason", *Texts._fields)),
-    ]
-)
-
-
 def write_table(path: Path, table: ScoreTable) -> None:
-    """Write the table as one Parquet file: a row for each score, and what is known of models and questions beside."""
-    body = {
+    """Write the table as one compressed file of JSON lines: models, questions and measurements, then a line a column.
+
+    The same table gives the same bytes.
+    """
+    header = {
         "schema": SCHEMA,
         "roles": table.roles,
         "questions": {item: asdict(question) for item, question in table.questions.items()},
         "measurements": [asdict(measurement) for measurement in table.measurements.values()],
         "chances": table.chances,
     }
-    schema = _COLUMNS.with_metadata({"vestige": canonical_json(body)})
     shown: set[tuple[str, str, str, str]] = set()
-    with new_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with new_file(path) as file, gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+        packed.write(json_line(header).encode())
         for asked, column in table.columns.items():
-            n = len(column.items)
             texts = table.texts.get(asked[:3], {})
-            reasons = table.reasons.get(asked, {})
-            kept = []
+            kept = {}
             for item in column.items:
-                # Texts are the same for every measurement of one answer, and are kept once.
-                kept.append(Texts() if (*asked[:3], item) in shown else texts.get(item, Texts()))
-                shown.add((*asked[:3], item))
-            values: list[Sequence[str | None]] = [[part] * n for part in asked]
-            values.append(column.items)
-            arrays = [pa.array(value, pa.string()).dictionary_encode() for value in values]
-            arrays.append(pa.array(column.array, pa.float64(), from_pandas=True))
-            arrays.append(pa.array([reasons.get(item) for item in column.items], pa.string()).dictionary_encode())
-            for field_ in Texts._fields:
-                arrays.append(pa.array([getattr(text, field_) for text in kept], pa.string()).dictionary_encode())
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
+                # Measurements of one answer share its texts, which are kept once.
+                if item in texts and (*asked[:3], item) not in shown:
+                    shown.add((*asked[:3], item))
+                    kept[item] = list(texts[item])
+            scores = [None if math.isnan(score) else score for score in column.array.tolist()]
+            line = {
+                "asked": list(asked),
+                "items": list(column.items),
+                "scores": scores,
+                "reasons": table.reasons.get(asked, {}),
+                "texts": kept,
+            }
+            packed.write(json_line(line).encode())
 
 
 def read_table(path: Path) -> ScoreTable:
     """The table that `write_table` wrote.
 
     Raises:
-        InputError: The file is no score table, or is of another version.
+        InputError: The file is no score table, is of another version, or unpacks to far more than it holds.
     """
-    try:
-        arrow = pq.read_table(path)
-        body = json.loads((arrow.schema.metadata or {})[b"vestige"])
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise InputError(f"{path}: this is no score table. Judge the scores again.") from error
-    if not isinstance(body, dict) or body.get("schema") != SCHEMA or arrow.column_names != _COLUMNS.names:
+    with open_input(path) as file:
+        unpacked = Unpacked(gzip.GzipFile(fileobj=file), path.stat().st_size, str(path))
+        try:
+            with io.BufferedReader(unpacked) as lines:
+                header = json.loads(lines.readline())
+                columns = [json.loads(line) for line in lines]
+        except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
+            raise InputError(f"{path}: this is no score table. Judge the scores again.") from error
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(f"{path}: another version of Vestige wrote this score table. Judge the scores again.")
-    measurements = typed(path, tuple[Measurement, ...], body["measurements"])
+    measurements = typed(path, tuple[Measurement, ...], header.get("measurements"))
     table = ScoreTable(
-        roles=typed(path, dict[str, Role], body["roles"]),
-        questions=typed(path, dict[str, Question], body["questions"]),
+        roles=typed(path, dict[str, Role], header.get("roles")),
+        questions=typed(path, dict[str, Question], header.get("questions")),
         measurements={measurement.name: measurement for measurement in measurements},
-        chances=typed(path, dict[str, dict[str, float]], body["chances"]),
+        chances=typed(path, dict[str, dict[str, float]], header.get("chances")),
     )
-    columns = [arrow.column(name).to_pylist() for name in _COLUMNS.names]
-    rows: dict[Asked, list[tuple[str, float | None]]] = {}
-    for model, attack, stage, measurement, item, score, reason, *texts in zip(*columns, strict=True):
-        asked = Asked(model, attack, stage, measurement)
-        rows.setdefault(asked, []).append((item, score))
-        if reason:
-            table.reasons.setdefault(asked, {})[item] = reason
-        if any(texts):
+    for line in columns:
+        column = typed(path, _Column, line)
+        asked = Asked(*column.asked)
+        known = asked.model in table.roles and asked.measurement in table.measurements
+        if not known or len(column.items) != len(column.scores) or not table.questions.keys() >= {*column.items}:
+            raise InputError(f"{path}: the score table contradicts itself. Judge the scores again.")
+        scores = [math.nan if score is None else score for score in column.scores]
+        table.columns[asked] = ScoreColumn(column.items, scores)
+        if column.reasons:
+            table.reasons[asked] = column.reasons
+        for item, texts in column.texts.items():
             table.texts.setdefault(asked[:3], {})[item] = Texts(*texts)
-    for asked, of_column in rows.items():
-        scores = [math.nan if score is None else score for _, score in of_column]
-        table.columns[asked] = ScoreColumn([item for item, _ in of_column], scores)
     return table
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One line of the file."""
+
+    asked: tuple[str, str, str, str]
+    items: tuple[str, ...]
+    scores: tuple[float | None, ...]
+    reasons: dict[str, str]
+    texts: dict[str, tuple[str, str, str]]
