@@ -20,3 +20,6 @@ from .api import rejudge as rejudge
 from .api import unlearn as unlearn
 from .core.errors import InputError as InputError
 from .data.corpus import SourceSettings as SourceSettings
+from .experiments.rates import find_rate as find_rate
+from .metrics.pooling import pool as pool
+from .metrics.pooling import reversals as reversals

@@ -11,7 +11,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from vestige.artifacts.audits import AuditOutcome, Soundness
     from vestige.artifacts.holes import HoleTable
+    from vestige.artifacts.records import ItemScores
     from vestige.auditing.forecast import AuditPower
     from vestige.auditing.request import AuditRequest
     from vestige.data.corpus import Corpus, SourceSettings
@@ -113,6 +114,21 @@ class Results(Rows):
     rows: tuple[dict[str, Any], ...]
     evidence: tuple[Path, ...]
     notes: tuple[str, ...] = ()
+    answers: "tuple[ItemScores, ...]" = ()
+
+    def items(self) -> "DataFrame":
+        """The score of each question, to be pooled over trainings by `vestige.pool`.
+
+        Returns:
+            A row per question, split and metric: `split` (`forget:free` has the questions that the retained contracts
+            do not answer), `item`, `edge`, `attribute`, `attack` (empty before one), `metric`
+            (`qa.rouge1_recall`) and `value`.
+        """
+        from pandas import DataFrame
+
+        from vestige.artifacts.records import item_rows
+
+        return DataFrame([row for asked in self.answers for row in item_rows(asked)])
 
     def __repr__(self) -> str:
         """One line: how many estimates there are, and where their evidence lies."""
@@ -263,16 +279,21 @@ def unlearn(
     reference: AnyModel | None = None,
     base: Named | None = None,
     method_settings: Mapping[str, Any] | None = None,
+    trajectory: Mapping[str, Any] | None = None,
     seed: int = 0,
     save: str = "merged",
     **settings: "Unpack[UnlearnKeys]",
 ) -> Model:
     """Make a model forget a part of the data by one method.
 
+    `trajectory` says how the model is scored while it trains and when to stop: settings of `TrajectorySettings` and
+    `ValidationSettings`, and `harm_judge`, the language model that grades harm.
+
     `method_settings` are the method's own (`{"beta": 0.2}`); `settings` are `UnlearningSettings`. A target that began
     as `builtin:tiny` has the rates that were found for it. `method="retrain"` makes a target of Vestige's again, as it
     was made, less the forget set; one from elsewhere needs the model that it began with, `base`.
     """
+    from vestige import requests
     from vestige.artifacts.layout import SubjectFolder
     from vestige.steps.unlearn import unlearn as train
 
@@ -280,6 +301,10 @@ def unlearn(
         target, method, data, forget, retain, reference, settings,
         base=None if base is None else fspath(base), method_settings=method_settings, seed=seed, save=save,
     )  # fmt: skip
+    if trajectory:
+        read, _ = _apart(settings)
+        watch = requests.watched(request.target, splits, trajectory, Path(output_dir), read, seed=seed)
+        request = replace(request, trajectory=watch)
     trained = train(SubjectFolder(Path(output_dir)), request)
     return Model(Path(output_dir), trained.steps, trained.stopped, splits.told)
 
@@ -316,29 +341,42 @@ def evaluate(
     output_dir: Named | None = None,
     role: str = "base",
     seed: int = 0,
+    splits: Sequence[str] | None = None,
+    most_items: int | None = None,
+    summarize: bool = True,
     **read: "Unpack[ModelKeys]",
 ) -> Results:
     """Ask a model every question; without `forget` everything is one split.
+
+    `splits` names those to ask beside the forget set (`retain`, `factual`, ...; all by default). Of the other splits at
+    most `most_items` questions with a contract or person, and as many without, are asked: the same for every model and
+    forget set. Without `summarize` there are no estimates, and `items()` has the scores alone.
 
     `evals` are names of evaluations, or their settings by name: `{"choices": {"options": 6}}`. The evidence about a
     model from elsewhere goes into `output_dir`, that about one of Vestige's into its own folder. `read` are
     `ModelSettings`.
     """
     from vestige import requests
-    from vestige.artifacts.records import read_summary, result_rows
+    from vestige.artifacts.records import ItemScores, read_summary, result_rows
     from vestige.steps.evaluate import evaluate as collect
     from vestige.steps.evaluate import requests_of
 
     reading, unknown = _apart(read)
     path, settings = _path(model), requests.evaluations(evals)
     corpus = _corpus(data)
-    splits = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
+    asked = requests.questions(corpus, _selector(forget), _selector(retain), models=[path])
+    asked = requests.fewer(corpus, asked, splits, most_items)
     if unknown:
         raise InputError(f"evaluate takes no setting {next(iter(unknown))!r}; those of an evaluation go into evals")
     subject = requests.subject(path, reading, None if output_dir is None else fspath(output_dir), role=role)
-    folders = [collect(subject, request) for request in requests_of(splits, settings, seed)]
-    summaries = [read_summary(folder.summary(splits.forget)) for folder in folders]
-    return Results(tuple(result_rows(summaries)), tuple(folder.path for folder in folders), splits.told)
+    plans = [replace(plan, summed=summarize) for plan in requests_of(asked, settings, seed)]
+    folders = [collect(subject, plan) for plan in plans]
+    summaries = []
+    if summarize:
+        summaries = [read_summary(folder.summary(asked.forget)) for folder in folders]
+    answers = [ItemScores("", name, folder, asked) for name, folder in zip(settings, folders, strict=True)]
+    evidence = tuple(folder.path for folder in folders)
+    return Results(tuple(result_rows(summaries)), evidence, asked.told, tuple(answers))
 
 
 def attack(
@@ -365,8 +403,9 @@ def attack(
     and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
     """
     from vestige import requests
-    from vestige.artifacts.records import read_summary, result_rows
+    from vestige.artifacts.records import ItemScores, read_summary, result_rows
     from vestige.attacks.planning import find_attack
+    from vestige.core.files import read_json
     from vestige.steps.attack import attack_summaries, run_attack
     from vestige.steps.evaluate import evaluate_together, requests_of
 
@@ -382,13 +421,18 @@ def attack(
     request = requests.attack(planned, splits, asked_by, seed=seed, guide=guide)
     attacked = requests.subject(path, read, evidence, role=role)
     folder = run_attack(attacked, request)
+    originals = read_json(folder.asked)
     before = evaluate_together(attacked, requests_of(splits, request.evals, seed, request.attack.tested))
     levels = [("", evaluation, read_summary(evaluation.summary(splits.forget))) for evaluation in before]
-    for (point, _), (evaluation, summary) in attack_summaries(attacked, folder, request).items():
-        levels.append((f"{request.attack.plan.name}, {point}", evaluation, summary))
+    answers = [ItemScores("", n, f, splits) for n, f in zip(request.evals, before, strict=True)]
+    for (point, name), (evaluation, summary) in attack_summaries(attacked, folder, request).items():
+        label = f"{request.attack.plan.name}, {point}"
+        levels.append((label, evaluation, summary))
+        answers.append(ItemScores(label, name, evaluation, splits, originals))
     rows = [{**row, "attack": label} for label, _, summary in levels for row in result_rows([summary])]
     notes = (*splits.told, *request.attack.notes)
-    return Results(tuple(rows), (folder.path, *(evaluation.path for _, evaluation, _ in levels)), notes)
+    evidence_of = (folder.path, *(evaluation.path for _, evaluation, _ in levels))
+    return Results(tuple(rows), evidence_of, notes, tuple(answers))
 
 
 def audit(

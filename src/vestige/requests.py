@@ -16,6 +16,7 @@ from vestige.attacks.planning import AttackSettings, check_kind
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.settings import QUICK, AuditSettings, check_quick
 from vestige.core.errors import InputError
+from vestige.core.seeds import generator
 from vestige.core.text import closest, one_line
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import (
@@ -35,6 +36,8 @@ from vestige.data.loaders import published_of
 from vestige.evals import find_eval
 from vestige.evals.base import Evaluation
 from vestige.judges.base import Judge
+from vestige.judges.local import grader_of
+from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
 from vestige.models.load import ModelSettings
@@ -234,6 +237,54 @@ def trajectory(
         model = target.model_copy(update={"model": retrained})
         control = (model, origin_of(model).digest)
     return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=harm)
+
+
+def watched(
+    target: ModelSettings,
+    splits: NamedSplits,
+    rules: Mapping[str, Any],
+    folder: Path,
+    read: Mapping[str, Any],
+    *,
+    seed: int,
+) -> TrajectoryRequest | None:
+    """How an unlearning into `folder` is scored along the way, from one mapping of all settings.
+
+    The keys are those of `TrajectorySettings` and `ValidationSettings`; `harm_judge` is a chat model that grades harm.
+    """
+    named = dict(rules)
+    judge = named.pop("harm_judge", "")
+    settings = {name: named.pop(name) for name in list(named) if name in TrajectorySettings.model_fields}
+    harm = None
+    if judge:
+        spec = judge_spec(str(judge))
+        if not spec.by_model:
+            raise InputError(f"harm_judge is {one_line(str(judge))!r}, which is no language model. {BY_MODEL}")
+        grader = grader_of(spec, folder / "train" / "judge", str(read.get("device", "auto")))
+        harm = grader.judge, grader.identity
+    return trajectory(target, splits, settings, named, seed=seed, harm=harm)
+
+
+def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most: int | None) -> NamedSplits:
+    """The forget set and the splits of these names, of which at most `most` questions of each kind are asked.
+
+    Of the questions with a contract or person `most` are drawn, and as many of those without. The draw depends on the
+    data alone, so that every model and forget set is asked the same questions.
+    """
+    kept = dict(splits.splits)
+    if names is not None:
+        kept = {name: items for name, items in kept.items() if name == "forget" or name in names}
+    if most is not None:
+        drawn: set[str] = set()
+        whole = (*corpus.items, *corpus.factual)
+        for about_somebody in (True, False):
+            candidates = [item for item in whole if (item.edge is not None) is about_somebody]
+            order = generator(corpus.settings.split_seed, "asked", str(about_somebody)).permutation(len(candidates))
+            drawn |= {candidates[place].id for place in order[:most].tolist()}
+        for name, items in kept.items():
+            if name != "forget":
+                kept[name] = tuple(item for item in items if item.id in drawn)
+    return replace(splits, splits={name: items for name, items in kept.items() if items})
 
 
 def evaluations(evals: Sequence[str] | Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Evaluation]:

@@ -7,17 +7,18 @@ before the prompt.
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
-from vestige.core.items import ForgetSet
+from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
@@ -240,6 +241,55 @@ def read_scores(folder: EvalFolder) -> Iterator[dict[str, Any]]:
     """The items' scores, in the plan's order; refused unless they are as they were written."""
     check_bytes(folder, folder.scores)
     return read_jsonl(folder.scores)
+
+
+class AskedSplits(Protocol):
+    """The questions of an evaluation by split, and the scope of some of them (`data.corpus.NamedSplits`)."""
+
+    @property
+    def splits(self) -> Mapping[str, tuple[Item, ...]]:
+        """The questions by the name of their split."""
+
+    @property
+    def scopes(self) -> Mapping[str, str]:
+        """The scope of a question by its id, such as `free`."""
+
+
+class ItemScores(NamedTuple):
+    """Where the scores of one evaluation lie, and which questions it asked.
+
+    `attack` is empty for a model as it is. `stands_for` gives the id of the question that an attacked one stands for.
+    """
+
+    attack: str
+    evaluation: str
+    folder: EvalFolder
+    splits: AskedSplits
+    stands_for: Mapping[str, str] = MappingProxyType({})
+
+
+def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
+    """A row for each question, split and metric of an evaluation; questions of a scope have rows of it besides."""
+    scores = {}
+    for row in read_scores(asked.folder):
+        item = row.pop("item")
+        scores[asked.stands_for.get(item, item)] = row
+    for split, items in asked.splits.splits.items():
+        for item in items:
+            names = [split]
+            if item.id in asked.splits.scopes:
+                names.append(f"{split}:{asked.splits.scopes[item.id]}")
+            for metric, value in scores.get(item.id, {}).items():
+                for name in names:
+                    yield {
+                        "split": name,
+                        "item": item.id,
+                        "edge": item.edge,
+                        "attribute": f"{item.group}/{item.attribute}",
+                        "attack": asked.attack,
+                        "metric": f"{asked.evaluation}.{metric}",
+                        "value": value,
+                    }
 
 
 def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:

@@ -1,0 +1,81 @@
+"""`vestige experiment`: the experiments of the papers, from one command to their tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vestige.cli.output import progress_bar, refuse_torchrun, say
+from vestige.core.errors import InputError
+
+
+def experiment_command(
+    name: Annotated[str, typer.Argument(help="The experiment; without one, all are listed.")] = "",
+    cpu: Annotated[bool, typer.Option("--cpu", help="The size for builtin:tiny and two cores.")] = False,
+    models: Annotated[str, typer.Option(help="Models in place of the paper's, separated by commas.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds of the trainings, separated by commas.")] = "",
+    methods: Annotated[str, typer.Option(help="Methods in place of all, separated by commas.")] = "",
+    rates: Annotated[str, typer.Option(help="Learning rates in place of the experiment's, by commas.")] = "",
+    goal: Annotated[
+        str, typer.Option(help="Find each learning rate for a goal, on a target of another seed: 'retain>=0.9'.")
+    ] = "",
+    controls: Annotated[int, typer.Option(min=0, help="Retrained models for each forget set of the first seed.")] = 0,
+    most_items: Annotated[int | None, typer.Option(min=1, help="The most retained questions to ask.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Steps at once; by default one per GPU or core.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the cost and stop. Works without the hub.")] = False,
+    executor: Annotated[str, typer.Option(help="Where steps run: local, ray or slurm.")] = "local",
+    output_dir: Annotated[Path, typer.Option(help="The folder of the steps; experiments may share it.")] = Path(
+        "runs/experiments"
+    ),
+) -> None:
+    """Run an experiment of a paper and print its tables, with the paper's numbers beside ours.
+
+    The same command continues after an interruption. It ends with 5 if a step failed.
+    """
+    refuse_torchrun("experiment")
+    from vestige.experiments import EXPERIMENTS, find_experiment
+
+    if not name:
+        for known, (_, about) in EXPERIMENTS.items():
+            typer.echo(f"{known:18} {about}")
+        return
+    if cpu and models:
+        raise InputError("The CPU size is that of builtin:tiny. Give --models or --cpu.")
+    from vestige.experiments.lab import Lab
+    from vestige.experiments.tables import as_markdown, tables, write
+    from vestige.steps.runner import run_tasks, workers_for
+
+    lab = Lab(
+        folder=output_dir.resolve(),
+        models=_names(models),
+        seeds=[_number(text, int) for text in _names(seeds)],
+        methods=_names(methods),
+        rates=[_number(text, float) for text in _names(rates)],
+        cpu=cpu,
+        controls=controls,
+        goal=goal,
+        most_items=most_items,
+    )
+    report = find_experiment(name)(lab)
+    if plan:
+        return
+    say(f"{name}: {len(lab.steps)} steps in {output_dir}")
+    with progress_bar(name) as show:
+        lab.run(run_tasks, workers=workers_for("cpu" if cpu else "auto", jobs, on_cpu=2), show=show)
+    found = tables(lab.scores(), report)
+    write(found, output_dir / "tables" / name)
+    for title, table in found.items():
+        typer.echo(f"\n{title}\n\n{as_markdown(table)}")
+    typer.echo(f"\ntables: {output_dir / 'tables' / name}")
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(text: str, kind: type) -> float:
+    try:
+        value: float = kind(text)
+    except ValueError as error:
+        raise InputError(f"{text!r} is no number. Give numbers separated by commas.") from error
+    return value

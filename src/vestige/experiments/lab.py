@@ -1,0 +1,257 @@
+"""The steps of an experiment: calls of public functions whose folders follow from their arguments.
+
+An experiment asks the lab for steps instead of calling the functions. So one loop serves three purposes: `--plan`
+counts the steps, an executor makes them in parallel, and the tables read what they left. A step that is done does
+nothing, so that the same command continues after an interruption.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.ids import content_id
+from vestige.core.text import closest
+from vestige.data.corpus import SourceSettings
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from vestige.steps.runner import Report
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of `function` (`module:name`), which writes into `folder`; `after` are the steps it waits for."""
+
+    name: str
+    function: str
+    arguments: Mapping[str, Any]
+    folder: Path
+    after: tuple["Step", ...] = ()
+    reads: str = ""
+    """The value of result.json that a later step takes from this one; empty for the folder itself."""
+
+    def value(self, name: str) -> "Step":
+        """The same step, of which a later one takes a value of result.json."""
+        return Step(self.name, self.function, self.arguments, self.folder, self.after, name)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A step that asks a model, with the columns that tell its scores from others."""
+
+    step: Step
+    columns: Mapping[str, Any]
+
+
+@dataclass
+class Lab:
+    """The steps of one experiment under `folder`, for these models and seeds."""
+
+    folder: Path
+    models: Sequence[str] = ()
+    """The models of the experiment, in place of the paper's."""
+    seeds: Sequence[int] = ()
+    """The seeds of the trainings; the experiment's own where none is given."""
+    methods: Sequence[str] = ()
+    """The methods, in place of all."""
+    cpu: bool = False
+    """The size for builtin:tiny and two processor cores, in place of the paper's."""
+    controls: int = 0
+    """Retrained models for each forget set of the first seed."""
+    goal: str = ""
+    """The goal for which `find_rate` finds each rate, on a target of another seed; empty: the experiment's rates."""
+    rates: Sequence[float] = ()
+    """The learning rates, in place of the experiment's; with `goal` those that are tried."""
+    most_items: int | None = None
+    """The most retained questions that are asked."""
+    steps: dict[Path, Step] = field(default_factory=dict)
+    questions: list[Question] = field(default_factory=list)
+    _asked: dict[str, Step] = field(default_factory=dict)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How models are read: the paper's in bfloat16, others in float32."""
+        if self.cpu:
+            return {"device": "cpu"}
+        if self.models:
+            return {}
+        return {"dtype": "bfloat16"}
+
+    @property
+    def saving(self) -> dict[str, Any]:
+        """How an unlearned model is saved: the built-in ones train all weights, others an adapter."""
+        if self.cpu or any(model.startswith("builtin:tiny") for model in self.models):
+            return {}
+        return {"save": "adapter"}
+
+    def tiny(self, model: str) -> bool:
+        """Whether the model is made on the spot and has its own settings."""
+        return model.startswith("builtin:tiny")
+
+    def named(self, paper: Mapping[str, str], cpu: Mapping[str, str]) -> dict[str, str]:
+        """The models by the name that tables show: those given, or the paper's, or those of the CPU size."""
+        if self.models:
+            return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}
+        return dict(cpu if self.cpu else paper)
+
+    def asking(self, *, most_items: int | None = None) -> dict[str, Any]:
+        """How models are asked: on a CPU with short replies."""
+        asked: dict[str, Any] = {"most_items": self.most_items or most_items}
+        if self.cpu:
+            asked["evals"] = {"qa": {"max_new_tokens": 32}}
+        return asked
+
+    def ask_controls(self, columns: Mapping[str, Any], taught: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        """Retrain `controls` models without the forget set, for the first seed, and ask each.
+
+        Its scores have the method `retrained`, and seeds of their own.
+        """
+        if columns["seed"] != (self.seeds or (0,))[0]:
+            return
+        for number in range(self.controls):
+            # Seeds far from those of targets: a control shares none with a target but its first one.
+            seed = columns["seed"] + 1000 * number
+            model = self.step("finetune", name="retrained", forget=asked["forget"], **{**taught, "seed": seed})
+            self.ask(model, {**columns, "method": "retrained", "seed": seed}, **asked)
+
+    def chosen(self, methods: Sequence[str], *more: str) -> list[str]:
+        """The methods to run: all, or those given, which may be among `more` too; others are refused."""
+        for name in self.methods:
+            if name not in (*methods, *more):
+                raise InputError(f"The experiment has no method {name!r}. {closest(name, [*methods, *more])}")
+        return list(self.methods or methods)
+
+    def step(self, function: str, *, name: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
+        """A call of `function` of `vestige.api`, or of `module:function`, into a folder of its own.
+
+        Args:
+            function: The function, which takes `output_dir`.
+            name: The beginning of the folder's name.
+            after: Steps to wait for besides those among the arguments.
+            arguments: What the function takes. A step stands for the folder that it writes.
+        """
+        path = f"vestige.api:{function}"
+        if ":" in function:
+            path = function
+        place = self.folder / f"{name}-{content_id([path, self._plain(arguments)])}"
+        if place not in self.steps:
+            before = {step.folder: step for step in (*after, *_steps_in(arguments))}
+            self.steps[place] = Step(place.name, path, arguments, place, tuple(before.values()))
+        return self.steps[place]
+
+    def data(self, graph: str, **source: Any) -> SourceSettings:
+        """A compiled graph of contracts, made at once: experiments name its contracts."""
+        import vestige
+
+        folder = self.folder / f"data-{graph}"
+        vestige.compile_data(graph, output_dir=folder)
+        return SourceSettings(data=str(folder), **source)
+
+    def ask(self, model: "Step | str", columns: Mapping[str, Any], **arguments: Any) -> Step:
+        """Evaluate a model; its scores get `columns`."""
+        return self._question("evaluate", model, columns, {"summarize": False, **arguments})
+
+    def attack(self, model: "Step | str", kind: str, columns: Mapping[str, Any], **arguments: Any) -> Step:
+        """Attack a model; its scores before and after get `columns`."""
+        return self._question("attack", model, columns, {"kind": kind, **arguments})
+
+    def _question(self, function: str, model: "Step | str", columns: Mapping[str, Any], arguments: Any) -> Step:
+        # Two processes may not write beside one model at once.
+        key = str(model.folder) if isinstance(model, Step) else model
+        before = [self._asked[key]] if key in self._asked else []
+        subject = "subject" if function == "attack" else "model"
+        step = self.step(function, name=function, after=before, **{subject: model}, **arguments)
+        self._asked[key] = step
+        self.questions.append(Question(step, columns))
+        return step
+
+    def _plain(self, value: Any) -> Any:
+        """A value as JSON, with steps by name and paths as seen from the lab's folder."""
+        if isinstance(value, Step):
+            return {"step": value.folder.name, "reads": value.reads}
+        if isinstance(value, SourceSettings):
+            return self._plain(value.identity())
+        if isinstance(value, Mapping):
+            return {str(key): self._plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(item) for item in value]
+        if isinstance(value, str | Path):
+            return str(value).removeprefix(f"{self.folder}/")
+        return value
+
+    def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
+        """Make every step that is not done; raises PartialFailure with the names of those that failed."""
+        from vestige.steps.runner import Task
+
+        tasks = []
+        for step in self.steps.values():
+            before = tuple(earlier.name for earlier in step.after)
+            tasks.append(Task(step.name, run_step, {"step": step}, after=before))
+        failed = execute(tasks, **how)
+        if failed:
+            reasons = [f"{name}: {error}" for name, error in failed.items()]
+            raise PartialFailure(
+                f"{len(failed)} of {len(tasks)} steps failed, so there are no tables. "
+                f"The same command tries them again. {'; '.join(reasons[:5])}"
+            )
+
+    def scores(self) -> "DataFrame":
+        """The score of every question of every model that was asked, with the columns of its step."""
+        import pandas
+
+        frames = []
+        for question in self.questions:
+            frames.append(call(question.step).items().assign(**question.columns))
+        if not frames:
+            raise InputError("The experiment asked no model, so it has no scores.")
+        return pandas.concat(frames, ignore_index=True)
+
+
+def _steps_in(value: Any) -> list[Step]:
+    """The steps among the arguments, however deep."""
+    if isinstance(value, Step):
+        return [value]
+    found: list[Step] = []
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            found += _steps_in(item)
+    return found
+
+
+def _resolved(value: Any) -> Any:
+    """The arguments with the folder, or the value, that each step among them stands for."""
+    if isinstance(value, Step):
+        if value.reads:
+            return json.loads((value.folder / "result.json").read_text(encoding="utf-8"))[value.reads]
+        return str(value.folder)
+    if isinstance(value, Mapping):
+        return {key: _resolved(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item) for item in value]
+    return value
+
+
+def call(step: Step) -> Any:
+    """Call the step's function; where its work is done, this reads the result and asks no model."""
+    module, _, name = step.function.partition(":")
+    function = getattr(import_module(module), name)
+    arguments = _resolved(step.arguments)
+    # Evidence about a model of Vestige lies in that model's own folder.
+    beside_model = name in ("evaluate", "attack") and _steps_in(
+        [step.arguments.get("model"), step.arguments.get("subject")]
+    )
+    if not beside_model:
+        arguments["output_dir"] = step.folder
+    return function(**arguments)
+
+
+def run_step(step: Step, report: "Report") -> None:
+    """Make one step in a worker."""
+    call(step)
