@@ -167,23 +167,14 @@ class AttackKeys(ModelKeys, total=False):
     ascii_only: bool
     stop_when_reached: bool
     initial: str
-    first_tokens: int
-    ramp_steps: int
     candidates: int
     forced_tokens: int
-    matched_tokens: int
     clamp: float
     layers: Sequence[int]
     distance: float
-    scaled: bool
-    representation: float
     fluency: float
     repetition: float
     repetition_power: float
-    gcg_share: float
-    delete_share: float
-    insert_share: float
-    swap_share: float
 
 class ProbeKeys(ModelKeys, total=False):
     asks: str

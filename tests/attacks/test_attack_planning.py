@@ -205,8 +205,8 @@ def test_what_a_search_takes_is_known_before_it():
     # Two starts of ten steps: 20 candidates, a gradient and a look at the winner each, two looks a start; three texts.
     assert suffix == (20, (20 * 22 + 2 * 2) * 3)
     prefix = takes(EnhancedSettings(items=7, steps=10, candidates=16))
-    # Subject and target both read, 16 candidates and four moves a step, and the start.
-    assert prefix == (10, 2 * (10 * 20 + 1) * 7)
+    # Subject and target both read 16 candidates and a gradient a step, and the start.
+    assert prefix == (10, 2 * (10 * 17 + 1) * 7)
     assert takes(QuantizeSettings(bits=8)) == (0, 0)
 
 

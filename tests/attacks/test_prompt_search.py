@@ -92,13 +92,6 @@ def test_a_buffer_of_one_changes_only_for_the_better():
     assert state.buffer == (((1,), 4.0),)
 
 
-def test_a_buffer_that_does_not_reopen_goes_on_from_another_prompt_each_step():
-    # From 0, which leaves: {1: 4, 2: 6}. From 1, which leaves: {5: 3, 0: 5}, and 2 (6) falls out. From 5: {4: 2, 0: 5}.
-    state, given = found([[1, 2], [5, 0], [4]], buffer=2, reopens=False)
-    assert given == [0, 1, 5]
-    assert (state.buffer, state.losses) == ((((4,), 2.0), ((0,), 5.0)), (4.0, 3.0, 2.0))
-
-
 def test_the_draws_of_a_step_follow_from_seed_restart_and_step_alone():
     drawn = []
 

@@ -21,7 +21,7 @@ def sets(**values):
 
 
 GCG = ["--items", 2, *sets(tokens=4, steps=2, width=6, topk=16)]
-PREFIX = ["--items", 2, *sets(tokens=6, first_tokens=4, steps=2, candidates=4, topk=16)]
+PREFIX = ["--items", 2, *sets(tokens=6, steps=2, candidates=4, topk=16)]
 TEXT = [*GCG[2:], "--question", "What is number 3?"]
 
 

@@ -26,7 +26,7 @@ from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_
 QUICK = {"qa": QASettings(max_new_tokens=4)}
 SPLITS = audited.SPLITS.splits
 GCG = GcgSettings(tokens=5, steps=3, width=6, topk=16)
-PREFIX = EnhancedSettings(tokens=5, first_tokens=5, steps=4, candidates=4, topk=16, buffer=4, forced_tokens=3)
+PREFIX = EnhancedSettings(tokens=5, steps=4, candidates=4, topk=16, buffer=4, forced_tokens=3)
 
 
 @pytest.fixture(scope="module")

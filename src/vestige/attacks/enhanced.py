@@ -1,73 +1,76 @@
-"""Enhanced GCG: one prefix for many questions, under which an unlearned model says and thinks what its target does.
+"""Enhanced GCG: one prefix for many questions, under which an unlearned model answers and thinks like its target.
 
-J. Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, and their code, built on
-FLRT (T. B. Thompson, M. Sklar, 2407.17447). Differs from the code in what `enhanced_objective` and `enhanced_moves`
-say, and: what a move yields is drawn again until `candidates` prompts stay the same tokens as text; the best prompt
-seen is returned, and not the first of the last buffer.
+Source: J. Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, used by 2506.00688.
+The loss of a prefix has four terms:
+
+    forcing + distance * D + fluency * F + repetition * P
+
+- Forcing is the loss of the target's own reply, in nats a token. A token as likely as `clamp` is pushed no further.
+- D is the distance between the residual streams of the two models behind the prefix.
+- F is the loss of the prefix itself under the attacked model, in nats a token.
+- P counts repeated tokens.
+
+The search is that of `gcg`. The released code also inserts, deletes and swaps tokens and lets the prefix grow; this
+module replaces tokens by gradient in a prefix of fixed length. It returns the best prefix seen.
+
+Axes: W prompts, T tokens of a prompt, K forced tokens, P places behind the prompt, N places, L layers, D hidden width,
+V vocabulary.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
+import torch
+from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks.placement import PromptSettings
+from vestige.attacks.gcg import (
+    ByGradient,
+    FoundPrompt,
+    Keeper,
+    SearchSettings,
+    found_prompt,
+    nothing_spent,
+    search,
+    starts_of,
+    tell_nobody,
+    tokens_read,
+)
+from vestige.attacks.placement import PromptSettings, admissible, around, check_topk, places_of
+from vestige.core.errors import InputError
+from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
+from vestige.models.forward import within_memory
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel
-from vestige.models.variants import Ids
-
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-Move = Literal["gcg", "delete", "insert", "swap"]
-
-MOST_AT_ONCE = 4
-"""Of more tokens inserted at once hardly a draw stays the same tokens as text."""
-
-
-class Lengths(NamedTuple):
-    """The least number of tokens rises from `first` to `last` within `ramp_steps`, and stays; `last` is the most."""
-
-    first: int
-    last: int
-    ramp_steps: int
-
-    def least(self, step: int) -> float:
-        """What a prompt should have at this step, counted from 0; on its way a fraction."""
-        share = min(step / self.ramp_steps, 1.0) if self.ramp_steps else 1.0
-        return self.first + (self.last - self.first) * share
-
-    def to_insert(self, n_tokens: int, step: int) -> int:
-        """How many tokens an insertion puts in: those that are lacking, `MOST_AT_ONCE` at most, one at least."""
-        return min(max(math.ceil(self.least(step)) - n_tokens, 1), MOST_AT_ONCE)
+from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp
+from vestige.models.variants import Around, Ids, Scored
 
 
 class EnhancedSettings(PromptSettings):
-    """Settings of a search for a prefix that brings what the target says.
+    """Settings of a search for a prefix after which the model says what its target says.
 
-    Weights multiply the terms of the loss; 0 leaves one out. Without `layers`, streams are compared at the depth of the
-    code's 7, 8, 9 of 32. The prefix is made longer until `ramp_steps`, at most two thirds of all `steps`.
+    Weights multiply the terms of the loss; a weight of 0 leaves a term out.
     """
 
     weights: ClassVar[str] = "a searched prefix"
     guided: ClassVar[bool] = True
     kind: ClassVar[str] = "prefix"
+    version: ClassVar[int] = 2
     audited: ClassVar[Mapping[str, str]] = {
         "tokens": "prompt_tokens",
         "steps": "prompt_steps",
         "candidates": "prompt_candidates",
     }
 
-    # Values are those of the released code, where it has them; the tests hold them to it.
-    tokens: PositiveInt = 100
-    """Longest prefix, in tokens."""
-    first_tokens: PositiveInt = 32
-    """Length of the prefix at the start."""
-    ramp_steps: NonNegativeInt = 1000
-    """The prefix grows for this many steps."""
+    # The defaults are those of the released code, where it has them. Its prefixes begin with 32 tokens.
+    tokens: PositiveInt = 32
+    """Length of the prefix in tokens."""
     steps: PositiveInt = 1500
     """Steps of the search."""
     candidates: PositiveInt = 16
@@ -78,32 +81,18 @@ class EnhancedSettings(PromptSettings):
     """Keep this many best prefixes."""
     forced_tokens: PositiveInt = 10
     """Tokens of the target's reply that the prefix has to bring."""
-    matched_tokens: NonNegativeInt = 0
-    """Tokens behind them that are compared, but not forced."""
     clamp: float = Field(default=0.6, gt=0, le=1)
     """Probability beyond which a token is not pushed; 1 for none."""
     layers: tuple[NonNegativeInt, ...] = ()
-    """Blocks, from 0, after which hidden states are compared."""
+    """Blocks, from 0, after which hidden states are compared; by default at the depth of the code's 7, 8, 9 of 32."""
     distance: NonNegativeFloat = 1.0
     """Weight of the distance of hidden states."""
-    scaled: bool = False
-    """Divide that distance by the target's norm."""
-    representation: NonNegativeFloat = 0.0
-    """Weight of the representation term."""
     fluency: NonNegativeFloat = 1.5
     """Weight of fluency."""
     repetition: NonNegativeFloat = 3.0
     """Weight against repetition."""
     repetition_power: PositiveFloat = 1.5
     """Power of the repetition term."""
-    gcg_share: Share = 0.7
-    """Share of moves by gradient."""
-    delete_share: Share = 0.1
-    """Share of deletions."""
-    insert_share: Share = 0.1
-    """Share of insertions."""
-    swap_share: Share = 0.1
-    """Share of swaps."""
     ascii_only: bool = True
     """Search ASCII tokens only."""
     initial: str = ""
@@ -115,62 +104,295 @@ class EnhancedSettings(PromptSettings):
         return self.steps
 
     def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates and a pass for each of four moves, by the subject and by the target."""
-        return 2 * (self.steps * (self.candidates + 4) + 1) * plan.n_shown
-
-    @property
-    def lengths(self) -> Lengths:
-        """How long a prefix is to be at each step."""
-        return Lengths(min(self.first_tokens, self.tokens), self.tokens, min(self.ramp_steps, 2 * self.steps // 3))
-
-    @property
-    def shares(self) -> dict[Move, float]:
-        """How often each move is made."""
-        return {
-            "gcg": self.gcg_share,
-            "delete": self.delete_share,
-            "insert": self.insert_share,
-            "swap": self.swap_share,
-        }
+        """At each step all candidates and a gradient, by the subject and by the target; at the start one more."""
+        return 2 * (self.steps * (self.candidates + 1) + 1) * plan.n_shown
 
 
 @dataclass(frozen=True)
 class GuideReply:
-    """A question and what the target says to it: `forced` is to be said, `matched` goes on from there, read along."""
+    """A question and the beginning of the target's reply, which the prefix has to bring."""
 
     question: str
     forced: Ids
-    matched: Ids = ()
-
-    @property
-    def said(self) -> Ids:
-        """All that the search hears the target say."""
-        return self.forced + self.matched
 
 
 def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
-    """The blocks after which streams are compared where none are named: a fifth to a quarter of the way up.
+    """The blocks after which streams are compared by default: a fifth to a quarter of the way up.
 
-    The code hooks what goes into its layers 7, 8 and 9 of 32, counted from 1, so 6, 7 and 8 blocks lie below. Here as
-    many of `n_blocks`, rounded, one at least: blocks 5, 6, 7 of 32, 4, 5 of 24, block 0 of 4 or fewer.
+    The released code hooks the inputs of its layers 7, 8 and 9 of 32, counted from 1, so that 6, 7 and 8 blocks lie
+    below. Here the same shares of `n_blocks` are rounded, with one block at least.
+
+    Example: blocks 5, 6 and 7 of 32; 4 and 5 of 24; block 0 of 4 or fewer.
     """
-    # Halves are rounded up, in whole numbers: `round` would take them to the even neighbour.
+    # Halves are rounded up in whole numbers, since `round` would take them to the even neighbour.
     below = {max(1, (2 * k * n_blocks + 32) // 64) for k in (6, 7, 8)}
     return tuple(sorted(n - 1 for n in below))
 
 
 def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedSettings) -> list[GuideReply]:
-    """What the target says to each question, greedily and without a prefix, the token that ends a reply included."""
+    """Ask the target each question greedily and without a prefix. The token that ends a reply belongs to it."""
     prompter = guide.prompter
-    most = settings.forced_tokens + settings.matched_tokens
     replies = generate(
         guide.model,
         [prompter.prompt(question) for question in questions],
         end_ids=prompter.end_ids,
-        max_new_tokens=most,
+        max_new_tokens=settings.forced_tokens,
         context=prompter.max_tokens,
     )
-    # Where the target ends its reply, the end is to be said as well.
-    samples = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
-    n = settings.forced_tokens
-    return [GuideReply(question, ids[:n], ids[n:]) for question, ids in zip(questions, samples, strict=True)]
+    samples = []
+    for question, reply in zip(questions, replies, strict=True):
+        ids = reply.ids
+        if reply.finish == "stop":
+            # Where the target ends its reply, the end has to be said as well.
+            ids = (*ids, *prompter.end_ids[:1])[: settings.forced_tokens]
+        samples.append(GuideReply(question, ids))
+    return samples
+
+
+def forcing(logp: Float[Tensor, "W K"], clamp: float) -> Float[Tensor, " W"]:
+    """Mean over the tokens of max(-log p, -ln clamp), in nats.
+
+    The code of 2409.18025 bounds the mean. FLRT (2407.17447), from which it comes, bounds each token, as here.
+    """
+    return (-logp).clamp(min=-math.log(clamp)).mean(-1)
+
+
+def distance(subject: Float[Tensor, "W L P D"], target: Float[Tensor, "W L P D"]) -> Float[Tensor, " W"]:
+    """Mean over layers and places of the Euclidean distance between two residual streams."""
+    apart: Tensor = torch.linalg.vector_norm(subject - target, dim=-1)
+    return apart.mean((-2, -1))
+
+
+def repetition(prompts: Sequence[Ids], power: float) -> Float[Tensor, " W"]:
+    """Sum over the tokens used of (count - 1) to the `power`, divided by the prompt's length. It has no gradient."""
+    penalties = []
+    for prompt in prompts:
+        repeats = [(count - 1) ** power for count in Counter(prompt).values()]
+        penalties.append(sum(repeats) / len(prompt))
+    return torch.tensor(penalties)
+
+
+@dataclass(frozen=True)
+class PrefixObjective:
+    """The loss of a prefix: how far the subject is from saying and computing what the target does.
+
+    `guide` is the target. It is None where the target's streams are not compared, or where the target is the subject.
+    """
+
+    subject: PreTrainedModel
+    guide: PreTrainedModel | None
+    texts: tuple[Around, ...]
+    layers: tuple[int, ...]
+    settings: EnhancedSettings
+    spent: Counter[str]
+
+    def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
+        """The `n` prompts of least loss, least first."""
+        self._charge(prompts, len(self._models))
+        losses = self.losses(prompts)
+        return [Scored(int(i), float(losses[i])) for i in losses.argsort(stable=True)[:n]]
+
+    def reached(self, prompt: Ids) -> bool:
+        """Whether every forced token is the most likely one."""
+        self._charge([prompt], 1)
+        return self.says(prompt)
+
+    @torch.inference_mode()
+    def says(self, prompt: Ids) -> bool:
+        """The same as `reached`, uncharged."""
+        for text in self.texts:
+            logits, _ = self._read(self.subject, text, self._ids([prompt]), None)
+            first = logits[0, -len(text.target) - 1 : -1].argmax(-1).tolist()
+            if first != list(text.target):
+                return False
+        return True
+
+    def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
+        """The loss of each prompt. All prompts have the same length."""
+        return self._losses(prompts, token_budget=TOKEN_BUDGET)
+
+    @within_memory
+    @torch.inference_mode()
+    def _losses(self, prompts: Sequence[Ids], *, token_budget: int = TOKEN_BUDGET) -> Float[Tensor, " W"]:
+        longest = max(text.length(len(prompts[0])) for text in self.texts)
+        step = max(1, logits_budget(self.subject, token_budget) // longest)
+        losses = []
+        for start in range(0, len(prompts), step):
+            chunk = prompts[start : start + step]
+            total = self._of_prompts(chunk).to(self.subject.device)
+            for number in range(len(self.texts)):
+                total = total + self._of_text(number, chunk, None)
+            losses.append(total)
+        return torch.cat(losses)
+
+    def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
+        """The derivative of the loss by the prompt's one-hot tokens, through subject and target."""
+        self.spent.update({"gradients": 1})
+        self._charge([prompt], len(self._models))
+        tables = [embedding_table(model) for model in self._models]
+        leaves = [table[list(prompt)][None].detach().requires_grad_() for table in tables]
+        totals = [torch.zeros_like(leaf) for leaf in leaves]
+        # One text at a time, since the graphs of all texts at once would take as many times the memory.
+        for number in range(len(self.texts)):
+            with torch.enable_grad():
+                loss = self._of_text(number, [prompt], leaves)[0]
+            for total, part in zip(totals, torch.autograd.grad(loss, leaves), strict=True):
+                total += part
+        n_rows = min(len(table) for table in tables)
+        gradient = torch.zeros(len(prompt), n_rows, device=tables[0].device)
+        for table, total in zip(tables, totals, strict=True):
+            # The derivative by a one-hot token is that by the vector, times the token's vector.
+            gradient += (total[0].float() @ table[:n_rows].float().T).to(gradient.device)
+        return gradient
+
+    @property
+    def _models(self) -> list[PreTrainedModel]:
+        """The models that read the prompt, the subject first."""
+        return [self.subject] if self.guide is None else [self.subject, self.guide]
+
+    def _charge(self, prompts: Sequence[Ids], n_models: int) -> None:
+        self.spent.update({"tokens_read": n_models * tokens_read(self.texts, prompts)})
+
+    def _ids(self, prompts: Sequence[Ids]) -> Int[Tensor, "W T"]:
+        return torch.tensor(prompts, dtype=torch.long, device=self.subject.device)
+
+    def _of_prompts(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
+        """The part of the loss that no text changes and that has no gradient."""
+        if not self.settings.repetition:
+            return torch.zeros(len(prompts))
+        return self.settings.repetition * repetition(prompts, self.settings.repetition_power)
+
+    def _of_text(
+        self, number: int, prompts: Sequence[Ids], vectors: Sequence[Float[Tensor, "W T D"]] | None
+    ) -> Float[Tensor, " W"]:
+        """The part of the loss that comes from one text. Fluency comes from the first one."""
+        text, settings = self.texts[number], self.settings
+        ids = self._ids(prompts)
+        logits, streams = self._read(self.subject, text, ids, None if vectors is None else vectors[0])
+        n_target = len(text.target)
+        target = torch.tensor(text.target, device=logits.device).expand(len(ids), -1)
+        loss = forcing(_logp(logits[:, -n_target - 1 : -1], target), settings.clamp) / len(self.texts)
+        if self.guide is not None:
+            _, theirs = self._read(self.guide, text, ids, None if vectors is None else vectors[1])
+            apart = distance(streams, theirs.to(streams.device))
+            loss = loss + settings.distance * apart / len(self.texts)
+        if number == 0 and settings.fluency:
+            # Nothing predicts the first token of a chat.
+            first = 0 if text.before else 1
+            if ids.shape[1] > first:
+                own = _logp(logits[:, : ids.shape[1] - first], ids[:, first:])
+                loss = loss - settings.fluency * own.mean(-1)
+        return loss
+
+    def _read(
+        self,
+        model: PreTrainedModel,
+        text: Around,
+        ids: Int[Tensor, "W T"],
+        vectors: Float[Tensor, "W T D"] | None,
+    ) -> tuple[Float[Tensor, "W N V"], Float[Tensor, "W L P D"]]:
+        """Logits from the place before the prompt on, and the streams behind the prompt, both in float32.
+
+        The guide is read no higher than the last stream that is compared, so that it has no logits.
+        """
+        ids = ids.to(model.device)
+        before = torch.tensor(text.before, dtype=torch.long, device=ids.device).expand(len(ids), -1)
+        behind = torch.tensor(text.after + text.target, device=ids.device).expand(len(ids), -1)
+        if vectors is None:
+            rows = {"input_ids": torch.cat([before, ids, behind], dim=1)}
+        else:
+            table = embedding_table(model)
+            rows = {"inputs_embeds": torch.cat([table[before], vectors, table[behind]], dim=1)}
+        logits = torch.empty(len(ids), 0, 0)
+        # The streams of a subject without a guide are compared with nothing.
+        layers = self.layers if self.guide is not None else ()
+        n_read = 1 + ids.shape[1] + behind.shape[1] - (0 if text.before else 1)
+        with outputs_kept(model, layers, stops=model is self.guide) as outputs:
+            logits = model(**rows, use_cache=False, logits_to_keep=n_read).logits.float()
+        if not layers:
+            return logits, torch.empty(len(ids), 0, behind.shape[1], 0)
+        streams = [hidden_states(outputs[layer])[:, -behind.shape[1] :].float() for layer in layers]
+        return logits, torch.stack(streams, dim=1)
+
+
+def _logp(logits: Float[Tensor, "W N V"], tokens: Int[Tensor, "W N"]) -> Float[Tensor, "W N"]:
+    return token_logp(logits.flatten(0, 1), tokens.flatten()).view(tokens.shape)
+
+
+def find_prefix(
+    loaded: LoadedModel,
+    guide: LoadedModel,
+    samples: Sequence[GuideReply],
+    settings: EnhancedSettings,
+    *,
+    seed: int,
+    keeper: Keeper | None = None,
+    on_step: Callable[[int, int], None] = tell_nobody,
+) -> FoundPrompt:
+    """Search for the prefix under which `loaded` comes nearest to its target `guide`.
+
+    The search goes on after all forced tokens are said, since the other terms can still fall. At the end the best
+    prefix is checked once, uncharged.
+    """
+    if not samples:
+        raise InputError("a prefix is searched for questions, and none are given; give at least one")
+    if loaded.prompter.digest != guide.prompter.digest:
+        raise InputError(
+            f"{guide.name} has another tokeniser or chat template than {loaded.name}, so they cannot be compared under "
+            "one prefix; give the model that was unlearned as the target"
+        )
+    texts = tuple(around(loaded.prompter, s.question, s.forced, "prefix") for s in samples)
+    # Models with one tokeniser can have embeddings of different numbers of rows.
+    n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
+    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
+    check_topk(settings.topk, vocabulary)
+    places = places_of(loaded.tokenizer, texts)
+    starts = starts_of(
+        loaded, places, vocabulary, n_tokens=settings.tokens, initial=settings.initial, n_starts=1, seed=seed
+    )
+    longest = max(text.length(len(starts[0])) for text in texts)
+    if longest > context_tokens(loaded.model):
+        raise InputError(
+            f"a prefix of {len(starts[0])} tokens and its longest question take {longest} tokens and the model reads "
+            f"{context_tokens(loaded.model)}; lower tokens"
+        )
+    objective = _objective(loaded, guide, texts, settings)
+    state = search(
+        starts[0],
+        objective,
+        ByGradient(objective, loaded, vocabulary, places, width=settings.candidates, topk=settings.topk),
+        SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False),
+        seed=seed,
+        keeper=keeper,
+        spent=objective.spent,
+        on_step=on_step,
+    )
+    return found_prompt(state, loaded, places, vocabulary, reached=objective.says(state.best[0]))
+
+
+def _objective(
+    loaded: LoadedModel, guide: LoadedModel, texts: tuple[Around, ...], settings: EnhancedSettings
+) -> PrefixObjective:
+    """The objective of these models. It has no guide where nothing is compared or both models are one."""
+    layers: tuple[int, ...] = ()
+    compared = settings.distance > 0 and guide.model is not loaded.model
+    if compared:
+        own, theirs = (model.model.config.get_text_config() for model in (loaded, guide))
+        depth = own.num_hidden_layers
+        if (depth, own.hidden_size) != (theirs.num_hidden_layers, theirs.hidden_size):
+            raise InputError(
+                f"{loaded.name} has {depth} layers of width {own.hidden_size} and {guide.name} "
+                f"{theirs.num_hidden_layers} of {theirs.hidden_size}, so their streams cannot be compared; set "
+                "distance=0"
+            )
+        layers = tuple(sorted(set(settings.layers))) or layers_at_depth(depth)
+        if layers[-1] >= depth:
+            raise InputError(f"layer {layers[-1]} is not in a model of {depth} blocks; give some of 0 to {depth - 1}")
+    return PrefixObjective(
+        subject=loaded.model,
+        guide=guide.model if compared else None,
+        texts=texts,
+        layers=layers,
+        settings=settings,
+        spent=nothing_spent(),
+    )

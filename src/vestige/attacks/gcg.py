@@ -1,22 +1,20 @@
-"""The loop that prompt searches share, and greedy coordinate gradient.
+"""The search loop over prompts, and greedy coordinate gradient (GCG).
 
-Greedy coordinate gradient: a prompt after which a model says what it is wanted to say, in one text or in many. A. Zou
-et al., Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the gradient
-of the loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of the `topk`
-that promise most, drops those that would not be the same tokens again once they are text, and goes on with the best.
-Differs from nanoGCG 0.3.0: tokens are looked at in their place and not alone, each prompt is scored once, the start is
-scored too, and without an `initial` text it is drawn at random from the tokens that a prompt may use.
+The loop knows nothing of models: propose, score, take over, keep. A step proposes prompts from the current one, scores
+them and puts the one of least loss into the buffer. With a buffer of 0 the winner always replaces the current prompt,
+even if it is worse, as in nanoGCG 0.3.0 and the reference code of ACR. A buffer of n keeps the n best winners and the
+start, and the best of them is the current prompt. The best prompt seen is kept in any case. A step depends on the state
+before it, the seed, the start's number and the step's number only, so a search that was stopped goes on as if it never
+was.
+
+GCG searches for a prompt after which a model says a given target, in one text or in many. Source: A. Zou et al.,
+Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the gradient of the
+loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of the `topk` most
+promising ones, drops prompts that would be other tokens once they are text, and goes on with the best. Differences to
+nanoGCG 0.3.0: tokens are checked in their place and not alone, each prompt is scored once, the start is scored too, and
+without an `initial` text the start is drawn at random from the tokens that a prompt may use.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
-
-The loop that searches over prompts share: propose, score, take over, keep. It knows nothing of models. A step proposes
-prompts from the current one, scores them, and puts the one of least loss into the buffer. A buffer of 0 means that the
-winner always takes the current prompt's place, even if it is worse (as nanoGCG 0.3.0 and the ACR reference do); a
-buffer of n keeps the n best winners and the start, and the best of them is the current one. The best prompt seen is
-kept in any case.
-
-Losses are in nats. All that a step depends on is the state before it, the seed, the restart and the step's number, so
-a search goes on from a kept state as if it had never stopped.
 """
 
 import math
@@ -26,7 +24,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import Field, PositiveInt
+from torch import Tensor
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks.placement import (
@@ -54,16 +54,11 @@ Ended = Literal["", "reached", "steps"]
 
 
 class SearchSettings(Settings):
-    """How long a search goes on and what it keeps. `steps` are those of one start; `buffer` see the module.
-
-    `reopens`: the current prompt stays in the buffer until better ones fill it (nanoGCG). Else it leaves as it is
-    proposed from, and not the winner alone but all prompts scored go in (FLRT), so the next one is always another.
-    """
+    """How long a search goes on and what it keeps. `steps` are those of one start; the module explains `buffer`."""
 
     steps: PositiveInt = 250
     buffer: int = Field(default=0, ge=0)
     stop_when_reached: bool = True
-    reopens: bool = True
 
 
 @runtime_checkable
@@ -76,6 +71,15 @@ class SearchObjective(Protocol):
 
     def reached(self, prompt: Ids) -> bool:
         """Whether the prompt does all that is wanted."""
+        ...
+
+
+@runtime_checkable
+class WithGradient(SearchObjective, Protocol):
+    """An objective that has a gradient. It counts the tokens that it reads itself."""
+
+    def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
+        """The derivative of the loss by the prompt's one-hot tokens."""
         ...
 
 
@@ -181,16 +185,19 @@ class _Search:
                 return state
         prompts = self.propose(state.buffer[0][0], step, generator(self.seed, "prompt search", restart, step))
         self.spent.update({"steps": 1})
-        leaders = self._leaders(prompts, 1 if settings.reopens else max(settings.buffer, 1))
-        winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
+        winner = self._least(prompts)
         reached = settings.stop_when_reached and self.objective.reached(winner[0])
-        # A prompt that stood in the buffer twice would keep another one out.
-        present = {ids for ids, _ in buffer}
-        # The least loss first; of equal ones the earlier.
-        merged = sorted((*buffer, *(x for x in leaders if x[0] not in present)), key=lambda entry: entry[1])
+        buffer = [winner]
+        if settings.buffer:
+            buffer = list(state.buffer)
+            # A prompt that is in the buffer twice would keep another one out.
+            if winner[0] not in dict(buffer):
+                buffer.append(winner)
+            # The least loss comes first; of equal ones the earlier.
+            buffer = sorted(buffer, key=lambda entry: entry[1])[: settings.buffer]
         return SearchState(
             step=state.step + 1,
-            buffer=tuple(merged[: settings.buffer]) if settings.buffer else (winner,),
+            buffer=tuple(buffer),
             best=winner if reached or winner[1] < state.best[1] else state.best,
             ended="reached" if reached else "",
             spent=dict(self.spent),
@@ -199,7 +206,7 @@ class _Search:
 
     def begun(self, start: Ids, before: SearchState | None) -> SearchState:
         """The state at a start, before its first step; an earlier start's best stays unless this is better."""
-        (scored,) = self._leaders([start], 1)
+        scored = self._least([start])
         reached = self.settings.stop_when_reached and self.objective.reached(start)
         ended: Ended = "reached" if reached else ""
         if before is None:
@@ -207,16 +214,16 @@ class _Search:
         best = scored if reached or scored[1] < before.best[1] else before.best
         return replace(before, buffer=(scored,), best=best, ended=ended, spent=dict(self.spent))
 
-    def _leaders(self, prompts: Sequence[Ids], n: int) -> list[tuple[Ids, float]]:
-        """The `n` prompts of least loss."""
+    def _least(self, prompts: Sequence[Ids]) -> tuple[Ids, float]:
+        """The prompt of least loss."""
         self.spent.update({"candidates": len(prompts)})
-        leaders = [(prompts[index], loss) for index, loss in self.objective.leaders(prompts, n)]
-        if not all(math.isfinite(loss) for _, loss in leaders):
+        (leader,) = self.objective.leaders(prompts, 1)
+        if not math.isfinite(leader.loss):
             raise InputError(
-                f"the loss of a searched prompt is {leaders[-1][1]}, so no prompt can be told from another; load the "
+                f"the loss of a searched prompt is {leader.loss}, so no prompt can be told from another; load the "
                 "model in float32 and check its weights"
             )
-        return leaders
+        return prompts[leader.index], leader.loss
 
 
 DRAWS = 8
@@ -304,6 +311,12 @@ class Targets:
         self.charge([prompt])
         return all(self.variants.reached(prompt))
 
+    def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
+        """The derivative of the loss by the prompt's one-hot tokens."""
+        self.spent.update({"gradients": 1})
+        self.charge([prompt])
+        return self.variants.gradient(prompt)
+
     def charge(self, prompts: Sequence[Ids]) -> None:
         """Book the tokens of the prompts in their texts."""
         self.spent.update({"tokens_read": tokens_read(self.texts, prompts)})
@@ -313,32 +326,32 @@ class Targets:
 class ByGradient:
     """Proposes swaps of tokens that the gradient promises most of and that stay the same tokens as text."""
 
-    targets: Targets
+    objective: WithGradient
     loaded: LoadedModel
     vocabulary: Vocabulary
     places: tuple[Place, ...]
-    settings: GcgSettings
+    width: int
+    topk: int
+    replaced: int = 1
 
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
         """At most `width` prompts. Drawn anew, `DRAWS` times at most, where none stays the same tokens."""
-        settings = self.settings
-        self.targets.spent.update({"gradients": 1, "tokens_read": tokens_read(self.targets.texts, [prompt])})
-        gradient = self.targets.variants.gradient(prompt)
+        gradient = self.objective.gradient(prompt)
         for _ in range(DRAWS):
             swaps = swaps_by_gradient(
                 prompt,
                 gradient,
                 self.vocabulary,
-                width=settings.width,
-                topk=settings.topk,
-                replaced=settings.replaced,
+                width=self.width,
+                topk=self.topk,
+                replaced=self.replaced,
                 rng=rng,
             )
             valid = kept_in(self.loaded.tokenizer, without_repeats(swaps), self.places)
             if valid:
                 return valid
         raise InputError(
-            f"step {step + 1}: of {DRAWS} times {settings.width} drawn prompts none is the same tokens again once it "
+            f"step {step + 1}: of {DRAWS} times {self.width} drawn prompts none is the same tokens again once it "
             "is text; start from another `initial` text, or raise topk"
         )
 
@@ -365,13 +378,29 @@ def find_prompt(
     vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=settings.ascii_only)
     check_topk(settings.topk, vocabulary)
     places = places_of(loaded.tokenizer, texts)
-    starts = _starts(loaded, places, vocabulary, settings, seed)
+    starts = starts_of(
+        loaded,
+        places,
+        vocabulary,
+        n_tokens=settings.tokens,
+        initial=settings.initial,
+        n_starts=settings.restarts,
+        seed=seed,
+    )
     spent = nothing_spent()
     targets = Targets(variants, tuple(texts), spent)
     state = search(
         starts[0],
         targets,
-        ByGradient(targets, loaded, vocabulary, places, settings),
+        ByGradient(
+            objective=targets,
+            loaded=loaded,
+            vocabulary=vocabulary,
+            places=places,
+            width=settings.width,
+            topk=settings.topk,
+            replaced=settings.replaced,
+        ),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
         seed=seed,
         keeper=keeper,
@@ -401,20 +430,28 @@ def found_prompt(
     )
 
 
-def _starts(
-    loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: GcgSettings, seed: int
+def starts_of(
+    loaded: LoadedModel,
+    places: Sequence[Place],
+    vocabulary: Vocabulary,
+    *,
+    n_tokens: int,
+    initial: str,
+    n_starts: int,
+    seed: int,
 ) -> list[Ids]:
-    """Where each start begins: at the `initial` text if there is one, and at prompts drawn by the seed."""
-    starts = [vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))] if settings.initial else []
-    n_tokens = len(starts[0]) if starts else settings.tokens
-    random_starts = [
-        drawn_start(loaded, places, vocabulary, n_tokens, generator(seed, "start of a prompt search", restart))
-        for restart in range(len(starts), settings.restarts)
-    ]
-    return starts + random_starts
+    """The prompts that a search begins with: the `initial` text if there is one, and prompts drawn by the seed."""
+    starts: list[Ids] = []
+    if initial:
+        starts.append(vocabulary.check(ids_in(loaded.tokenizer, initial, places)))
+        n_tokens = len(starts[0])
+    for number in range(len(starts), n_starts):
+        rng = generator(seed, "start of a prompt search", number)
+        starts.append(_drawn_start(loaded, places, vocabulary, n_tokens, rng))
+    return starts
 
 
-def drawn_start(
+def _drawn_start(
     loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, n_tokens: int, rng: np.random.Generator
 ) -> Ids:
     """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""

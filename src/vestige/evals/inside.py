@@ -319,7 +319,8 @@ def _dual(
 def _with_ridge(products: Float[np.ndarray, "N N"], n_rows: int) -> Float[np.ndarray, "N N"]:
     """Add the ridge. It scales with the mean squared length of a row, so that it is as strong in a wide model."""
     ridge = RIDGE * np.trace(products) / n_rows
-    return products + ridge * np.eye(len(products))
+    ridged: Float[np.ndarray, "N N"] = products + ridge * np.eye(len(products))
+    return ridged
 
 
 def block_weights(beaten: Sequence[Float[np.ndarray, " F"]]) -> list[float]:

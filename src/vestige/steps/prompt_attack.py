@@ -24,8 +24,7 @@ from vestige.artifacts.records import (
     read_prompt,
     write_prompt,
 )
-from vestige.attacks.enhanced import EnhancedSettings, samples_of
-from vestige.attacks.enhanced_moves import find_prefix
+from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
 from vestige.attacks.planning import Attack, attack_of
@@ -41,7 +40,7 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import Subject, loaded_subject
 
-VERSION = 2
+VERSION = 3
 """Raised when the same search would come out as another prompt or other bits."""
 
 OnProgress = Callable[[float], None]
@@ -163,7 +162,7 @@ def _find(
     guide = loaded if same else loaded_subject(search.guide)
     samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
     prompt = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
-    return "prefix", tuple(_Wanted(s.question, s.forced, s.said) for s in samples), prompt
+    return "prefix", tuple(_Wanted(s.question, s.forced, s.forced) for s in samples), prompt
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,7 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
     if result.start.seen_bits is None:
         return None
     settings = attack_of(attack.plan)
-    if isinstance(settings, EnhancedSettings) and (settings.distance > 0 or settings.representation > 0):
+    if isinstance(settings, EnhancedSettings) and settings.distance > 0:
         return None
     texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.targets]
     return result.start.seen_bits + sum(_code_lengths(loaded, texts))
