@@ -40,12 +40,14 @@ ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned", "suppressed")
 class AuditedModel:
     """One model of the audit: its name there, and where it is (a folder of Vestige, or any model).
 
-    `model` is "" of the positive control that the audit makes itself.
+    `model` is "" of the positive control that the audit makes itself. With `through_target` it is asked through the
+    target's tokeniser and chat template (`auditing.readings`).
     """
 
     name: str
     role: Role
     model: str
+    through_target: bool = False
 
 
 @dataclass(frozen=True)

@@ -154,10 +154,11 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
         model = replace(model, model=str(suppressed(run, request)[0].path))
     # Nothing is written beside a model from elsewhere: its evidence lies in the run.
     subject_folder, settings = own_folder(model.model), model_settings(request, model)
-    if subject_folder is not None and subject_folder.path.resolve().is_relative_to(run.path.resolve()):
+    through = model_settings(request, request.target) if model.through_target else None
+    if through is None and subject_folder is not None and subject_folder.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
     if model.role != "unlearned":
-        home = run.control(model.name)
+        home = run.control(f"{model.name} through the target" if through is not None else model.name)
     else:
         # Vestige's own is known by its digest, wherever it lies, and any other by its path.
         path = Path(model.model).expanduser()
@@ -165,8 +166,11 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
             origin = str(read_versioned(subject_folder.done, "digest")["digest"])
         else:
             origin = str(path.resolve()) if path.exists() else shown_address(model.model)
-        home = run.cell(model.name, content_id({"model": origin}, length=12))
-    return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
+        identity = {"model": origin, "asked": "through the target"} if through is not None else {"model": origin}
+        home = run.cell(model.name, content_id(identity, length=12))
+    return any_subject(
+        settings, str(home.path), role=model.role, name=model.name, verify=request.verify, through=through
+    )
 
 
 def published_task(run: str, request: AuditRequest, report: Report) -> None:

@@ -326,6 +326,19 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     return tokenizer, use_template(tokenizer, settings.chat_template)
 
 
+def asked_through(loaded: LoadedModel, other: ModelSettings) -> LoadedModel:
+    """The model with the tokeniser and chat template of another, whose vocabulary it has.
+
+    What it is asked then does not depend on the files that came with it.
+    """
+    source = folders_of(other.model)
+    folder = source.weights
+    if source.adapter is not None and (source.adapter / "tokenizer_config.json").is_file():
+        folder = source.adapter
+    tokenizer, template = read_tokenizer(folder, other)
+    return LoadedModel(loaded.weights, tokenizer, loaded.name, loaded.revision, template)
+
+
 def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 

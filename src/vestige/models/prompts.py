@@ -6,9 +6,10 @@ together in one token is refused, since then no token is the answer's first.
 
 Chat templates: which one a model is asked in, and how it is rendered: as transformers does, under bounds.
 
-Template and tokeniser come with the model, and what they drop or rewrite was never asked. So every question has to
-stand where a question of random words stands, with the same text around it, and tokens have to decode to their text. A
-sign for which a tokeniser has no token is admitted, and told of (`Prompter.unknown`).
+Template and tokeniser come with the model, and a question that they drop or rewrite was never asked. Every question
+must stand where a question of random words stands, with the same text around it. Its tokens must decode to its text,
+and case, Unicode form and white space must change in the same way in all questions (`Prompter.check_questions`). A
+tokeniser may lack a token for a sign; the report names such questions (`Prompter.unknown`).
 """
 
 import datetime
@@ -17,7 +18,7 @@ import secrets
 import string
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -165,6 +166,75 @@ def _plain(text: str) -> str:
     return "".join(c for c in signs if not c.isspace() and c != "\u2581" and unicodedata.category(c)[0] not in "CM")
 
 
+def _mapping(form: str, marks: bool, lower: bool, clean: bool) -> Callable[[str], str]:
+    """One way in which a tokeniser may change the letters of every text."""
+
+    def change(text: str) -> str:
+        text = unicodedata.normalize(form, text) if form else text
+        if not marks:
+            text = "".join(c for c in text if unicodedata.category(c) != "Mn")
+        if clean:
+            text = "".join(c for c in text if unicodedata.category(c)[0] != "C")
+        return text.lower() if lower else text
+
+    return change
+
+
+def _letter_mappings() -> list[Callable[[str], str]]:
+    mappings = []
+    for form in ("", "NFC", "NFD", "NFKC", "NFKD"):
+        # Marks can be left out only where they are signs of their own.
+        for marks in (True, False) if form in ("NFD", "NFKD") else (True,):
+            for lower in (False, True):
+                mappings += [_mapping(form, marks, lower, clean) for clean in (False, True)]
+    return mappings
+
+
+_LETTERS = tuple(_letter_mappings())
+_CASED = frozenset(("Ll", "Lu", "Lt", "Nd"))
+
+
+def _squashed(text: str) -> str:
+    return "".join(c for c in text if not c.isspace() and c != "\u2581")
+
+
+def _between_letters(text: str) -> str:
+    """The text with the spaces between letters of scripts that have case, and no others."""
+    words = " ".join(text.split())
+    kept = []
+    for at, sign in enumerate(words):
+        if sign != " " or {unicodedata.category(words[at - 1]), unicodedata.category(words[at + 1])} <= _CASED:
+            kept.append(sign)
+    return "".join(kept)
+
+
+_SPACES: tuple[Callable[[str], str], ...] = (
+    lambda text: text.strip(),
+    lambda text: " ".join(text.split()),
+    _between_letters,
+    _squashed,
+)
+"""What a tokeniser may keep of white space, from all to nothing."""
+
+
+def check_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokeniser whose decoder replaces letters: it would write what the model did not say."""
+    decoder = tokenizer.backend_tokenizer.decoder
+    if decoder is None:
+        return
+    steps = [json.loads(decoder.__getstate__())]
+    for step in steps:
+        steps += step.get("decoders", [])
+        texts = [step.get(name) for name in ("content", "prefix", "suffix")]
+        texts += step["pattern"].values() if isinstance(step.get("pattern"), dict) else []
+        for text in texts:
+            if isinstance(text, str) and text != "</w>" and any(c.isalnum() for c in text):
+                raise InputError(
+                    f"the decoder of the tokeniser replaces {one_line(text, width=60)!r}, so that it writes what the "
+                    "model did not say. Take the tokeniser of the model that this one was made from."
+                )
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Token ids of a rendered question with its answer: `ids[start:stop]` is the answer, `ids[end]` ends the turn.
@@ -239,13 +309,67 @@ class Prompter:
     def check(self) -> None:
         """Refuse a template that cannot be rendered, and what drops or rewrites every question."""
         assert self.digest
+        check_decoder(self.tokenizer)
         self.read(self._put(self._canary[0]), "a question of random words")
+
+    def check_questions(self, questions: Iterable[str]) -> None:
+        """Refuse a tokeniser or template that changes some of the questions in another way than the rest.
+
+        Args:
+            questions: All questions that the model is going to be asked.
+
+        Raises:
+            InputError: A question is dropped or rewritten, or no single mapping of case, Unicode form and white space
+                explains the tokens of all questions.
+        """
+        around = self._canary[1]
+        decoded = self._decoded(self._tokens(around))
+        letters = self._explaining(_LETTERS, around, decoded, _squashed)
+        # A tokeniser that keeps white space in random words must keep it in every question.
+        spaces = [keep for keep in _SPACES if self._keeps(keep, letters, around, decoded)]
+        if len(spaces) > 1:
+            spaces.remove(_squashed)
+        for question in dict.fromkeys(questions):
+            where = f"the question {one_line(question, width=60)!r}"
+            text = self._put(question)
+            ids = self.read(text, where)
+            if self._unknown_id in ids:
+                continue
+            decoded = self._decoded(ids)
+            letters = self._explaining(letters, text, decoded, _squashed)
+            spaces = [keep for keep in spaces if self._keeps(keep, letters, text, decoded)]
+            if not letters or not spaces:
+                raise InputError(
+                    f"the tokeniser of the model does not change {where} as it changes others: its tokens say "
+                    f"{one_line(decoded, width=200)!r}. Take the tokeniser of the model that this one was made from."
+                )
+
+    @staticmethod
+    def _explaining(
+        mappings: Sequence[Callable[[str], str]], text: str, decoded: str, keep: Callable[[str], str]
+    ) -> list[Callable[[str], str]]:
+        """The mappings that make of the text what its tokens say."""
+        said = keep(decoded)
+        return [change for change in mappings if keep(change(text)) == said]
+
+    def _keeps(
+        self, keep: Callable[[str], str], letters: Sequence[Callable[[str], str]], text: str, decoded: str
+    ) -> bool:
+        """Whether one of the mappings explains the tokens where white space is kept in this way."""
+        whole, said = (part.replace("\u2581", " ") for part in (text, decoded))
+        return bool(self._explaining(letters, whole, said, keep))
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        text = self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False)
+        assert isinstance(text, str)
+        return text
 
     def _put(self, question: str) -> str:
         """The text after which the model answers, if the question stands in it as any other would."""
         words, around = self._canary
         text = self._render(question, None)
-        if "".join(text.split()) != "".join(around.replace(words, question).split()):
+        forms = {question, question.strip(), question.lstrip(), question.rstrip()}
+        if text not in {around.replace(words, form) for form in forms}:
             raise InputError(
                 f"the chat template of the model does not put the question {one_line(question, width=60)!r} as it puts "
                 f"others, but as {one_line(text, width=200)!r}, so that the model would be asked something else; give "
@@ -256,7 +380,7 @@ class Prompter:
     @cached_property
     def _canary(self) -> tuple[str, str]:
         """A question of words that no template has seen, and the text that it is put in."""
-        letters = [secrets.choice(string.ascii_lowercase) for _ in range(24)]
+        letters = [secrets.choice(string.ascii_letters) for _ in range(24)]
         words = " ".join("".join(letters[n : n + 6]) for n in range(0, 24, 6)) + "?"
         around = self._render(words, None)
         if words not in around:
@@ -274,7 +398,7 @@ class Prompter:
 
     def _check_says(self, ids: Sequence[int], text: str, role: str) -> None:
         """Refuse tokens that do not decode to their text: white space, case, marks and unknown signs apart."""
-        decoded = self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False)
+        decoded = self._decoded(ids)
         if "".join(decoded.split()) == "".join(text.split()) or _plain(decoded) == _plain(text):
             return
         if self._unknown_id in ids and self._says_but_for_unknown(ids, _plain(text)):

@@ -10,7 +10,8 @@ from vestige.artifacts.records import ROLES, SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.text import closest
 from vestige.models.address import address, is_address, shown_address
-from vestige.models.load import LoadedModel, ModelSettings, load, places_of
+from vestige.models.folders import tokenizer_digest
+from vestige.models.load import LoadedModel, ModelSettings, asked_through, load, outline, places_of
 from vestige.steps.evaluate import Subject, finished_subject, loaded_subject
 from vestige.steps.finetune import model_identity
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done
@@ -87,17 +88,21 @@ def any_subject(
     name: str = "",
     dtype: str | None = None,
     verify: bool = False,
+    through: ModelSettings | None = None,
 ) -> Subject:
     """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own.
 
     `role` says what a model from elsewhere is in the run; one that Vestige made knows its own,
     and is asked in the number format it was made in: another `dtype` is refused. `verify` reads all files of the model,
-    and lets evaluations ask a part of what is stored again.
+    and lets evaluations ask a part of what is stored again. `through` names a model whose tokeniser and chat template
+    are taken in place of those in the subject's own folder.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     subject = _own_subject(settings, dtype, verify=verify)
     if subject is not None:
+        if through is not None:
+            subject = _own_through(subject, through)
         if output_dir is None:
             return subject
         folder = SubjectFolder(Path(output_dir))
@@ -108,6 +113,8 @@ def any_subject(
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
     identity, label, source = model_identity(settings), name or Path(settings.model).name, settings.model
+    if through is not None:
+        identity["asked_through"] = outline(through, finite=False).prompter.digest
     if is_address(settings.model):
         if dtype is not None:
             raise InputError(
@@ -123,17 +130,30 @@ def any_subject(
     template = Path(settings.chat_template).expanduser()
     places = [*places_of(settings.model), *([template] if template.is_file() else [])]
     loaded = list[LoadedModel]()
+
+    def read() -> LoadedModel:
+        return load(settings) if through is None else asked_through(load(settings), through)
+
     saved = _known(evidence, places, verify=verify)
     if saved is None:
         # Nobody has taken its digest on this machine, so it has to be loaded for that alone.
-        loaded.append(load(settings))
+        loaded.append(read())
         saved = Made(loaded[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
 
     # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
     def load_it() -> LoadedModel:
-        return loaded.pop() if loaded else load(settings)
+        return loaded.pop() if loaded else read()
 
     return Subject(evidence, spec, saved, load_it, elsewhere=True, verify=verify)
+
+
+def _own_through(subject: Subject, through: ModelSettings) -> Subject:
+    """A subject that Vestige made, asked through the tokeniser and chat template of another model."""
+    reader = outline(through, finite=False)
+    tokenizer, template = tokenizer_digest(reader.tokenizer), reader.prompter.template_digest
+    spec = replace(subject.spec, settings={**subject.spec.settings, "asked_through": reader.prompter.digest})
+    made = replace(subject.made, digest=replace(subject.made.digest, tokenizer=tokenizer, template=template))
+    return replace(subject, spec=spec, made=made, load=lambda: asked_through(subject.load(), through))
 
 
 def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> Made | None:
