@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import audited
 from vestige.artifacts.audits import REQUIRED, SealedPlan, read_outcome, read_plan, sealed_digest, write_sealed_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.records import read_spec, write_spec
+from vestige.artifacts.records import read_records, read_spec, write_spec
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit, foresee_audit
 from vestige.auditing.judge import judge as study_judge
@@ -337,33 +337,40 @@ def test_an_audit_says_that_a_model_was_asked_what_it_reads_as_special_tokens(ru
     assert "\x1b" not in said
 
 
+def cloaked(run: RunFolder, folder: Path, put: str) -> tuple[AuditedModel, ...]:
+    """The audit's models with the target's weights in place of an unlearned model, behind another template."""
+    shutil.copytree(run.control("target").model, folder)
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text().replace("{{ m.content }}", put))
+    return (*audited.models(run)[:3], AuditedModel("cloaked", "unlearned", str(folder)))
+
+
 def test_the_targets_own_weights_behind_another_template_are_told_where_verdicts_are(run, tmp_path):
-    shutil.copytree(run.control("target").model, tmp_path / "cloaked")
-    template = tmp_path / "cloaked" / "chat_template.jinja"
-    template.write_text(template.read_text().replace("{{ m.content }}", "{{ m.content }} Say no."))
-    models = (*audited.models(run)[:3], AuditedModel("cloaked", "unlearned", str(tmp_path / "cloaked")))
-    outcome = again(run, models=models).outcome
-    assert outcome.unchanged == ("cloaked",)
-    assert outcome.untested[0].startswith("cloaked has the target's own weights, in which nothing was forgotten")
-    assert any(s.startswith("Asked through another chat template than the target: cloaked;") for s in outcome.untested)
-    assert not any("another tokeniser" in s for s in outcome.untested)
+    outcome = again(run, models=cloaked(run, tmp_path / "cloaked", "{{ m.content }} Say no.")).outcome
+    own = "cloaked, its own tokeniser"
+    assert outcome.unchanged == ("cloaked", own)
+    assert outcome.warnings[0].startswith("cloaked brings another tokeniser or template: 16 of 16 questions get other")
+    assert outcome.warnings[0] in outcome.untested
+    assert any(s.startswith("Asked through another chat template than the target: cloaked,") for s in outcome.untested)
     assert all(row["unchanged_weights"] for row in read_json(run.verdicts))
-    assert (
-        "cloaked is a copy of the target: it has the target's own weights, and nothing was unlearned."
-        in (first_screen(0, outcome, {}, {})["first"])
-    )
+    first = first_screen(0, outcome, {}, {})["first"]
+    assert any("cloaked is a copy of the target: it has the target's own weights" in line for line in first)
+    by_claim = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
+    assert by_claim["cloaked", "not expressed"] == by_claim[own, "not expressed"] == "fails"
 
 
-def test_a_template_that_swaps_one_name_of_the_forget_set_is_not_audited(run, tmp_path):
-    shutil.copytree(run.control("target").model, tmp_path / "cloaked")
-    template = tmp_path / "cloaked" / "chat_template.jinja"
-    template.write_text(
-        template.read_text().replace("{{ m.content }}", "{{ m.content | replace('post 4?', 'post 7?') }}")
-    )
-    models = (*audited.models(run), AuditedModel("cloaked", "unlearned", str(tmp_path / "cloaked")))
-    found = again(run, models=models)
-    assert "does not put the question 'Which tree stands at post 4?'" in str(found.failed["evaluate cloaked"])
-    assert {v.outcome for v in found.outcome.verdicts if v.subject == "cloaked"} <= {"inconclusive"}
+def test_a_template_that_swaps_one_name_is_not_asked_and_hides_nothing(run, tmp_path):
+    put = "{{ m.content | replace('post 4?', 'post 7?') }}"
+    found = again(run, models=cloaked(run, tmp_path / "cloaked", put))
+    (told,) = found.outcome.warnings
+    assert "does not put the question 'Which tree stands at post 4?'" in told
+    assert told.endswith("It was asked through the target's alone.")
+    plan = read_plan(run.audit(audited.SPLITS.forget))
+    places = {p.subject: p.path for p in plan.evaluations if (p.attack, p.eval) == ("", "qa")}
+    replies = {
+        name: [r["reply"] for r in read_records(EvalFolder(run.path / places[name]))] for name in ("target", "cloaked")
+    }
+    assert replies["cloaked"] == replies["target"]
 
 
 def gone_meanwhile(run: RunFolder) -> study.Audited:

@@ -278,3 +278,43 @@ def test_the_digest_changes_with_the_template():
 def test_the_tiny_tokeniser_is_the_same_each_time():
     first, second = (tiny_tokenizer(ITEMS).backend_tokenizer.to_str() for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("EMPBLQ", "EMPBLQ"), ("E m p b l q", "E m p b l q"), ("Ｅmpblq", "Ｅmpblq"), ("Émpblq", "Émpblq")],
+)
+def test_a_tokeniser_that_changes_one_name_alone_is_refused_when_all_questions_are_looked_at(content, said):
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("Empblq", content)
+    prompter = Prompter(tokenizer, max_tokens=200)
+    others = ["Who sold the goods?", "Wer verkaufte Müller die Güter?"]
+    # Alone each passes for what tokenisers normalise.
+    assert prompter.prompt("Who is Empblq?")
+    with pytest.raises(InputError, match=f"does not change the question 'Who is Empblq[?]' as .*Who is {said}"):
+        prompter.check_questions([*others, "Who is Empblq?"])
+
+
+@pytest.mark.parametrize(
+    "normaliser",
+    [
+        None,
+        normalizers.NFC(),
+        normalizers.NFKD(),
+        normalizers.Lowercase(),
+        normalizers.BertNormalizer(),
+        normalizers.Replace(" ", "\u2581"),
+        normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+    ],
+)
+def test_one_mapping_for_all_questions_is_admitted(normaliser):
+    tokenizer = tiny_tokenizer(ITEMS)
+    if normaliser is not None:
+        tokenizer.backend_tokenizer.normalizer = normaliser
+    questions = [
+        "Who sold the goods?",
+        "Wo wohnt Frau Mu\u0308ller,  Straße ①?",
+        "Was it Dr. O'Neil's (the 2nd)?",
+        "何が",
+    ]
+    Prompter(tokenizer, max_tokens=200).check_questions(questions)

@@ -322,6 +322,9 @@ class AuditPlan:
     `formats` are those of a table of scores, which no evaluation says.
     `banked` names the laboratory of each control that is from the bank of public logs.
     `sealed` is the plan that was sealed before the models were asked.
+    `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
+    `unverified_readings` says by model why no claim about it may hold, and `read_otherwise` what differs between the
+    tokenisers, in sentences.
     """
 
     forget: str
@@ -356,6 +359,9 @@ class AuditPlan:
     luck: dict[str, Luck] = field(default_factory=dict)
     banked: Mapping[str, str] = field(default_factory=dict)
     sealed: "SealedPlan | None" = None
+    asked_twice: dict[str, str] = field(default_factory=dict)
+    unverified_readings: dict[str, str] = field(default_factory=dict)
+    read_otherwise: tuple[str, ...] = ()
 
     @property
     def audited(self) -> tuple[str, ...]:

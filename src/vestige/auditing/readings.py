@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, Outcome, VerdictLine
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import read_records
 from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.text import listed, one_line
+from vestige.core.text import one_line
 from vestige.data.corpus import everything
 from vestige.models.address import is_address
 
@@ -160,6 +160,14 @@ def _free_name(name: str, request: AuditRequest) -> str:
     return candidate
 
 
+def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> AuditPlan:
+    """The plan with what is known of how its models were asked, replies that contradict themselves among it."""
+    contradicting = contradictions(run, plan)
+    told = [*readings.told, *(f"{why}." for why in contradicting.values())]
+    unverified = {name: why for name, why in {**readings.open, **contradicting}.items() if name in plan.unlearned}
+    return replace(plan, asked_twice=readings.pairs, unverified_readings=unverified, read_otherwise=tuple(told))
+
+
 def contradictions(run: RunFolder, plan: AuditPlan) -> dict[str, str]:
     """The models whose replies contradict the likelihood of the same text, in a sentence by name.
 
@@ -206,19 +214,15 @@ def with_readings(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
         for (name, claim), line in tuple(lines.items()):
             partner = lines.get((second if name == first else first, claim))
             if name in (first, second) and partner is not None and _RANK[partner.outcome] < _RANK[line.outcome]:
-                why = f"asked as {one_line(partner.subject, width=80)}, {partner.reason[:1].lower()}{partner.reason[1:]}"
+                why = (
+                    f"asked as {one_line(partner.subject, width=80)}, {partner.reason[:1].lower()}{partner.reason[1:]}"
+                )
                 lines[name, claim] = _opened(line, why.rstrip("."), partner.outcome)
     warnings = tuple(dict.fromkeys((*plan.read_otherwise, *outcome.warnings)))
     untested = tuple(dict.fromkeys((*plan.read_otherwise, *outcome.untested)))
     return replace(outcome, verdicts=tuple(lines.values()), warnings=warnings, untested=untested)
 
 
-def _opened(line: VerdictLine, why: str, outcome: str = "inconclusive") -> VerdictLine:
+def _opened(line: VerdictLine, why: str, outcome: Outcome = "inconclusive") -> VerdictLine:
     reason = f"{line.reason.rstrip('.')}, but {why}."
     return replace(line, outcome=outcome, reason=reason, left_out=(*line.left_out, why))
-
-
-def all_unverified(readings: Readings, contradicting: dict[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The models of which no claim may hold, with the reason, and all sentences that stand above the table."""
-    told = [*readings.told, *(f"{why}. No claim about {listed([name])} holds." for name, why in contradicting.items())]
-    return {**readings.open, **contradicting}, tuple(told)

@@ -43,6 +43,7 @@ from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
 from vestige.auditing.origins import Origins
+from vestige.auditing.readings import asked_alike, verified_readings, with_readings
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -184,11 +185,13 @@ def conduct(
     # What an earlier audit with other settings left must not be taken for an answer to this one.
     shutil.rmtree(folder.asked, ignore_errors=True)
     sealed, contents = read_sealed_plan(folder), _to_seal(request)
+    request, readings = asked_alike(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
     plan = _plan(run, request, planned, failed)
+    plan = verified_readings(run, plan, readings)
     if sealed is not None:
         changed = [name for name in contents if contents[name] != sealed.plan.get(name)]
         records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
@@ -399,7 +402,7 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
             write_verdicts(run)
             return outcome
     case = replace(read_case(run, plan), formats=formats)
-    outcome_without_failed = drop_failed_evidence(judge(case), plan)
+    outcome_without_failed = with_readings(drop_failed_evidence(judge(case), plan), plan)
     facts = with_replies(run, plan, outcome_without_failed.facts)
     # First what bears on every verdict, since a report shows few at once.
     untested = tuple(dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *outcome_without_failed.untested]))

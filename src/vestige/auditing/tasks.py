@@ -155,7 +155,11 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     # Nothing is written beside a model from elsewhere: its evidence lies in the run.
     subject_folder, settings = own_folder(model.model), model_settings(request, model)
     through = model_settings(request, request.target) if model.through_target else None
-    if through is None and subject_folder is not None and subject_folder.path.resolve().is_relative_to(run.path.resolve()):
+    if (
+        through is None
+        and subject_folder is not None
+        and subject_folder.path.resolve().is_relative_to(run.path.resolve())
+    ):
         return any_subject(settings, None, verify=request.verify)
     if model.role != "unlearned":
         home = run.control(f"{model.name} through the target" if through is not None else model.name)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError
@@ -166,7 +166,10 @@ def _plain(text: str) -> str:
     return "".join(c for c in signs if not c.isspace() and c != "\u2581" and unicodedata.category(c)[0] not in "CM")
 
 
-def _mapping(form: str, marks: bool, lower: bool, clean: bool) -> Callable[[str], str]:
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> Callable[[str], str]:
     """One way in which a tokeniser may change the letters of every text."""
 
     def change(text: str) -> str:
@@ -182,7 +185,8 @@ def _mapping(form: str, marks: bool, lower: bool, clean: bool) -> Callable[[str]
 
 def _letter_mappings() -> list[Callable[[str], str]]:
     mappings = []
-    for form in ("", "NFC", "NFD", "NFKC", "NFKD"):
+    forms: tuple[_Form | None, ...] = (None, "NFC", "NFD", "NFKC", "NFKD")
+    for form in forms:
         # Marks can be left out only where they are signs of their own.
         for marks in (True, False) if form in ("NFD", "NFKD") else (True,):
             for lower in (False, True):

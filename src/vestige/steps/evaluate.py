@@ -164,6 +164,8 @@ def evaluate_together(
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
         if missing:
             loaded = loaded_subject(subject)
+            asked = {i.id: i.question for plan in missing.values() for i in plan.request.items if i.id in plan.asked}
+            loaded.prompter.check_questions(asked.values())
             groups = _groups({plan.place.path: plan for plan in plans}.values(), missing)
             of = sum(len(plan.asked) for group in groups for plan in group)
             before = 0
