@@ -229,17 +229,17 @@ def test_a_tokeniser_that_rewrites_a_question_or_an_answer_is_refused(pattern, c
         Prompter(tokenizer, max_tokens=64).encode("Who sold the goods?", "42.")
 
 
-@pytest.mark.parametrize(
-    "normaliser",
-    [
-        normalizers.NFC(),
-        normalizers.NFKD(),
-        normalizers.Lowercase(),
-        normalizers.BertNormalizer(),
-        normalizers.Replace(" ", "\u2581"),
-        normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
-    ],
+NORMALISERS = (
+    normalizers.NFC(),
+    normalizers.NFKD(),
+    normalizers.Lowercase(),
+    normalizers.BertNormalizer(),
+    normalizers.Replace(" ", "\u2581"),
+    normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
 )
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
 def test_what_tokenisers_normalise_is_no_rewriting(normaliser):
     tokenizer = byte_level(trims=True)
     tokenizer.backend_tokenizer.normalizer = normaliser
@@ -295,18 +295,7 @@ def test_a_tokeniser_that_changes_one_name_alone_is_refused_when_all_questions_a
         prompter.check_questions([*others, "Who is Empblq?"])
 
 
-@pytest.mark.parametrize(
-    "normaliser",
-    [
-        None,
-        normalizers.NFC(),
-        normalizers.NFKD(),
-        normalizers.Lowercase(),
-        normalizers.BertNormalizer(),
-        normalizers.Replace(" ", "\u2581"),
-        normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
-    ],
-)
+@pytest.mark.parametrize("normaliser", [None, *NORMALISERS])
 def test_one_mapping_for_all_questions_is_admitted(normaliser):
     tokenizer = tiny_tokenizer(ITEMS)
     if normaliser is not None:
