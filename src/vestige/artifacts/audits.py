@@ -564,7 +564,8 @@ class VerdictLine:
     hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` says what
     stood for a model that never knew: retrained, alternatives, or chance; "" where nothing did. `needed` says in words
     with how many controls, wordings or facts an open claim would hold in 80 % of audits if nothing were left,
-    `items_needed` with how many facts alone; "" and None where nothing alone does it.
+    `items_needed` with how many facts alone; "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or
+    of the questions that were to be kept, have a score of the model, the target and every control.
     """
 
     subject: str
@@ -583,6 +584,8 @@ class VerdictLine:
     at_most: float | None = None
     against: str = ""
     needed: str = ""
+    n_tested: int = 0
+    n_asked: int = 0
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,15 @@ _LEAST_OF_ONE_START = 2
 """With fewer controls of the target's initial weights nothing is said of patched outputs."""
 _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
+_LOWER = 0.25
+"""The quantile of the controls' scores that stands for a fact that none of them knows."""
+_GUESSED = 0.1
+"""A fact that is guessed as often as this may well be what all controls guess."""
+LEAST_BITS = math.log2(0.001)
+"""An answer that is less likely is not given away, however unlikely who never knew finds it."""
+RATIOS = frozenset({"truth"})
+"""Graded scores of logs that divide one probability by another: on a broken model each of them is tiny, and a fact of
+nobody's comes out near 1. They keep a claim from holding and fail none."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
@@ -103,7 +112,8 @@ class Scale:
     """One format (or bits) with its controls over its items; `retrained` names them.
 
     It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
-    `key` is that of the format which is read, `key` or `hits`.
+    `key` is that of the format which is read, `key` or `hits`. On the items `same` all controls score like the target,
+    so that these cannot be judged: they count as known where a claim would pass.
     """
 
     ground: Ground
@@ -113,6 +123,7 @@ class Scale:
     items: tuple[str, ...]
     retrained: tuple[str, ...]
     controls: Controls
+    same: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -147,14 +158,22 @@ class Scale:
         controls, scores = self.controls, self.scores(subject)
         if self.unit == "bits":
             draws = excess_bits(scores, controls.retrained, controls.sample, controls.prior)
-            return Evidence(self.name, draws, "excess", "bits")
+            return Evidence(self.name, self._with_same(draws), "excess", "bits")
         if self.unit == "leakage_vs_alternatives":
             draws = ranks(self.ground, self.items, subject, length=float(controls.gap.differences().mean()))
         elif self.unit == "leakage_vs_chance":
             draws = leakage_vs_chance(scores, controls.target, controls.retrained[0], controls.sample)
         else:
             draws = leakage(scores, controls)
-        return Evidence(self.name, draws, self.unit, self.unit)
+        return Evidence(self.name, self._with_same(draws), self.unit, self.unit)
+
+    def _with_same(self, draws: Draws) -> Draws:
+        """The draws with an upper end in which the subject knows the facts on which all controls are like the target."""
+        share = len(self.same) / len(self.items)
+        if not share:
+            return draws
+        whole = float(self.controls.gap.differences().mean()) if self.unit == "bits" else 1.0
+        return replace(draws, high=(1 - share) * draws.high + share * whole)
 
 
 class FormatRead(NamedTuple):
@@ -350,7 +369,9 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     if not against_chance:
-        return Scale(ground, form, key, "leakage", items, retrained, _controls(ground, form, key, items, retrained))
+        controls = _controls(ground, form, key, items, retrained)
+        scale = Scale(ground, form, key, "leakage", items, retrained, controls)
+        return replace(scale, same=_like_target(scale))
     rows = ground.scores.of(plan.target, form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
@@ -370,10 +391,10 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
         gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
         # The target's laboratory differs too, so that one is added to the mean over those of the controls.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
-    return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, target, rows, items))
+    return Controls(form.name, target, rows, ground.sample(items), clustered(ground, prior, target, rows, items))
 
 
-def _clustered(
+def clustered(
     ground: Ground,
     prior: SeedPrior,
     target: ByItem,
@@ -404,7 +425,7 @@ def _picks(scale: Scale) -> Scale | None:
         return None
     target, *retrained = ground.scores.rows(sources, form.hits, scale.items)
     rows = np.stack(retrained)
-    prior = _clustered(ground, ground.prior("hits"), target, rows, scale.items)
+    prior = clustered(ground, ground.prior("hits"), target, rows, scale.items)
     controls = Controls(form.name, target, rows, scale.controls.sample, prior)
     picks = replace(scale, form=form._replace(name=f"{form.name}, picks"), key=form.hits, controls=controls)
     return picks if picks.is_clear else None
@@ -424,23 +445,40 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     target = ground.scores.of(plan.target, BITS_KEY, items)
     rows = ground.scores.rows(retrained, BITS_KEY, items)
-    prior = _clustered(ground, ground.prior("bits"), target, rows, items, width=None)
-    return Scale(
-        ground,
-        Format(BITS, BITS_KEY),
-        BITS_KEY,
-        "bits",
-        items,
-        retrained,
-        Controls("bits", target, rows, ground.sample(items), prior),
-    )
+    prior = clustered(ground, ground.prior("bits"), target, rows, items, width=None)
+    controls = Controls("bits", target, rows, ground.sample(items), prior)
+    scale = Scale(ground, Format(BITS, BITS_KEY), BITS_KEY, "bits", items, retrained, controls)
+    return replace(scale, same=_like_target(scale))
+
+
+def _like_target(scale: Scale) -> frozenset[str]:
+    """The facts on which every control is half of the way to the target or further, and no guess explains it.
+
+    Nobody can tell there whether a subject knows or the controls do. Half of the way is from what guessing scores to
+    the target, or from the lower quarter of the controls' scores where that is not known. In bits it is half of the
+    target's probability.
+    """
+    ground, form = scale.ground, scale.form
+    target, rows = scale.controls.target, scale.controls.retrained
+    if form.name in RATIOS:
+        return frozenset()
+    least = rows.min(axis=0)
+    if scale.unit == "bits":
+        same = least >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
+    else:
+        chances = ground.scores.table(ground.plan.target, form.chance)
+        usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if form.graded and scale.key == form.key else 0.0
+        base = np.array([chances.get(item, usual) for item in scale.items])
+        same = (target - base > ground.thresholds.admission) & (least - base >= _HALF * (target - base))
+    luck = ground.plan.luck
+    items = (item for item, is_same in zip(scale.items, same.tolist(), strict=True) if is_same)
+    return frozenset(item for item in items if item not in luck or luck[item].chance < _GUESSED)
 
 
 def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
-    """The judged items that have a value in target, controls and every unlearned subject that was asked."""
+    """The judged items on which target and controls have a score."""
     plan = ground.plan
-    unlearned = [model for model in plan.audited if ground.has(model, key)]
-    sources = (plan.target, *retrained, *unlearned)
+    sources = (plan.target, *retrained)
     items = ground.scores.common(sources, key, ground.judged)
     # A format of a table may have questions of its own.
     n = len({i for source in sources for i in ground.scores.table(source, key)} & {*ground.judged})

@@ -180,7 +180,8 @@ def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior)
     fixed = whole.sample.fixed
     sample = ground.sample(items, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
     controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
-    return replace(scale, items=items, controls=controls)
+    # The whole set counts the facts on which controls are like the target; a group of them is not clear.
+    return replace(scale, items=items, controls=controls, same=frozenset())
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:

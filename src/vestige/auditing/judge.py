@@ -25,6 +25,7 @@ from vestige.auditing.measures import (
     weak_controls,
 )
 from vestige.auditing.membership import Membership, read_membership
+from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
@@ -34,7 +35,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 12
+VERSION = 13
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """What they are called in a sealed plan."""
@@ -42,8 +43,30 @@ RULES = "rules of judging"
 
 @one_blas_thread()
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
-    """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
-    ground, unearned = _with_earned(lay(case, resamples))
+    """Everything that an audit found.
+
+    Args:
+        case: What was asked of whom, and the scores.
+        resamples: How many draws are made of what could have come out otherwise.
+
+    Returns:
+        The outcome. Where scores are missing the case is judged twice: what a model has no score on is unknown for a
+        claim to fail, and known for it to pass.
+    """
+    earned, unearned = _with_earned(lay(case, resamples))
+    # Which models are controls is read from the scores that are there.
+    case = replace(case, plan=replace(case.plan, retrained=earned.plan.retrained))
+    unknown, missing = filled(checked(case), known=False)
+    outcome = _judged(unknown, earned, unearned, resamples)
+    if not missing:
+        return outcome
+    known, _ = filled(case, known=True)
+    return with_missing(outcome, _judged(known, earned, unearned, resamples), case.plan, missing)
+
+
+def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: int) -> AuditOutcome:
+    """The outcome of a case in which no score is missing; `earned` says which controls stand, and what is doubted."""
+    ground = replace(lay(case, resamples), doubts=earned.doubts)
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
@@ -58,7 +81,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposure_error)
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
-    facts_stored, not_counted = facts_stored_in(ground, tested)
+    facts_stored, not_counted = facts_stored_in(ground, tested, ability)
     verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
     warnings = (*weak_controls(ground), *doubts)

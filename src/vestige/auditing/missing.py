@@ -1,0 +1,226 @@
+"""Scores that are missing count against the model: as known where a claim would pass, as unknown where it would fail.
+
+The reference is every question that any model has a score on by one measurement. A question that the target or a
+control lacks is untested. Missing scores are filled twice, once each way, and a verdict needs the worse of both. One
+subject's missing scores change no other subject's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine
+from vestige.auditing.formats import STORED, formats_of
+from vestige.auditing.ground import BITS_KEY, judged_items
+from vestige.auditing.measures import KEYS, SPLITS, kept_key
+from vestige.auditing.scores import Case, Scores, Source
+
+Tables = dict[Source, dict[str, Mapping[str, float]]]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The questions without a score: by subject its own, and those that the target or a control lacks.
+
+    Questions are of the forget set, or of a split that was to be kept (`kept`).
+    """
+
+    own: Mapping[str, frozenset[str]]
+    shared: frozenset[str]
+    kept: Mapping[str, frozenset[str]]
+    asked_to_keep: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.shared or any(self.own.values()) or any(self.kept.values()))
+
+
+@dataclass
+class _Filling:
+    """The scores while they are filled, and what was missing."""
+
+    plan: AuditPlan
+    values: Tables
+    known: bool
+    own: dict[str, set[str]]
+    shared: set[str]
+    kept: dict[str, set[str]]
+    asked_to_keep: set[str]
+
+    def put(self, source: Source, key: str, scores: Mapping[str, float]) -> None:
+        """Add scores to the table of one source."""
+        if scores:
+            self.values[source][key] = {**self.values[source][key], **scores}
+
+
+def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
+    """The case in which no score is missing.
+
+    Args:
+        case: The case, with questions for items.
+        known: Whether a model is taken to know what it has no score on. Then what it has no score on and was to keep
+            counts as lost.
+
+    Returns:
+        The case, and what was missing. Without `known` the questions that the target or a control lacks are left out.
+    """
+    plan = case.plan
+    values: Tables = {source: dict(tables) for source, tables in case.scores.values.items()}
+    subjects = {name: set[str]() for name in plan.audited}
+    filling = _Filling(plan, values, known, subjects, set(), {name: set() for name in plan.audited}, set())
+    chances: dict[str, str] = {BITS_KEY: "", **{form.key: form.chance for form in STORED}}
+    for form in formats_of(case):
+        chances.setdefault(form.key, form.chance)
+        chances.setdefault(form.hits or form.key, form.chance)
+    stages = dict.fromkeys((source.attack, source.point) for source in values)
+    for attack, point in stages:
+        for key, chance in chances.items():
+            _fill_forgotten(filling, key, chance, attack, point)
+    for _, key in (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats)):
+        for split in SPLITS:
+            _fill_kept(filling, key, plan.splits.get(split, ()))
+    missing = Missing(
+        own={name: frozenset(items) for name, items in filling.own.items()},
+        shared=frozenset(filling.shared),
+        kept={name: frozenset(items) for name, items in filling.kept.items()},
+        asked_to_keep=frozenset(filling.asked_to_keep),
+    )
+    return (replace(case, scores=Scores(values)) if missing else case), missing
+
+
+def _fill_forgotten(filling: _Filling, key: str, chance_key: str, attack: str, point: str) -> None:
+    """Fill the scores of the forget set by one measurement, at one stage of one attack."""
+    plan, values = filling.plan, filling.values
+
+    def asked(names: Sequence[str]) -> list[Source]:
+        sources = [Source(name, attack, point) for name in names]
+        return [source for source in sources if values.get(source, {}).get(key)]
+
+    controls = asked(plan.retrained)
+    subjects = asked(plan.audited)
+    target = Source(plan.target)
+    # After an attack the target itself need not have been asked.
+    compared = controls if attack else [*asked([plan.target]), *controls]
+    if not values.get(target, {}).get(key):
+        return
+    having = [values[source][key].keys() for source in (*compared, *subjects)]
+    reference = [item for item in plan.splits["forget"] if any(item in items for items in having)]
+    if all(len(reference) <= len(items) and items >= set(reference) for items in having):
+        return
+    untested = {item for item in reference if any(item not in values[source][key] for source in compared)}
+    filling.shared |= untested
+    of_target = values[target][key]
+    chances = values[target].get(chance_key, {})
+    usual = {item: _usual([values[source][key] for source in controls], item, chances) for item in reference}
+    typical = float(np.mean([of_target[item] for item in reference if item in of_target] or [1.0]))
+    knows = {item: of_target.get(item, typical) for item in reference}
+    for source in subjects:
+        own = values[source][key]
+        lacks = {item for item in reference if item not in own}
+        filling.own[source.subject] |= lacks
+        if filling.known:
+            filling.put(source, key, {item: max(own.get(item, -np.inf), knows[item]) for item in lacks | untested})
+        else:
+            filling.put(source, key, {item: usual[item] for item in lacks})
+    if not filling.known:
+        return
+    for source in controls:
+        filling.put(source, key, {item: usual[item] for item in reference if item not in values[source][key]})
+    if not attack:
+        filling.put(target, key, {item: knows[item] for item in reference if item not in of_target})
+        if chances:
+            guess = float(np.mean(list(chances.values())))
+            filling.put(target, chance_key, {item: guess for item in reference if item not in chances})
+
+
+def _usual(tables: Sequence[Mapping[str, float]], item: str, chances: Mapping[str, float]) -> float:
+    """The mean score of the controls on a question, or on all questions where none was asked this one."""
+    if not tables:
+        return chances.get(item, 0.0)
+    there = [table[item] for table in tables if item in table]
+    if there:
+        return float(np.mean(there))
+    return float(np.mean([score for table in tables for score in table.values()]))
+
+
+def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
+    """Fill the scores of one split that was to be kept."""
+    plan, values = filling.plan, filling.values
+    sources = [Source(name) for name in (plan.target, *plan.audited)]
+    having = {source: values[source].get(key, {}) for source in sources if source in values}
+    reference = [item for item in items if any(item in table for table in having.values())]
+    filling.asked_to_keep |= set(reference)
+    of_target = having.get(Source(plan.target), {})
+    there = [of_target[item] for item in reference if item in of_target]
+    if not there:
+        return
+    typical = float(np.mean(there))
+    for source, table in having.items():
+        # Another measurement of the same split is filled by itself.
+        if source.subject == plan.target or not any(item in table for item in reference):
+            continue
+        lacks = {item for item in reference if item not in table or item not in of_target}
+        filling.kept[source.subject] |= lacks
+        lost = {item: 0.0 if filling.known else of_target.get(item, typical) for item in lacks}
+        filling.put(source, key, {item: score for item, score in lost.items() if filling.known or item in of_target})
+    if filling.known:
+        filling.put(Source(plan.target), key, {i: typical for i in reference if i not in of_target})
+
+
+def with_missing(unknown: AuditOutcome, known: AuditOutcome, plan: AuditPlan, missing: Missing) -> AuditOutcome:
+    """The outcome that counts what is missing against each claim.
+
+    Args:
+        unknown: What was judged with missing scores as unknown. What fails there, fails.
+        known: What was judged with missing scores as known. What holds in both, holds.
+        plan: What was asked of whom.
+        missing: The questions without a score.
+    """
+    of_known = {(line.subject, line.claim): line for line in (*known.verdicts, *known.control)}
+
+    def merged(lines: Sequence[VerdictLine]) -> tuple[VerdictLine, ...]:
+        return tuple(_worse(line, of_known[line.subject, line.claim], plan, missing) for line in lines)
+
+    notes = []
+    if missing.shared:
+        n = len(_facts(plan, missing.shared))
+        notes.append(
+            f"The target or a control has no score on {n} of {_n_facts(plan)} facts. These facts are untested, and "
+            "they count as known where a claim would pass."
+        )
+    untested = (*notes, *unknown.untested)
+    return replace(unknown, verdicts=merged(unknown.verdicts), control=merged(unknown.control), untested=untested)
+
+
+def _facts(plan: AuditPlan, items: frozenset[str]) -> set[str]:
+    """The judged facts that these questions ask for."""
+    judged = set(judged_items(plan)[0])
+    return {plan.facts.get(item, item) for item in items if item in judged}
+
+
+def _n_facts(plan: AuditPlan) -> int:
+    return len(_facts(plan, frozenset(plan.splits["forget"])))
+
+
+def _worse(line: VerdictLine, known: VerdictLine, plan: AuditPlan, missing: Missing) -> VerdictLine:
+    """One claim about one subject, by the worse of its two verdicts."""
+    if line.claim == "utility preserved":
+        lacks = set(missing.kept.get(line.subject, ()))
+        of, what = len(missing.asked_to_keep), "retained questions"
+    else:
+        lacks = _facts(plan, missing.own.get(line.subject, frozenset()) | missing.shared)
+        of, what = _n_facts(plan), "facts"
+    line = replace(line, n_tested=of - len(lacks), n_asked=of)
+    if not lacks or line.claim == "benchmark valid":
+        return line
+    gap = f"{len(lacks)} of {of} {what} have no score of the model, the target or a control"
+    left_out = (*line.left_out, gap)
+    if line.outcome == "fails":
+        return replace(line, left_out=left_out)
+    if line.outcome == known.outcome == "holds":
+        return replace(known, left_out=(*known.left_out, gap), n_tested=line.n_tested, n_asked=of)
+    counts = "lost" if line.claim == "utility preserved" else "known"
+    reason = f"{line.reason.rstrip('.')}. But {gap}, and they count as {counts} for a pass."
+    most = [bound for bound in (line.at_most, known.at_most) if bound is not None]
+    at_most = max(most) if most and line.unit == known.unit else line.at_most
+    return replace(line, outcome="inconclusive", reason=reason, left_out=left_out, at_most=at_most, items_needed=None)
