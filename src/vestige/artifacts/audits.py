@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
+from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.ids import content_id
@@ -283,6 +284,7 @@ class Format(NamedTuple):
     chance: str = ""
     graded: bool = False
     prompt: str = ""
+    question_type: QuestionType = "own words"
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,10 @@ class AuditPlan:
 
 @dataclass(frozen=True)
 class FormatLine:
-    """One format with its controls. `admission` is target less retrained (or less chance, where none was retrained)."""
+    """One format with its controls. `admission` is target less retrained (or less chance, where none was retrained).
+
+    On `n_same` facts all controls score like the target, so that these cannot be judged in it.
+    """
 
     format: str
     metric: str
@@ -381,6 +386,7 @@ class FormatLine:
     admitted: bool
     reason: str
     prompt: str = ""
+    n_same: int = 0
 
 
 @dataclass(frozen=True)
@@ -586,6 +592,7 @@ class VerdictLine:
     needed: str = ""
     n_tested: int = 0
     n_asked: int = 0
+    question_types: tuple[QuestionType, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -658,11 +665,12 @@ class GroupLine:
 
 @dataclass(frozen=True)
 class DatedJudgement:
-    """One judgement of the same answers: when (UTC), at which thresholds, and verdicts (subject, claim, outcome)."""
+    """One judgement: when (UTC), at which thresholds, verdicts (subject, claim, outcome), and the id of the answers."""
 
     time: str
     thresholds: dict[str, float | str]
     verdicts: tuple[tuple[str, Claim, Outcome], ...]
+    answers: str = ""
 
     def __str__(self) -> str:
         """The time and the margins, as in `2026-11-22T09:30:00+00:00 at delta 0.05, delta_wide 0.2, ...`."""
@@ -687,7 +695,7 @@ class AuditOutcome:
     those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
     `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
     `thresholds` says. `warnings` say in sentences what speaks against the controls, and so bears on every verdict.
-    `rules` is the version of the rules of judging.
+    `rules` is the version of the rules of judging. `earlier` are the judgements of other scores under the same name.
     """
 
     forget: str
@@ -728,6 +736,7 @@ class AuditOutcome:
     margins_bits: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
     rules: int = 0
+    earlier: tuple[DatedJudgement, ...] = ()
 
     @property
     def prompts_asked(self) -> int:
@@ -765,18 +774,12 @@ def read_outcome(folder: AuditFolder) -> AuditOutcome:
     return _read(folder.outcome, AuditOutcome)
 
 
-def read_judgements(folder: AuditFolder, answers: str) -> tuple[DatedJudgement, ...]:
-    """The judgements of these answers (by content id), the first first; none where others were judged."""
+def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
+    """All judgements under one name, the first first, whatever answers they were of."""
     if not folder.judgements.exists():
         return ()
-    stored = read_sealed(folder.judgements, "answers", "judgements")
-    # Of other answers the first judgement is no first of these.
-    if stored["answers"] != answers:
-        return ()
-    remedy = "delete it, and judge again"
-    return tuple(
-        typed(folder.judgements, DatedJudgement, judgement, remedy=remedy) for judgement in stored["judgements"]
-    )
+    stored = read_sealed(folder.judgements, "judgements")["judgements"]
+    return typed(folder.judgements, tuple[DatedJudgement, ...], stored, remedy="delete it, and judge again")
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
@@ -801,9 +804,9 @@ def write_sealed_plan(folder: AuditFolder, sealed: SealedPlan) -> None:
     write_sealed(folder.sealed, asdict(sealed))
 
 
-def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[DatedJudgement]) -> None:
-    """Write when these answers were judged."""
-    write_sealed(folder.judgements, {"answers": answers, "judgements": [asdict(judgement) for judgement in judgements]})
+def write_judgements(folder: AuditFolder, judgements: Sequence[DatedJudgement]) -> None:
+    """Write when which answers were judged."""
+    write_sealed(folder.judgements, {"judgements": [asdict(judgement) for judgement in judgements]})
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -33,7 +33,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vestige.core.errors import InputError
 from vestige.core.ids import slug
+from vestige.core.text import one_line
 
 
 class Entry:
@@ -267,6 +269,21 @@ class RunFolder:
     """What the checks of the data set found."""
     lock = Entry(".lock")
     """Held by the command that works on the run."""
+
+    def refuse_others_files(self) -> None:
+        """Refuse a folder in which a report or verdicts lie that no run of Vestige wrote.
+
+        Raises:
+            InputError: One of these files is there, and nothing of a run.
+        """
+        if self.settings.exists() or any(self.subjects()) or any(self.path.glob("audit/*/plan.json")):
+            return
+        for file in (self.report, self.verdicts, self.tables):
+            if file.exists():
+                raise InputError(
+                    f"{one_line(str(file), width=300)} is there already, and no run of Vestige wrote it. Choose "
+                    "another folder, so that nothing is overwritten."
+                )
 
     def audit(self, forget: str) -> AuditFolder:
         """The audit of one forget set."""

@@ -5,7 +5,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, Outcome, VerdictLine
+from vestige.artifacts.audits import (
+    CLAIMS,
+    LEVELS,
+    STATEMENTS,
+    AuditOutcome,
+    GroupLine,
+    Outcome,
+    ReversalLine,
+    VerdictLine,
+)
+from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.files import read_json
@@ -13,6 +23,18 @@ from vestige.core.text import one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
 """What people and tools are told: a claim that holds is a test that the model passes."""
+
+ASSUMED = "if the controls never saw the data"
+"""What verdicts assume of controls whose making is not known: scores alone do not show what all of them know alike."""
+
+_TYPES: Mapping[QuestionType, str] = {
+    "own words": "free replies",
+    "letter options": "options by letter",
+    "text options": "options by text",
+    "forced answer": "forced answers",
+}
+_THREE: tuple[QuestionType, ...] = ("own words", "letter options", "text options")
+"""The types of question of the third paper (2506.00688), of which a pass needs two."""
 
 _BOUNDED = {
     "leakage": "{} left",
@@ -29,6 +51,28 @@ UNCHANGED = "is a copy of the target: it has the target's own weights, and nothi
 
 BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
 """The levels of all that is printed, stated once; `metrics` has the numbers."""
+
+
+def qualification(v: VerdictLine) -> str:
+    """As in `free replies only`: what a pass rests on that was asked in fewer than two of the paper's three types."""
+    if v.outcome != "holds" or not STATEMENTS[v.claim].controls or not v.question_types:
+        return ""
+    if sum(kind in v.question_types for kind in _THREE) > 1:
+        return ""
+    return f"{' and '.join(_TYPES[kind] for kind in v.question_types if kind in _TYPES)} only"
+
+
+def verdict_word(v: VerdictLine) -> str:
+    """As in `pass` or `pass, free replies only`."""
+    return ", ".join(part for part in (WORDS[v.outcome], qualification(v)) if part)
+
+
+def tested_said(outcome: AuditOutcome) -> str:
+    """As in `100 facts`, or `30 of 100 facts` where a model has no more scores, or no more can be judged."""
+    lines = [v for v in outcome.verdicts if v.claim == "not expressed" and v.n_asked]
+    least = min((v.n_tested for v in lines), default=outcome.n_judged)
+    facts = "fact" if outcome.n_judged == 1 else "facts"
+    return f"{least:,} of {outcome.n_judged:,} {facts}" if least < outcome.n_judged else f"{least:,} {facts}"
 
 
 def percentage(x: float) -> str:
@@ -133,6 +177,15 @@ def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
     return len({f.item for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)})
 
 
+def reversal_said(line: ReversalLine) -> str:
+    """A sentence that names two models whose order differs between two formats."""
+    first, second = (one_line(name, width=60) for name in (line.first, line.second))
+    return (
+        f"The order of {first} and {second} is reversed: {first} leaks more in {line.more_in} and less in "
+        f"{line.less_in} (p = {line.p:.2g})."
+    )
+
+
 def controls_said(outcome: AuditOutcome) -> str:
     """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
     n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
@@ -154,6 +207,12 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "claim": v.claim,
             "statement": CLAIMS[v.claim],
             "verdict": WORDS[v.outcome],
+            "qualification": qualification(v),
+            "question_types": list(v.question_types),
+            "tested": v.n_tested,
+            "asked": v.n_asked,
+            "reversals": [asdict(r) for r in outcome.reversals if v.subject in (r.first, r.second)],
+            "earlier": [asdict(judgement) for judgement in outcome.earlier],
             "bound": bound_said(outcome, v),
             "at_least": v.at_least,
             "at_most": v.at_most,

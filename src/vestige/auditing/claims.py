@@ -24,8 +24,9 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
+from vestige.artifacts.scores import QuestionType
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import OF_ALTERNATIVES, STORED, TestedFormats, of_another_start
+from vestige.auditing.formats import OF_ALTERNATIVES, STORED, Scale, TestedFormats, of_another_start
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.groups import Grouped, in_one_group
 from vestige.auditing.matrix import Expressed
@@ -60,7 +61,8 @@ class SubjectEvidence:
     """All that was found out about one subject, of which each claim reads some.
 
     `singles_before` and `singles_after` are the single facts that it gives away as it is, and after attacks; `inside`
-    is what its blocks hold, in the formats `stored`, of all facts, by group and of single facts.
+    is what its blocks hold, in the formats `stored`, of all facts, by group and of single facts. `carried` says of an
+    attack how it could have carried in what it gained.
     """
 
     subject: str
@@ -78,6 +80,12 @@ class SubjectEvidence:
     ability: AttackAbility
     membership: Membership
     losses: Losses
+    carried: Mapping[str, str]
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """The admitted formats that it was asked in."""
+        return self.tested.asked_of(self.ground, self.subject)
 
 
 def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
@@ -89,12 +97,30 @@ def not_expressed(about: SubjectEvidence) -> ClaimEvidence:
     picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
     parts = _judged(ground, [*expressed.leaks.values(), *picks, *expressed.bits_evidence], stays_below)
     parts, one_group = _unless_one_group(ground, about.subject, tested, expressed, parts)
-    gaps = (*one_group, *_not_asked(about))
+    gaps = (*one_group, *_not_asked(about), *_in_no_format(about))
     return ClaimEvidence(
         (*parts, *_alone(about.grouped, singles)),
-        (*tested.not_admitted, *about.grouped.left_out),
+        (*_same(about), *tested.not_admitted, *about.grouped.left_out),
         (*gaps, *about.grouped.gaps, *singles.gaps),
     )
+
+
+def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
+    """That facts were asked in no admitted format: they count as known for a pass."""
+    asked = {item for scale in about.scales for item in scale.items}
+    n, of = len(set(about.ground.judged) - asked), len(about.ground.judged)
+    if asked and n:
+        yield f"{n} of {of} facts were asked in no admitted format, and they count as known for a pass"
+
+
+def _same(about: SubjectEvidence) -> Iterator[str]:
+    """The formats in which all controls score like the target on some facts."""
+    for scale in about.scales:
+        if scale.same:
+            yield (
+                f"{scale.name}: all controls score like the target on {len(scale.same)} of {len(scale.items)} facts, "
+                "so that these cannot be judged and count as known for a pass"
+            )
 
 
 def _not_asked(about: SubjectEvidence) -> tuple[str, ...]:
@@ -118,13 +144,39 @@ def not_recoverable(about: SubjectEvidence) -> ClaimEvidence:
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
     gaps = (*about.recovery.missing[about.subject], *_no_room(results, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{result.gain.name}: {result.why_not}" for result in results if result.why_not), *ability.powerless)
-    gains = [result.gain for result in results if not result.why_not]
-    parts = (*([not_recovered(gains, ground.thresholds)] if gains else ()), *_alone(singles))
+    parts = [*_gains(about, results), *_alone(singles)]
+    gaps = (*gaps, *_carried_in(about, results, parts))
     failing = any(part.outcome == "fails" for part in parts)
     # A positive control that answers shows nothing of what an attack can find.
     if results and not failing and about.subject != ground.plan.suppressed:
-        parts = (*parts, *_without_attack(about))
-    return ClaimEvidence(parts, (*tested.not_admitted, *out), gaps, ability.said(counted))
+        parts += _without_attack(about)
+    return ClaimEvidence(tuple(parts), (*tested.not_admitted, *out), gaps, ability.said(counted))
+
+
+def _gains(about: SubjectEvidence, results: Sequence[AttackResult]) -> Iterator[ClaimVerdict]:
+    """The verdict on all gains that count; open where only attacks fail it that could have carried the gain in."""
+    counted = [result for result in results if not result.why_not]
+    if not counted:
+        return
+    verdict = not_recovered([result.gain for result in counted], about.ground.thresholds)
+    clean = [result.gain for result in counted if result.attack.name not in about.carried]
+    if verdict.outcome == "fails" and len(clean) < len(counted):
+        by_clean = not_recovered(clean, about.ground.thresholds) if clean else None
+        if by_clean is None or by_clean.outcome != "fails":
+            verdict = replace(verdict, outcome="inconclusive")
+    yield verdict
+
+
+def _carried_in(
+    about: SubjectEvidence, results: Sequence[AttackResult], parts: Sequence[ClaimVerdict]
+) -> Iterator[str]:
+    """Which attacks could have carried in what they gained, where no other attack fails the claim."""
+    if any(part.outcome == "fails" for part in parts):
+        return
+    for name in dict.fromkeys(result.attack.name for result in results if not result.why_not):
+        gained = any(r.gain.counted(0.0).ends[0] > 0 for r in results if r.attack.name == name)
+        if name in about.carried and gained:
+            yield f"{name} {about.carried[name]}, so that another attack has to show it"
 
 
 def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
@@ -214,6 +266,7 @@ def utility_preserved(about: SubjectEvidence) -> ClaimEvidence:
 
 def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, tested: TestedFormats) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    scales = tested.asked_of(ground, subject) if STATEMENTS[claim].controls else ()
     against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
     if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
@@ -251,6 +304,9 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
         needed="" if grounds.gaps else "; ".join(dict.fromkeys(verdict.needed for verdict in open_ if verdict.needed)),
         detectable=main.detectable if main is not None else None,
         against=against,
+        n_asked=len(ground.judged),
+        n_tested=len({item for scale in scales for item in scale.items}),
+        question_types=tuple(dict.fromkeys(scale.form.question_type for scale in scales)),
     )
 
 
@@ -335,15 +391,30 @@ def _alone(*tests: Grouped | Singles) -> Iterator[ClaimVerdict]:
 
 
 def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
-    """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
+    """No format is admitted.
+
+    It fails where the target is clearly too near in all of them, and it was asked for answers in its own words and for
+    the probability of the true answer. Otherwise a score that is missing may tell.
+    """
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)
-    outcome: Outcome = "fails" if near else "inconclusive"
+    asked = {read.scale.form.question_type for read in tested.reads}
+    lacking = [words for kind, words in _BASIC.items() if kind not in asked]
+    outcome: Outcome = "fails" if near and not lacking else "inconclusive"
     reason = "in no format does the target clearly exceed its control" + (
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
+    if near and lacking:
+        reason += f", and nothing has scores of {' and '.join(lacking)}"
     estimates = {f"admission, {line.format}": line.admission for _, line in tested.reads}
     return ClaimVerdict(outcome, reason, Margins(least, least), "share", (), further=estimates)
+
+
+_BASIC: Mapping[QuestionType, str] = {
+    "own words": "answers in its own words",
+    "forced answer": "the probability of the true answer",
+}
+"""Scores without which nobody can say that a benchmark cannot tell who knows."""
 
 
 def _said(line: SoundnessLine) -> str:

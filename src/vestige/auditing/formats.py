@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import Format, FormatLine
+from vestige.artifacts.scores import QuestionType
 from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of
 from vestige.auditing.scores import Case, Sourced
 from vestige.core.estimates import Estimate
@@ -31,6 +32,7 @@ from vestige.metrics.gains import (
 )
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
+from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.verdicts import Evidence, admitted, steady
 
 BITS = "forced, bits"
@@ -65,14 +67,14 @@ _QUESTION, _LETTERS = "question", "lettered options"
 """What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
 
 
-def _options(name: str, prompt: str, *, chance: str = "") -> Format:
+def _options(name: str, prompt: str, question_type: QuestionType, *, chance: str = "") -> Format:
     keys = f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance"
-    return Format(name, *keys, graded=True, prompt=prompt)
+    return Format(name, *keys, graded=True, prompt=prompt, question_type=question_type)
 
 
 FORMATS = (
     Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True, prompt=_QUESTION),
-    Format("forced", "forced/probability", graded=True, prompt=_QUESTION),
+    Format("forced", "forced/probability", graded=True, prompt=_QUESTION, question_type="forced answer"),
     Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked", prompt=_QUESTION),
     *(
         Format(name, f"generate_{name}/leaked", hits=f"generate_{name}/leaked")
@@ -80,19 +82,19 @@ FORMATS = (
         if name not in ("plain", "prefilled", "sampled")
     ),
     Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy", prompt=_QUESTION),
-    _options("option_text_mean", _QUESTION),
-    _options("option_text_sum", _QUESTION),
-    _options("choose", _LETTERS),
-    _options("option_vocab", _LETTERS, chance="choose/chance"),
-    _options("reversed_choose", "reversed question"),
+    _options("option_text_mean", _QUESTION, "text options"),
+    _options("option_text_sum", _QUESTION, "text options"),
+    _options("choose", _LETTERS, "letter options"),
+    _options("option_vocab", _LETTERS, "letter options", chance="choose/chance"),
+    _options("reversed_choose", "reversed question", "letter options"),
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
-    Format("acr", "acr/memorised", hits="acr/memorised"),
+    Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
 )
 PATCHED, COSINE = "patched", "patched/cosine"
 STORED = (
-    Format("lens", "lens/beaten", graded=True),
-    Format("probe", "probe/beaten", graded=True),
-    Format(PATCHED, "patched/probability", graded=True),
+    Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
+    Format("probe", "probe/beaten", graded=True, question_type="internal layers"),
+    Format(PATCHED, "patched/probability", graded=True, question_type="internal layers"),
 )
 """The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
@@ -104,7 +106,8 @@ def formats_of(case: Case) -> tuple[Format, ...]:
     return (*FORMATS, *case.formats)
 
 
-EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION)
+_IN_BITS = Format(BITS, BITS_KEY, question_type="forced answer")
+EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION, question_type="text options")
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ class Scale:
         return Evidence(self.name, self._with_same(draws), self.unit, self.unit)
 
     def _with_same(self, draws: Draws) -> Draws:
-        """The draws with an upper end in which the subject knows the facts on which all controls are like the target."""
+        """The draws, at whose upper end the subject knows the facts on which all controls are like the target."""
         share = len(self.same) / len(self.items)
         if not share:
             return draws
@@ -204,6 +207,10 @@ class TestedFormats(NamedTuple):
     def scales(self) -> tuple[Scale, ...]:
         """Those that are admitted."""
         return tuple(read.scale for read in self.reads if read.line.admitted)
+
+    def asked_of(self, ground: Ground, subject: str) -> tuple[Scale, ...]:
+        """Those of `judged` that the subject was asked in."""
+        return tuple(scale for scale in self.judged if ground.has(subject, scale.key))
 
     @property
     def judged(self) -> tuple[Scale, ...]:
@@ -447,12 +454,12 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     rows = ground.scores.rows(retrained, BITS_KEY, items)
     prior = clustered(ground, ground.prior("bits"), target, rows, items, width=None)
     controls = Controls("bits", target, rows, ground.sample(items), prior)
-    scale = Scale(ground, Format(BITS, BITS_KEY), BITS_KEY, "bits", items, retrained, controls)
+    scale = Scale(ground, _IN_BITS, BITS_KEY, "bits", items, retrained, controls)
     return replace(scale, same=_like_target(scale))
 
 
 def _like_target(scale: Scale) -> frozenset[str]:
-    """The facts on which every control is half of the way to the target or further, and no guess explains it.
+    """The facts on which every control is half of the way to the target or further, and guessing does not explain it.
 
     Nobody can tell there whether a subject knows or the controls do. Half of the way is from what guessing scores to
     the target, or from the lower quarter of the controls' scores where that is not known. In bits it is half of the
@@ -470,6 +477,9 @@ def _like_target(scale: Scale) -> frozenset[str]:
         usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if form.graded and scale.key == form.key else 0.0
         base = np.array([chances.get(item, usual) for item in scale.items])
         same = (target - base > ground.thresholds.admission) & (least - base >= _HALF * (target - base))
+        # All may prefer the same option, which is then right on as many facts as one guess is.
+        if chances and more_than_guesses(int(same.sum()), base) > _TOLD:
+            return frozenset()
     luck = ground.plan.luck
     items = (item for item, is_same in zip(scale.items, same.tolist(), strict=True) if is_same)
     return frozenset(item for item in items if item not in luck or luck[item].chance < _GUESSED)
@@ -517,4 +527,5 @@ def _line(scale: Scale) -> FormatLine:
     first = next((f for f in formats_of(ground.case) if f.key.partition("/")[0] == earlier), None)
     prompt = scale.form.prompt if first is None else first.prompt or first.name
     level = ground.level(controls.target, sample, metric)
-    return FormatLine(scale.name, metric, level, retrained, estimate, scale.is_clear, reason, prompt)
+    n_same = len(scale.same)
+    return FormatLine(scale.name, metric, level, retrained, estimate, scale.is_clear, reason, prompt, n_same)

@@ -3,16 +3,24 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
+from vestige.artifacts.audits import (
+    AuditOutcome,
+    AuditPlan,
+    BudgetLine,
+    FactLine,
+    GroupLine,
+    PlannedAttack,
+    VerdictLine,
+)
 from vestige.auditing.ability import AttackAbility, read_ability
 from vestige.auditing.claims import SubjectEvidence, verdicts
 from vestige.auditing.earned import knowing, made_of_others, seen
-from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
+from vestige.auditing.formats import Scale, TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.matrix import Matrix, build_matrix, expressed_in
@@ -28,7 +36,7 @@ from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
-from vestige.auditing.singles import NO_SINGLES, facts_stored_in, single_facts
+from vestige.auditing.singles import NO_SINGLES, Singles, facts_stored_in, single_facts
 from vestige.core.text import sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
@@ -82,9 +90,11 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested, ability)
-    verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, (recovery, ability), membership, losses_read)
+    budget = read_budget(ground)
+    attacked = recovery, ability, budget
+    verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, attacked, membership, losses_read)
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
-    warnings = (*weak_controls(ground), *doubts)
+    warnings = (*weak_controls(ground), *doubts, *_like_target(tested))
     untested = (
         *unearned,
         *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
@@ -127,7 +137,7 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         reversals=matrix.reversals,
         gains=tuple(map(gain_line, recovery.tried)),
         curves=recovery.curves,
-        budget=read_budget(ground),
+        budget=budget,
         membership=membership.lines,
         measures=read_measures(ground, tested, membership.lines),
         kept=losses_read.lines,
@@ -139,6 +149,16 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         prompts=case.prompts,
         warnings=warnings,
     )
+
+
+def _like_target(tested: TestedFormats) -> Iterator[str]:
+    """On how many facts all controls score like the target, in the format in which these are most."""
+    most = max(tested.judged, key=lambda scale: len(scale.same), default=None)
+    if most is not None and most.same:
+        yield (
+            f"{len(most.same)} of {len(most.items)} facts cannot be judged in {most.name}: all controls score like the "
+            "target there, so that they count as untested."
+        )
 
 
 def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
@@ -250,12 +270,12 @@ def _verdicts(
     ground: Ground,
     formats: tuple[TestedFormats, TestedFormats],
     matrix: Matrix,
-    attacked: tuple[Recovery, AttackAbility],
+    attacked: tuple[Recovery, AttackAbility, Sequence[BudgetLine]],
     membership: Membership,
     losses_read: KeptKnowledge,
 ) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
     """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
-    (tested, stored), (recovery, ability) = formats, attacked
+    (tested, stored), (recovery, ability, budget) = formats, attacked
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
@@ -263,13 +283,15 @@ def _verdicts(
     for subject in ground.plan.audited:
         expressed, inside = matrix.expressed[subject], expressed_in(ground, stored, subject)
         counts = [(r.attack, r.format) for r in recovery.tried if r.subject == subject and not r.why_not]
+        carried = _carried(ground, budget, subject)
+        judged = tested.asked_of(ground, subject)
         about = SubjectEvidence(
             subject=subject,
             ground=ground,
             tested=tested,
             expressed=expressed,
-            singles_before=single_facts(ground, subject, tested.judged, ()),
-            singles_after=single_facts(ground, subject, tested.judged, counts) if counts else NO_SINGLES,
+            singles_before=single_facts(ground, subject, judged, ()),
+            singles_after=_singles_after(ground, subject, judged, counts, carried),
             grouped=by_group(ground, parts, expressed, subject),
             stored=stored,
             inside=inside,
@@ -279,6 +301,7 @@ def _verdicts(
             ability=ability,
             membership=membership,
             losses=losses_read.losses[subject],
+            carried=carried,
         )
         lines += verdicts(about)
         # What the positive control gives away is no leak.
@@ -286,6 +309,42 @@ def _verdicts(
             facts += [*about.singles_before.lines, *about.singles_after.lines]
             groups += about.grouped.lines
     return tuple(lines), tuple(facts), tuple(groups)
+
+
+def _carried(ground: Ground, budget: Sequence[BudgetLine], subject: str) -> dict[str, str]:
+    """The attacks on a subject that showed a part of the forget set and could have carried in what they gained."""
+    material = {attack.name: attack.material for attack in ground.plan.attacks}
+    return {
+        line.attack: (
+            f"could have carried this in ({line.capacity_bits:,.0f} bits for {line.need_bits['gain']:,.0f} bits, and "
+            "its material is of the forget set)"
+        )
+        for line in budget
+        if line.subject == subject and line.ratio is not None and line.ratio >= 1
+        if material[line.attack] in ("forget", "forget_part")
+    }
+
+
+def _singles_after(
+    ground: Ground,
+    subject: str,
+    scales: Sequence[Scale],
+    counts: Sequence[tuple[PlannedAttack, str]],
+    carried: Mapping[str, str],
+) -> Singles:
+    """The single facts given away after attacks; those that could have carried them in fail nothing alone."""
+    if not counts:
+        return NO_SINGLES
+    singles = single_facts(ground, subject, scales, counts)
+    clean = [(attack, form) for attack, form in counts if attack.name not in carried]
+    if singles.verdict is None or len(clean) == len(counts):
+        return singles
+    without = single_facts(ground, subject, scales, clean) if clean else NO_SINGLES
+    if without.verdict is not None:
+        return singles
+    names = ", ".join(name for name in carried)
+    gap = f"single facts are given away after {names} alone, which could have carried them in"
+    return Singles(None, (), (gap, *without.gaps))
 
 
 def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:

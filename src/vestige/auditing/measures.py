@@ -39,6 +39,7 @@ from vestige.core.estimates import Estimate
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.information import relearning_generalization_index
+from vestige.metrics.intervals import spread
 from vestige.metrics.membership import rank_draws
 from vestige.metrics.memorization import forget_quality, harmonic_mean
 from vestige.metrics.verdicts import Evidence
@@ -127,6 +128,7 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
                 left_out.append(f"{name}: {knows}: there is nothing to keep")
                 continue
             draws = _loss(ground, name, items, Quantity(target, scores[None], (-1.0, 1.0)))
+            draws = _with_training(ground, key, items, draws)
             harms.append(Evidence(name, draws, "harm", "share"))
             lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
     return Losses(tuple(harms), tuple(left_out), tuple(missing))
@@ -144,6 +146,25 @@ def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity)
     method = "all items asked" if not unknown else f"{draws.method}, {len(items)} of {there} items asked"
     low, high = (draws.value + unknown * (end - draws.value) for end in (draws.low, draws.high))
     return replace(draws, low=low, high=high, method=method, item_error=unknown * draws.item_error)
+
+
+def _with_training(ground: Ground, key: str, items: tuple[str, ...], draws: Draws) -> Draws:
+    """The loss with the error of another training, as far as two controls or more show it on these questions.
+
+    A recipe that is simply weaker must not look like something that unlearning destroyed.
+    """
+    names = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
+    if len(names) < 2:
+        return draws
+    target, *rows = ground.scores.rows([ground.plan.target, *names], key, items)
+    controls = np.stack(rows)
+    prior = ground.prior("graded").scaled(target, controls)
+    estimate = spread(controls, target - controls.mean(axis=0), prior, width=1.0)
+    error = math.sqrt(float(estimate.variance))
+    noise = error * ground.sample(items, "kept", fixed=False).noise("another training", float(estimate.df))
+    seed_error = math.hypot(draws.seed_error, error)
+    method = f"{draws.method}, another training as {len(names)} controls"
+    return replace(draws, low=draws.low + noise, high=draws.high + noise, seed_error=seed_error, method=method)
 
 
 RATIOS = (("forget_quality", "geometric"), ("forget_quality_arithmetic", "arithmetic"))

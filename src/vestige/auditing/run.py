@@ -119,6 +119,7 @@ def run_audit(
     folder = RunFolder(Path(run))
     check_request(request)
     request = within_reach(request)
+    folder.refuse_others_files()
     with locked(folder.lock):
         workers = workers_for(request.device, workers, on_cpu=2)
         _write_settings(folder, request)
@@ -428,29 +429,38 @@ def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequen
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
     """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept.
 
-    At the same thresholds the same answers get other verdicts only by other rules, which is said too.
+    At the same thresholds the same answers get other verdicts only by other rules, which is said too. Judgements of
+    other answers under the same name are kept and shown as well.
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
     # A place is named by all that can change its answers, so that places tell whether these are the same.
     answers = content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
-    before = read_judgements(folder, answers)
+    recorded = read_judgements(folder)
+    before = [judgement for judgement in recorded if judgement.answers == answers]
+    others = tuple(judgement for judgement in recorded if judgement.answers != answers)
     # Judged again to the same end nothing is added, so that the first time stays.
     if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        before = (*before, DatedJudgement(now, outcome.thresholds, verdicts))
-        write_judgements(folder, answers, before)
+        before.append(DatedJudgement(now, outcome.thresholds, verdicts, answers))
+        write_judgements(folder, (*recorded, before[-1]))
+    notes = []
+    if others:
+        outcome = replace(outcome, earlier=others)
+        notes.append(f"Other scores were judged under this name before, first at {others[0].time}.")
     same = before[0].thresholds == outcome.thresholds
     if same and before[0].verdicts == verdicts:
-        return outcome
+        return replace(outcome, untested=(*notes, *outcome.untested))
     changed = [
         f"{s}, {c}: {outcome_then}" for s, c, outcome_then in before[0].verdicts if (s, c, outcome_then) not in verdicts
     ]
     why = "The rules of judging changed" if same else "Margins changed"
-    note = f"{why} after the answers were seen. The first judgement was of {before[0]}" + (
-        f"; there {'; '.join(changed)}." if changed else ", with the same verdicts."
+    notes.insert(
+        0,
+        f"{why} after the answers were seen. The first judgement was of {before[0]}"
+        + (f"; there {'; '.join(changed)}." if changed else ", with the same verdicts."),
     )
-    return replace(outcome, first=None if same else before[0], untested=(note, *outcome.untested))
+    return replace(outcome, first=None if same else before[0], untested=(*notes, *outcome.untested))
 
 
 def write_verdicts(run: RunFolder) -> list[AuditOutcome]:

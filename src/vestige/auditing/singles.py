@@ -164,8 +164,8 @@ def _against_chance(ground: Ground, scale: Scale, subject: str) -> Iterator[str]
     p = fewer_than_guesses(hits, guesses)
     if p <= _TAIL:
         yield (
-            f"in {scale.name} it is right on {n} of {of} facts, where guessing gives {guesses.sum():.1f} (p = {p:.2g}): "
-            "it avoids right answers, which can mask those that it knows"
+            f"in {scale.name} it is right on {n} of {of} facts, and guessing on {guesses.sum():.1f} (p = {p:.2g}): it "
+            "avoids right answers, which can mask those that it knows"
         )
 
 

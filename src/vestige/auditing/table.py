@@ -64,6 +64,7 @@ def judge_table(
     of the models' own files by name where they are known; otherwise they are of the scores. `untested` says in
     sentences what could not be read. `banked` names the laboratories of controls from the bank.
     """
+    run.refuse_others_files()
     with locked(run.lock):
         if run.settings.exists() and read_toml(run.settings).get("command") != COMMAND:
             raise InputError(

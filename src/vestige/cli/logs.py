@@ -204,7 +204,7 @@ _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 
 def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
     """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
-    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
+    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, reversal_said, tested_said, verdict_word
 
     for outcome in outcomes:
         lines = {(v.subject, v.claim): v for v in outcome.verdicts}
@@ -213,10 +213,12 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
             # A model that says nothing any more has no leak, which is no success.
             bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-            rows.append([subject, WORDS[forgot.outcome], bound, WORDS[utility.outcome]])
+            rows.append([subject, verdict_word(forgot), bound, WORDS[utility.outcome]])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
-        title = f"{outcome.forget}, {outcome.n_judged} facts, {controls_said(outcome)}"
+        title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"
         print_table(title, heads, rows, no_wrap=heads[1:2])
+        for text in (*outcome.warnings, *map(reversal_said, outcome.reversals)):
+            print(one_line(text, width=1000))
     print(
         "Logs hold no attacks and seldom what the other claims need. All of them, with reasons: "
         f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"

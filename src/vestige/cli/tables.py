@@ -158,7 +158,16 @@ def print_verdicts(
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
     from vestige.artifacts.layout import RunFolder
-    from vestige.artifacts.verdicts import BOUNDS_SAID, UNCHANGED, WORDS, bound_said, controls_said, percentage
+    from vestige.artifacts.verdicts import (
+        BOUNDS_SAID,
+        UNCHANGED,
+        bound_said,
+        controls_said,
+        percentage,
+        reversal_said,
+        tested_said,
+        verdict_word,
+    )
     from vestige.report.contents import plain_outcome, verbatim_of
 
     # In the words of the page.
@@ -179,11 +188,14 @@ def print_verdicts(
             rows.append([name, "", ""])
             for line in (lines[claim] for claim in CLAIMS if claim in lines):
                 # What was not tested has no bound, and its reason says why.
-                rows.append([f"  {line.claim}", WORDS[line.outcome], bound_said(outcome, line) or line.reason])
+                rows.append([f"  {line.claim}", verdict_word(line), bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["model and claim", "verdict", "what is shown"]
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=heads[:2])
+        print(f"tested: {tested_said(outcome)}")
         print(f"evidence level: {controls_said(outcome)}")
+        for line in outcome.reversals:
+            print(reversal_said(line))
         print(BOUNDS_SAID)
         facts = [fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:

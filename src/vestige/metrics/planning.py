@@ -436,6 +436,18 @@ def fewer_than_guesses(hits: ByItem, chances: ByItem) -> float:
     return _at_most(int(hits.sum()), outcomes, np.stack([1 - chances, chances]))
 
 
+def more_than_guesses(n: int, chances: ByItem) -> float:
+    """The chance that guessing is right on `n` facts or more, each with its own chance; exact.
+
+    Example:
+        >>> more_than_guesses(2, np.full(2, 0.5))
+        0.25
+    """
+    outcomes = np.array([[0, 1]] * len(chances)).T
+    # From the other side: no more wrong than so many.
+    return _at_most(len(chances) - n, outcomes, np.stack([chances, 1 - chances]))
+
+
 def masked(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | None = None) -> float:
     """The one-sided p-value of "scores no lower than a training that never knew", exact.
 

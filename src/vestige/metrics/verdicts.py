@@ -243,7 +243,8 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
     with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
     advice = advise(with_margins, both=judged[0].both) if outcome == "inconclusive" else None
     if failing:
-        p, main = min(failing, key=lambda pair: (pair[0], -pair[1].beyond))
+        # The strongest evidence is the largest lower bound, in margins, and not the smallest p-value.
+        p, main = max(failing, key=lambda pair: (pair[1].beyond, -pair[0]))
         reason = _why_failed(main, p, len(failing), len(judged))
     else:
         # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.

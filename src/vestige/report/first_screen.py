@@ -20,7 +20,18 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import BOUNDS_SAID, UNCHANGED, WORDS, controls_said, facts_said, measured, sized
+from vestige.artifacts.verdicts import (
+    ASSUMED,
+    BOUNDS_SAID,
+    UNCHANGED,
+    WORDS,
+    controls_said,
+    facts_said,
+    measured,
+    sized,
+    tested_said,
+    verdict_word,
+)
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label
@@ -205,13 +216,15 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     facts = []
     if outcome.n_judged:
         apart = " that nothing else gives away" if outcome.n_apart else ""
-        facts.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
+        facts.append(f"{tested_said(outcome)}{apart}")
     facts.append(f"{methods} {_plural('model', methods)} that should have forgotten")
     if references:
         facts.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers in place of controls"
     none = none if outcome.against == "alternatives" else "no controls"
     facts.append(controls_said(outcome) if outcome.retrained else none)
+    if outcome.retrained and outcome.evidence_level != "verified":
+        facts.append(ASSUMED)
     ways = outcome.prompts_asked
     facts.append(f"{ways} {_plural('kind', ways)} of prompt, {len(outcome.formats)} readings of the answers")
     facts.append(f"{attacks} {_plural('attack', attacks)}")
@@ -298,7 +311,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
     return {
         "claim": v.claim,
         "outcome": v.outcome,
-        "word": WORDS[v.outcome],
+        "word": verdict_word(v),
         # The positive control has no place among the reasons to which a link could lead.
         "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
         "bound": amount or facts or ("" if v.evidence else "not tested"),
@@ -314,7 +327,7 @@ def rejudged(outcome: AuditOutcome) -> list[str]:
     """That these answers were judged before at other margins, and what was said then; nothing where they were not."""
     first = outcome.first
     if first is None:
-        return []
+        return _earlier(outcome)
     now = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
     # A claim that is not judged now has not changed.
     changed = [(s, c, was) for s, c, was in first.verdicts if now.get((s, c), was) != was]
@@ -323,12 +336,22 @@ def rejudged(outcome: AuditOutcome) -> list[str]:
     margins = ", ".join(f"{n.replace('_', ' ')} {t[n]} in place of {then[n]}" for n in names)
     lead = f"Judged again at other margins, after the answers were seen: {margins}. First judged at {first.time}"
     if not changed:
-        return [f"{lead}, with the same verdicts."]
+        return [f"{lead}, with the same verdicts.", *_earlier(outcome)]
     before = "; ".join(
         f"{method_name(s)}, {c}: {WORDS[was]}, now {WORDS[now[s, c]]}" for s, c, was in changed[:_NAMED_AT_ONCE]
     )
     rest = f"; and {len(changed) - _NAMED_AT_ONCE} more" if len(changed) > _NAMED_AT_ONCE else ""
-    return [f"{lead}, when {len(changed)} verdicts were others: {before}{rest}."]
+    return [f"{lead}, when {len(changed)} verdicts were others: {before}{rest}.", *_earlier(outcome)]
+
+
+def _earlier(outcome: AuditOutcome) -> list[str]:
+    """That other scores were judged under the same name, and what failed then."""
+    if not outcome.earlier:
+        return []
+    first = outcome.earlier[0]
+    failed = [f"{method_name(s)}, {claim}" for s, claim, was in first.verdicts if was == "fails"]
+    verdicts = f"failed then: {'; '.join(failed[:_NAMED_AT_ONCE])}" if failed else "nothing failed then"
+    return [f"Other scores were judged under this name before, first at {first.time}; {verdicts}."]
 
 
 def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block]]:
@@ -349,7 +372,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
-    stated = [] if outcome.first else ["No earlier judgement is recorded."]
+    stated = [] if outcome.first or outcome.earlier else ["No earlier judgement is recorded."]
     # Where the target knows much of an answer, the margins in bits are shares of that.
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
