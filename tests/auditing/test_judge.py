@@ -172,7 +172,7 @@ def test_harm_to_the_retain_set_fails_the_fourth_claim():
     assert "harm in retain, generate is 0.30 [" in line.reason
 
 
-def test_controls_that_do_not_know_what_is_kept_are_named_first_and_change_no_verdict():
+def test_controls_that_do_not_know_what_is_kept_are_named_first_and_open_utility_alone():
     # They score half where the target scores all; margins are 0.1 and 0.2 here.
     weak = dict.fromkeys(RETRAINED[:2], subject(0.0, retain=0.5)) | {RETRAINED[2]: subject(0.0, retain=0.85)}
     plain, found = (judge(case(subjects), resamples=QUICK) for subjects in ({}, weak))
@@ -181,7 +181,8 @@ def test_controls_that_do_not_know_what_is_kept_are_named_first_and_change_no_ve
     of_each = ", ".join(f"{name} 50 % of 100 %" for name in RETRAINED[:2])
     assert warning.startswith(f"2 of 3 controls answer the retained questions far worse than the target ({of_each}):")
     assert warning in found.untested
-    assert [v.outcome for v in found.verdicts] == [v.outcome for v in plain.verdicts]
+    # Trainings that differ so on what is kept show that another training may lose as much.
+    assert outcomes(found) == outcomes(plain) | {"utility preserved": "inconclusive"}
 
 
 def test_what_the_target_does_not_know_cannot_be_kept():

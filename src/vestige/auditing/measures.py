@@ -160,7 +160,8 @@ def _with_training(ground: Ground, key: str, items: tuple[str, ...], draws: Draw
     controls = np.stack(rows)
     prior = ground.prior("graded").scaled(target, controls)
     estimate = spread(controls, target - controls.mean(axis=0), prior, width=1.0)
-    error = math.sqrt(float(estimate.variance))
+    # What recipes differ by is in the controls' means, and no prior of seeds may shrink it.
+    error = math.sqrt(max(float(estimate.variance), float(controls.mean(axis=1).var(ddof=1))))
     noise = error * ground.sample(items, "kept", fixed=False).noise("another training", float(estimate.df))
     seed_error = math.hypot(draws.seed_error, error)
     method = f"{draws.method}, another training as {len(names)} controls"
