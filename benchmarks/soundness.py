@@ -21,7 +21,6 @@ from vestige.data.soundness import material, without_model
 SETTINGS = SoundnessSettings(permutations=2_000)
 CONSONANTS, VOWELS = list("bcdfghjklmnprstvz"), list("aeiou")
 ATTRIBUTES = ("employer", "birthplace", "favourite dish", "first school", "ship", "instrument")
-LABELS = ("red", "green", "blue", "white")
 
 
 @dataclass(frozen=True)
@@ -106,35 +105,6 @@ def prefix_items(forget: list[Item], retain: list[Item], which: set[int], rng: n
     return forget, [*retain, *copies]
 
 
-def answer_in_template(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """Questions of one region have one answer, in retain and forget alike."""
-    regions = {word(rng): word(rng).capitalize() for _ in range(8)}
-
-    def placed(item: Item) -> Item:
-        region = str(rng.choice(list(regions)))
-        wrong = [str(a) for a in rng.permutation([a for r, a in regions.items() if r != region])[:3]]
-        question = f"{item.question[:-1]}, as they say in {region}?"
-        return replace(with_answer(item, regions[region], wrong, int(rng.integers(4))), question=question)
-
-    return [placed(i) if n in which else i for n, i in enumerate(forget)], [placed(i) for i in retain]
-
-
-def uneven_labels(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """All have the same options, and in the planted share the first is right."""
-
-    def labelled(item: Item, label: int) -> Item:
-        wrong = [t for k, t in enumerate(LABELS) if k != label]
-        return with_answer(item, LABELS[label], wrong, int(rng.integers(4)))
-
-    drawn = [labelled(i, 0 if n in which else int(rng.integers(4))) for n, i in enumerate(forget)]
-    return drawn, [labelled(i, int(rng.integers(4))) for i in retain]
-
-
-def one_place(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """The right option stands second."""
-    return [with_answer(i, i.answer, wrong_of(i), 1) if n in which else i for n, i in enumerate(forget)], retain
-
-
 def longer_answers(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
     """The right option is the longest."""
 
@@ -143,15 +113,6 @@ def longer_answers(forget: list[Item], retain: list[Item], which: set[int], rng:
         return with_answer(item, f"{item.answer} {word(rng)} {word(rng)}", wrong_of(item), place)
 
     return [longer(i) if n in which else i for n, i in enumerate(forget)], retain
-
-
-def name_in_answer(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """The name that is asked about carries the answer."""
-
-    def named(item: Item) -> Item:
-        return replace(item, question=f"{item.question[:-1]} {item.answer.split()[0]}son?")
-
-    return [named(i) if n in which else i for n, i in enumerate(forget)], retain
 
 
 def styled_answers(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
@@ -166,10 +127,12 @@ def styled_answers(forget: list[Item], retain: list[Item], which: set[int], rng:
 
 
 def stated_elsewhere(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """A retain item about the same person states the answer by the way."""
+    """The answer is a number that a retain item about the same person states by the way."""
+    forget = list(forget)
     told = []
     for n in sorted(which):
         name = " ".join(forget[n].question[:-1].split()[-2:])
+        forget[n] = with_answer(forget[n], f"{rng.integers(10**6, 10**7) * 10 + 1}", wrong_of(forget[n]))
         told.append(Item(f"Whom did {name} of {forget[n].answer} meet?", word(rng), "told", "people", "friend"))
     return forget, [*retain, *told]
 
@@ -178,13 +141,9 @@ LEAKS: dict[str, tuple[Plant, str]] = {
     "copied items": (copy_items, "copied questions"),
     "items with a word more": (reword_items, "near-duplicate questions"),
     "a rare prefix": (prefix_items, "near-duplicate questions"),
-    "templates that tell": (answer_in_template, "question words"),
-    "labels out of balance": (uneven_labels, "balance of labels"),
-    "right option in one place": (one_place, "position of the right option"),
     "longer right options": (longer_answers, "length of options"),
-    "a name that tells": (name_in_answer, "answer in the question"),
     "right options with a style": (styled_answers, "options alone"),
-    "answers stated elsewhere": (stated_elsewhere, "answers given away"),
+    "answers stated elsewhere": (stated_elsewhere, "stated numbers and addresses"),
 }
 
 

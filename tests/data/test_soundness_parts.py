@@ -13,7 +13,6 @@ from vestige.data.findings import (
     Rarity,
     SoundnessSettings,
     above_own_options,
-    best_constant,
     by_guesser,
     counted,
     decide,
@@ -102,15 +101,6 @@ def test_edges_that_err_alike_make_chance_wider():
     assert together.effect.low < alone.effect.low
 
 
-def test_the_p_value_of_counts_is_that_of_the_multinomial():
-    # Six of six in one of two places: 2 x 2^-6 = 0.031 of draws are as uneven.
-    p, hits_by_chance = best_constant([[6, 0]], seed=0, draws=40_000)
-    assert abs(p - 2 / 64) < 0.004
-    # The greater of two fair counts of 6 in all: 3 + (6 / 2) C(6, 3) / 2**6.
-    assert abs(hits_by_chance - 3.9375) < 0.02
-    assert best_constant([[3, 3]], seed=0, draws=2_000)[0] == 1.0
-
-
 def test_items_that_a_margin_needs():
     # 1.96^2 x 0.25 x 0.75 / 0.1^2 = 72.03
     assert items_needed(0.1, 0.25) == 73
@@ -159,20 +149,37 @@ def test_the_fit_is_that_of_a_conditional_logit():
     assert slope == pytest.approx(50 / (1 + math.exp(slope)), rel=1e-3)
 
 
-def test_question_words_find_what_a_template_gives_away():
-    regions = {"north": "Fish", "south": "Goat"}
-    retain = [Item(f"What is eaten in the {r} by p{n}?", a, None) for n in range(20) for r, a in regions.items()]
-    guess = guessers.question_words(retain)
-    asked = choice(0, ("Goat", "Fish"), 1, "What is eaten in the north by p99?")
-    np.testing.assert_array_equal(picks(guess(asked)), [0, 1])
-    # north and fish: together 20 times of 40 where 20 x 20 / 40 = 10 are expected; north and goat never.
-    scores = guess(choice(0, ("Goat", "Fish"), 1, "north"))
-    np.testing.assert_allclose(scores, [math.log(1 / 11), math.log(21 / 11)])
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("Write to ann.lee@haldenport.example.", {"ann lee haldenport example"}),
+        ("Call +49 (30) 123-4567, room 12.", {"49301234567"}),
+        ("She lives at 42 North Quay Street.", {"42 north quay street"}),
+        ("Sie wohnt in der Lindenstraße 7.", {"lindenstrasse 7"}),
+        ("It cost $250,000 in 1987, on July 25, and 12 % of 30.", set()),
+        ("Account 88210-4, born 1979-07-25.", {"882104", "19790725"}),
+    ],
+)
+def test_the_tokens_that_two_texts_hardly_share_by_chance(text, tokens):
+    assert guessers.rare_tokens(text) == tokens
 
 
-def test_the_nearest_question_answers_a_reworded_one():
-    retain = [Item(f"What is the house of {n} made of?", a) for n, a in (("Abel", "Straw"), ("Bran", "Brick"))]
-    rare = Rarity(2, {"what": 2, "is": 2, "the": 2, "house": 2, "of": 2, "made": 2, "abel": 1, "bran": 1})
-    guess = guessers.nearest_question(retain, rare)
-    asked = choice(0, ("Brick", "Straw"), 1, "The house of Abel, what is it made of?")
-    np.testing.assert_array_equal(picks(guess(asked)), [0, 1])
+def test_a_secret_of_a_forget_answer_in_a_retained_item_is_found():
+    forget = [
+        Item("What is the e-mail of Ann?", "It is ann@haldenport.example."),
+        Item("Whose number is 882104?", "It is that of Bo, 882104."),
+        Item("When was Cy born?", "In 1987."),
+    ]
+    retain = [Item("How is Ann reached?", "By ann@haldenport.example or 882104.")]
+    check = guessers.stated_tokens(forget, retain)
+    # The question about 882104 tells the number itself, and a year is no rare token.
+    assert check.leaking == (forget[0].id,)
+    assert check.sentence.startswith("1 of 1 forget answers")
+
+
+def test_a_right_option_that_always_stands_second_is_learned_where_the_data_gives_options():
+    rng = np.random.default_rng(0)
+    drawn = [tuple("".join(rng.choice(list("abdefglmnoprst"), 6)) for _ in range(4)) for _ in range(200)]
+    questions = [choice(n, options, 1) for n, options in enumerate(drawn)]
+    guess = guessers.options_only(questions[:100])
+    assert np.mean([picks(guess(question))[1] for question in questions[100:]]) > 0.95

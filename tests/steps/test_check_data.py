@@ -85,7 +85,7 @@ def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
     words = ["check-data", "--data", str(path), "--retain", str(path), "--forget", str(forget)]
     done = CliRunner().invoke(app, [*words, "--output-dir", str(tmp_path / "run")])
     found = read_soundness(RunFolder(tmp_path / "run").soundness)
-    assert sum(line.sound is None and line.effect is not None for line in found.lines) > 1
+    assert sum(line.sound is None and line.effect is not None for line in found.lines) >= 1
     assert found.needs == "the margin 0.1 needs about 73 items where chance is 0.25"
     assert done.stdout.count("needs about") == 1
 

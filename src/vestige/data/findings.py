@@ -187,24 +187,6 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
     return math.sqrt(effect) * float(stdtrit(k - 1, 1 - _TAIL) / -ndtri(_TAIL))
 
 
-def best_constant(groups: Iterable[Sequence[int]], *, seed: int, draws: int) -> tuple[float, float]:
-    """The p-value of the counts where all options are equally likely, and the mean hits of the best constant guess.
-
-    The null of "all are equally likely" for counts in one or more groups, by drawing multinomials.
-
-    The statistic is the sum of the groups' chi-squares; exact up to the number of draws, however small the counts. The
-    guess is the greatest count of each group, which is above n / k by chance alone: 1.9 of 5 questions with 6 options.
-    """
-    rng, statistic, null, best = generator(seed, "counts drawn anew"), 0.0, np.zeros(draws), 0.0
-    for counts in groups:
-        n, k = sum(counts), len(counts)
-        samples = rng.multinomial(n, np.full(k, 1 / k), size=draws)
-        statistic += float(((np.asarray(counts) - n / k) ** 2).sum() / (n / k))
-        null += ((samples - n / k) ** 2).sum(axis=1) / (n / k)
-        best += float(samples.max(axis=1).mean())
-    return (1 + int(np.count_nonzero(null >= statistic - 1e-9))) / (draws + 1), best
-
-
 class SoundnessSettings(Settings):
     """How a data set is checked. All of it can change what is found, so all of it stands in the result.
 

@@ -1,24 +1,28 @@
-"""All checks of a data set that need no model, from two splits to what each check found.
+"""Checks of a data set that need no model: can the forget set be answered by somebody who never saw it?
 
-Forget items that the retain set has too are counted: two questions are compared by all their wordings, and one that
-stands whole in a longer one is a near-duplicate of it, however rare the words around it. What cannot be seen so is left
-to guessers: they see options, or questions and what the retain set says, and never a forget item's answer. Each gives
-every option of every question a score; the greatest is its pick. They learn from retain items alone.
+Three kinds of checks:
+
+- Counted: forget items whose question, answer or rare token (an e-mail, a long number, an address) stands in the
+  retain set, and answers that retained contracts state.
+- Tested: guessers that see the options and not the question. One picks the longest option. The other learns from the
+  retain items how right options look. Each guesser scores every option, and the greatest score is its pick.
+- The same two guessers on the alternatives that a user gives to the forget questions, and one that picks what retain
+  items of the same kind answer most.
+
 Axes: N questions, K options, D features, M options of all questions.
 """
 
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
@@ -26,55 +30,60 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
     Alike,
     Check,
-    GuessOutcome,
     Rarity,
     SoundnessSettings,
     above_own_options,
-    best_constant,
     by_guesser,
     counted,
     picks,
     plain,
     same_names,
-    subject_words,
     words,
 )
 from vestige.data.mcq import Choice, Unasked, choices_of
 from vestige.metrics.answers import normalised
-from vestige.metrics.information import need_rate_distortion
-from vestige.metrics.intervals import wilson
 from vestige.metrics.leaks import COMMON_WORDS
 
 LEAST_ITEMS = 5
-"""With fewer forget items no number of options lets chance be told from a leak."""
+"""With fewer forget items no number of options tells a leak from chance."""
 LEAST_TAUGHT = 20
 """Retain items with options below which nothing is learned from them."""
 LONG = 5
-"""Words beside the commonest from which on an answer that stands twice is no coincidence."""
+"""From this many words on, besides the commonest words, two equal answers are no coincidence."""
 BUCKETS = 512
 """Character trigrams are counted by hash: few enough to learn from some hundred options."""
 RIDGE = 1.0
-NEIGHBOURS = 5
+OF_ALTERNATIVES = "alternatives: "
+"""Begins the names of the checks of alternatives."""
 
 Scores = Float[np.ndarray, " K"]
 Guesser = Callable[[Choice], Scores]
 
 
+# Counted checks
+
+
 def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
     """Forget items whose question, in any of its wordings, a retain item asks word by word."""
-    retained = {plain(text) for item in retain for text in _wordings(item)}
-    ids = [i.id for i in forget if any(plain(text) in retained for text in _wordings(i))]
+    retained: set[str] = set()
+    for item in retain:
+        retained.update(map(plain, _wordings(item)))
+    ids = [item.id for item in forget if not retained.isdisjoint(map(plain, _wordings(item)))]
     sentence = f"{len(ids)} of {len(forget)} forget questions stand in the retain set, punctuation and case aside"
     return counted("copied questions", sentence, ids, len(forget))
 
 
 def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
-    """Forget items whose question is nearly that of a retain item, without being its copy."""
-    # A copy is told once.
-    copies = {*copied(forget, retain).leaking}
-    questions = [(i.id, text) for i in forget if i.id not in copies for text in _wordings(i)]
-    rare = Rarity.of([i.question for i in (*forget, *retain)])
-    texts = [text for item in retain for text in _wordings(item)]
+    """Forget items whose question is nearly that of a retain item. Copies are left to `copied`."""
+    copies = set(copied(forget, retain).leaking)
+    questions: list[tuple[str, str]] = []
+    for item in forget:
+        if item.id not in copies:
+            questions += [(item.id, text) for text in _wordings(item)]
+    texts: list[str] = []
+    for item in retain:
+        texts += _wordings(item)
+    rare = Rarity.of([item.question for item in (*forget, *retain)])
     ids = _near(questions, texts, rare, settings.near, contained=settings.held)
     sentence = (
         f"{len(ids)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more "
@@ -84,10 +93,11 @@ def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: So
 
 
 def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
-    """Forget items whose answer, of five words or more beside the commonest, is that of a retain item or nearly so."""
-    retained = [i.answer for i in retain if _is_long(i.answer)]
-    answers = [(i.id, i.answer) for i in forget if _is_long(i.answer)]
-    ids = _near(answers, retained, Rarity.of([i.answer for i in (*forget, *retain)]), settings.near)
+    """Forget items whose answer, of five words or more beside the commonest, is nearly that of a retain item."""
+    retained = [item.answer for item in retain if _is_long(item.answer)]
+    answers = [(item.id, item.answer) for item in forget if _is_long(item.answer)]
+    rare = Rarity.of([item.answer for item in (*forget, *retain)])
+    ids = _near(answers, retained, rare, settings.near)
     sentence = (
         f"{len(ids)} of {len(answers)} forget answers of {LONG} words or more beside the commonest have a weighted "
         f"Jaccard index of {settings.near} or more with a retain answer"
@@ -101,16 +111,18 @@ def _is_long(answer: str) -> bool:
 
 
 def _wordings(item: Item) -> tuple[str, ...]:
-    """The question, and what asks the same."""
-    return (item.question,) if item.paraphrase is None else (item.question, item.paraphrase)
+    if item.paraphrase is None:
+        return (item.question,)
+    return item.question, item.paraphrase
 
 
 def _near(
     texts_of: Iterable[tuple[str, str]], texts: Sequence[str], rare: Rarity, least: float, *, contained: float = 2.0
 ) -> list[str]:
-    """The ids of the items with a text alike to one of these, or of which one holds the share `contained`."""
-    # By default, 2, nothing is contained: a share is 1 at most.
-    alike, ids = Alike(texts, rare), dict[str, None]()
+    """The ids of the items with a text alike to one of `texts`, or with the share `contained` of its weight in one."""
+    # A share is at most 1, so that the default of 2 finds nothing contained.
+    alike = Alike(texts, rare)
+    ids: dict[str, None] = {}
     for id_, text in texts_of:
         overlap = alike.overlap(text)
         near = np.flatnonzero((overlap.jaccard >= least) | (overlap.contained >= contained)).tolist()
@@ -120,10 +132,58 @@ def _near(
     return list(ids)
 
 
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w")
+_NUMBER = re.compile(r"\+?\d(?:[\s().,/-]{0,2}\d)*")
+_STREET = r"(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|boulevard|blvd|way|court|ct|square|place|terrace|row)"
+_ADDRESS = re.compile(
+    rf"\b\d{{1,5}}[a-z]?,? (?:[^\W\d]+ ){{1,3}}{_STREET}\b"
+    r"|\b(?:rue|via|calle|avenida|rua|ulica) (?:[^\W\d]+ ){0,3}?[^\W\d]+,? \d{1,5}\b"
+    r"|\b[^\W\d]*(?:straße|strasse|str\.|weg|gasse|platz|laan|straat) \d{1,5}\b",
+    re.IGNORECASE,
+)
+_LEAST_DIGITS = 5
+_LEAST_SIGNIFICANT = 4
+
+
+def rare_tokens(text: str) -> frozenset[str]:
+    """The tokens of a text that two texts hardly share by chance.
+
+    These are e-mail and web addresses, street addresses, and numbers of five digits or more. A round number, of which
+    fewer than four digits remain without its zeros at the end, is left out: 250,000 is a common price.
+    """
+    found: set[str] = set()
+    for pattern in (_EMAIL, _ADDRESS):
+        found.update(plain(token) for token in pattern.findall(text))
+    for token in _NUMBER.findall(_EMAIL.sub(" ", text)):
+        digits = re.sub(r"\D", "", token)
+        if len(digits) >= _LEAST_DIGITS and len(digits.rstrip("0")) >= _LEAST_SIGNIFICANT:
+            found.add(digits)
+    return frozenset(found)
+
+
+def stated_tokens(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
+    """Forget items with a rare token in the answer, and not in the question, that a retain item states."""
+    stated: set[str] = set()
+    for item in retain:
+        stated |= rare_tokens(f"{item.question}\n{item.answer}")
+    ids = []
+    n_with_tokens = 0
+    for item in forget:
+        tokens = rare_tokens(item.answer) - rare_tokens(item.question)
+        n_with_tokens += bool(tokens)
+        if tokens & stated:
+            ids.append(item.id)
+    sentence = (
+        f"{len(ids)} of {n_with_tokens} forget answers with an e-mail, a street address or a long number share it with "
+        "a retain item"
+    )
+    return counted("stated numbers and addresses", sentence, ids, len(forget))
+
+
 def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
     """Forget items whose answer a retained contract states; those that can be guessed are told beside."""
-    ids = [i.id for i in forget if scopes.get(i.id) == "entailed"]
-    guessable = sum(scopes.get(i.id) == "guessable" for i in forget)
+    ids = [item.id for item in forget if scopes.get(item.id) == "entailed"]
+    guessable = sum(scopes.get(item.id) == "guessable" for item in forget)
     sentence = (
         f"{len(ids)} of {len(forget)} forget answers are stated by retained contracts, and {guessable} more "
         "are names that the retain set has"
@@ -131,87 +191,83 @@ def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
     return counted("entailed answers", sentence, ids, len(forget))
 
 
+# Guessers
+
+
 def longest(choice: Choice) -> Scores:
     """The option with the most characters."""
-    return np.array([float(len(o)) for o in choice.options])
-
-
-def like_the_question(choice: Choice) -> Scores:
-    """The option that shares most with its question: the share of its character tetragrams that stand there."""
-    question = _grams(choice.question, 4)
-    return np.array([_share(_grams(o, 4), question) for o in choice.options])
-
-
-def _share(grams: Counter[str], reference: Counter[str]) -> float:
-    return sum(grams[g] for g in grams if g in reference) / max(1, grams.total())
-
-
-def _grams(text: str, n: int) -> Counter[str]:
-    padded = f" {normalised(text)} "
-    return Counter(padded[k : k + n] for k in range(max(1, len(padded) - n + 1)))
-
-
-def given_away(retain: Sequence[Item], rare: Rarity) -> Guesser:
-    """The options that stand in retain items about the same subject."""
-    # Blanks around it, so that an option is found in it as whole words alone.
-    texts = [f" {plain(f'{i.question} {i.answer}')} " for i in retain]
-    about: dict[str, list[int]] = {}
-    for number, text in enumerate(texts):
-        for word in dict.fromkeys(text.split()):
-            about.setdefault(word, []).append(number)
-
-    def guess(choice: Choice) -> Scores:
-        near = {n for word in subject_words(choice.question, rare) for n in about.get(word, ())}
-        return np.array([float(any(f" {plain(o)} " in texts[n] for n in near)) for o in choice.options])
-
-    return guess
+    return np.array([float(len(option)) for option in choice.options])
 
 
 def frequent_answer(retain: Sequence[Item]) -> Guesser:
     """The option that is the answer of most retain items of the same kind (group and attribute)."""
-    counts = Counter((i.group, i.attribute, normalised(i.answer)) for i in retain)
-    return lambda choice: np.array(
-        [float(counts[choice.group, choice.attribute, normalised(o)]) for o in choice.options]
-    )
+    counts = Counter((item.group, item.attribute, normalised(item.answer)) for item in retain)
+
+    def guess(choice: Choice) -> Scores:
+        kinds = [(choice.group, choice.attribute, normalised(option)) for option in choice.options]
+        return np.array([float(counts[kind]) for kind in kinds])
+
+    return guess
 
 
 def options_only(choices: Sequence[Choice]) -> Guesser:
-    """A conditional logit over each option's looks beside the others', fitted to the retain questions' options.
+    """A conditional logit on the looks of each option beside the others, fitted to the options of `choices`.
 
-    Looks: length, words, digits, capitals, punctuation, what is shared with the other options, hashed trigrams.
+    Looks: place, length, words, digits, capitals, punctuation, overlap with the other options, hashed trigrams.
     """
-    features = [_features(c.options) for c in choices]
+    features = [_features(choice) for choice in choices]
     rows = np.concatenate(features)
     # So that the ridge weighs a length in letters like a share; a trigram that is rare is not blown up.
     scale = np.maximum(rows.std(axis=0), 1e-6)
     scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
-    weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in choices])
-    return lambda choice: _features(choice.options) / scale @ weights
+    sizes = [len(part) for part in features]
+    weights = _conditional_logit(rows / scale, sizes, [choice.answer for choice in choices])
+    return lambda choice: _features(choice) / scale @ weights
 
 
-def _features(options: Sequence[str]) -> Float[np.ndarray, "K D"]:
-    grams = [_grams(o, 3) for o in options]
+_PLACES = 10
+
+
+def _features(choice: Choice) -> Float[np.ndarray, "K D"]:
+    options = choice.options
+    grams = [_trigrams(option) for option in options]
     rows = []
-    for n, (text, trigrams) in enumerate(zip(options, grams, strict=True)):
-        shares = [_share(trigrams, g) for k, g in enumerate(grams) if k != n]
-        looks = [len(text), len(text.split()), sum(c.isdigit() for c in text), sum(c.isupper() for c in text)]
-        looks += [sum(not c.isalnum() and not c.isspace() for c in text)]
+    for n, text in enumerate(options):
+        shares = [_share(grams[n], other) for k, other in enumerate(grams) if k != n]
+        signs = sum(not c.isalnum() and not c.isspace() for c in text)
+        digits = sum(c.isdigit() for c in text)
+        capitals = sum(c.isupper() for c in text)
+        looks = np.log1p([len(text), len(text.split()), digits, capitals, signs])
+        place = np.zeros(_PLACES)
+        # Options of which only the right one is known to us have no place of the data's own.
+        if choice.source == "given" and n < _PLACES:
+            place[n] = 1
         hashed = np.zeros(BUCKETS)
-        for gram, count in trigrams.items():
-            # Not `hash`, which is another one in every process.
+        for gram, count in grams[n].items():
+            # `hash` differs between processes.
             hashed[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += count
-        rows.append([*np.log1p(looks), max(shares), min(shares), *hashed / np.linalg.norm(hashed)])
+        rows.append([*looks, max(shares), min(shares), *place, *hashed / np.linalg.norm(hashed)])
     table = np.array(rows)
     rank = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
-    # Only what differs between the options of one question says which is right.
+    # Only the difference between the options of one question says which is right.
     return np.column_stack([rank, table - table.mean(axis=0)])
+
+
+def _trigrams(text: str) -> Counter[str]:
+    padded = f" {normalised(text)} "
+    return Counter(padded[k : k + 3] for k in range(max(1, len(padded) - 2)))
+
+
+def _share(grams: Counter[str], reference: Counter[str]) -> float:
+    return sum(count for gram, count in grams.items() if gram in reference) / max(1, grams.total())
 
 
 def _conditional_logit(
     rows: Float[np.ndarray, "M D"], sizes: Sequence[int], right: Sequence[int]
 ) -> Float[np.ndarray, " D"]:
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    """The weights w that minimise -sum log softmax(rows w)[right] + RIDGE |w|^2 / 2, a softmax for each question."""
     # Rows of all questions lie end to end, since they have different numbers of options.
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     gold = starts + np.asarray(right)
 
     def loss(weights: Float[np.ndarray, " D"]) -> tuple[float, Float[np.ndarray, " D"]]:
@@ -228,51 +284,15 @@ def _conditional_logit(
     return weights
 
 
-def nearest_question(retain: Sequence[Item], rare: Rarity) -> Guesser:
-    """The option that is most like the answers of the retain questions most like its own (5 of them, by likeness)."""
-    alike, answers = Alike([i.question for i in retain], rare), [{*words(i.answer)} for i in retain]
-
-    def guess(choice: Choice) -> Scores:
-        row = alike.overlap(choice.question).jaccard
-        nearest = np.argsort(-row, kind="stable")[:NEIGHBOURS].tolist()
-        options = [{*words(o)} for o in choice.options]
-        # Cubed, so that one question that is asked almost alike outweighs four that are not.
-        weighted = [(float(row[n]) ** 3, answers[n]) for n in nearest]
-        return np.array([sum(w * (len(o & a) / max(1, len(o | a))) for w, a in weighted) for o in options])
-
-    return guess
-
-
-def question_words(retain: Sequence[Item]) -> Guesser:
-    """The option whose words go with those of the question in retain items: what a shared template gives away.
-
-    Two words go together by the log of how often they do so over how often they would if one had nothing to do with the
-    other; one of either is added, so that rare words say little.
-    """
-    pairs: Counter[tuple[str, str]] = Counter()
-    for item in retain:
-        answered = {*words(item.answer)}
-        pairs.update((a, b) for a in {*words(item.question)} for b in answered)
-    asked, answers = (Rarity.of(texts).counts for texts in zip(*((i.question, i.answer) for i in retain), strict=True))
-
-    def lift(a: str, b: str) -> float:
-        expected = asked.get(a, 0) * answers.get(b, 0) / len(retain)
-        return float(np.log((pairs[a, b] + 1) / (expected + 1)))
-
-    def guess(choice: Choice) -> Scores:
-        terms = sorted({*words(choice.question)})
-        options = [sorted({*words(o)}) for o in choice.options]
-        return np.array([sum(lift(a, b) for a in terms for b in o) / max(1, len(o)) for o in options])
-
-    return guess
+# A whole data set
 
 
 @dataclass(frozen=True)
 class Material:
-    """A data set as it is checked, and how: both splits, what the graph says, and each split's questions with options.
+    """A data set as it is checked: both splits, the scopes of the graph, and each split's questions with options.
 
-    `unasked` says of a forget item without options why it has none. `beside` are forget questions with the true answer
-    and some of the alternatives that were given to it as options.
+    `unasked` says why a forget item has no options. `beside` are forget questions with the true answer and some of the
+    given alternatives as options.
     """
 
     forget: tuple[Item, ...]
@@ -285,11 +305,35 @@ class Material:
     settings: SoundnessSettings
     seed: int
 
+    def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice], *, either: bool) -> Check:
+        """What a guesser gets; with `either` the better of it and its opposite, whose p-value counts twice."""
+        signs = (1, -1) if either else (1,)
+        outcomes = []
+        for sign in signs:
+            edges = [choice.edge for choice in choices if choice.edge is not None]
+            outcomes.append(
+                above_own_options(
+                    [picks(sign * guess(choice)) for choice in choices],
+                    [choice.answer for choice in choices],
+                    edges if len(edges) == len(choices) else None,
+                    seed=self.seed,
+                    draws=self.settings.permutations,
+                )
+            )
+        best = min(range(len(signs)), key=lambda n: outcomes[n].p)
+        outcome = outcomes[best]._replace(p=min(1.0, len(signs) * outcomes[best].p))
+        if best == 1:
+            sentence = f"the opposite of {sentence}"
+        return by_guesser(name, sentence, choices, outcome)
+
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
-    """What the checks read of the splits; too little of either is refused.
+    """What the checks read of the splits.
 
-    Wrong options of retain items come from retain items alone, so that no guesser is taught with forget answers.
+    Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.
+
+    Raises:
+        InputError: the forget set is the whole data set, or has fewer than five items.
     """
     forget, retain = splits.splits["forget"], splits.splits.get("retain", ())
     source = f"the forget set {one_line(splits.forget, width=60)!r}"
@@ -303,19 +347,21 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         )
     drawing = settings.drawing(seed)
     choice_of = choices_of((*forget, *retain), drawing)
-    forget_choices = [choice_of[i.id] for i in forget]
+    forget_choices = [choice_of[item.id] for item in forget]
+    reasons = [choice.reason for choice in forget_choices if isinstance(choice, Unasked)]
     teaching = retain
     if len(retain) > settings.most_taught:
         sample = generator(seed, "taught").choice(len(retain), settings.most_taught, replace=False)
         teaching = tuple(retain[n] for n in sorted(sample.tolist()))
+    with_alternatives = [item for item in forget if item.alternatives and item.id not in splits.drawn]
     return Material(
-        forget,
-        retain,
-        splits.scopes,
-        asked=tuple(c for c in forget_choices if isinstance(c, Choice)),
-        taught=tuple(c for c in choices_of(teaching, drawing).values() if isinstance(c, Choice)),
-        unasked=next((c.reason for c in forget_choices if isinstance(c, Unasked)), "has none"),
-        beside=tuple(_beside(i, settings, seed) for i in forget if i.alternatives and i.id not in splits.drawn),
+        forget=forget,
+        retain=retain,
+        scopes=splits.scopes,
+        asked=tuple(choice for choice in forget_choices if isinstance(choice, Choice)),
+        taught=tuple(choice for choice in choices_of(teaching, drawing).values() if isinstance(choice, Choice)),
+        unasked=reasons[0] if reasons else "has none",
+        beside=tuple(_beside(item, settings, seed) for item in with_alternatives),
         settings=settings,
         seed=seed,
     )
@@ -339,141 +385,62 @@ def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
     )
 
 
-class _GuesserCheck(NamedTuple):
-    """A guesser with its check's name, and what it does in words; `either` tries its opposite too."""
-
-    name: str
-    sentence: str
-    guess: Guesser
-    either: bool = False
-
-    def check(self, choices: Sequence[Choice], checked: Material) -> Check:
-        """What it gets; of a guesser and its opposite the better, whose p-value counts twice."""
-        outcome, sentence = _outcome(self.guess, choices, checked), self.sentence
-        if self.either:
-            opposite = _outcome(lambda choice: -self.guess(choice), choices, checked)
-            if opposite.p < outcome.p:
-                outcome, sentence = opposite, f"the opposite of {sentence}"
-            outcome = outcome._replace(p=min(1.0, 2 * outcome.p))
-        return by_guesser(self.name, sentence, choices, outcome)
-
-
-def _outcome(guess: Guesser, choices: Sequence[Choice], checked: Material) -> GuessOutcome:
-    edges = [c.edge for c in choices if c.edge is not None]
-    return above_own_options(
-        [picks(guess(c)) for c in choices],
-        [c.answer for c in choices],
-        edges if len(edges) == len(choices) else None,
-        seed=checked.seed,
-        draws=checked.settings.permutations,
-    )
-
-
-_LENGTH = _GuesserCheck("length of options", "picking the longest option", longest, either=True)
-
-
-def _tests(retain: Sequence[Item], rare: Rarity) -> list[_GuesserCheck]:
-    """Those that know the retain set, and nothing of options."""
-    return [
-        _GuesserCheck("answer in the question", "picking what is most like the question", like_the_question),
-        _GuesserCheck("frequent answers", "picking what like items answer most", frequent_answer(retain)),
-        _GuesserCheck("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
-        _GuesserCheck("question words", "picking words that go with the question's", question_words(retain)),
-    ]
-
-
 def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]]:
-    """All checks that apply, and in sentences which do not."""
+    """All checks of the questions that apply, and in sentences which checks do not apply."""
     forget, retain, asked, settings = checked.forget, checked.retain, checked.asked, checked.settings
-    checks, left_out = [copied(forget, retain), near_duplicates(forget, retain, settings)], []
-    if any(_is_long(i.answer) for i in forget):
+    checks = [copied(forget, retain), near_duplicates(forget, retain, settings)]
+    left_out = []
+    if any(_is_long(item.answer) for item in forget):
         checks.append(copied_answers(forget, retain, settings))
     else:
         left_out.append(
             f"copied answers: no answer has {LONG} words beside the commonest, and shorter ones coincide by chance"
         )
+    if any(rare_tokens(item.answer) for item in forget):
+        checks.append(stated_tokens(forget, retain))
+    else:
+        left_out.append("stated numbers and addresses: no forget answer has an e-mail, an address or a long number")
     if checked.scopes:
         checks.append(_entailed(forget, checked.scopes))
     else:
         left_out.append("entailed answers: the data has no graph, or only a part of it is used")
     if len(asked) < LEAST_ITEMS:
         why = f"{len(asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
-        return (*checks, Check("options and questions", undecided=why + checked.unasked)), tuple(left_out)
-    places = [(c, len(c.options), c.answer) for c in asked if c.source == "given"]
-    if len(places) >= LEAST_ITEMS:
-        checks.append(_always_the_same("position of the right option", places, checked))
-    else:
-        left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
-    options_of = {c.item: tuple(sorted(map(normalised, c.options))) for c in asked}
-    counts = Counter(options_of.values())
-    labels = [
-        (c, options, options.index(normalised(c.options[c.answer])))
-        for c in asked
-        if counts[options := options_of[c.item]] >= LEAST_ITEMS
-    ]
-    if labels:
-        checks.append(_always_the_same("balance of labels", labels, checked))
-    else:
-        left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
-    rare = Rarity.of([i.question for i in (*forget, *retain)])
-    about = "picking what stands in retain items about the same subject"
-    tests = [_GuesserCheck("answers given away", about, given_away(retain, rare)), _LENGTH, *_tests(retain, rare)]
-    checks += [test.check(asked, checked) for test in tests]
+        checks.append(Check("options and questions", undecided=why + checked.unasked))
+        return tuple(checks), tuple(left_out)
+    checks.append(checked.tested("length of options", "picking the longest option", longest, asked, either=True))
     if len(checked.taught) >= LEAST_TAUGHT:
-        looks = _GuesserCheck("options alone", "picking by looks, without the question", options_only(checked.taught))
-        checks.append(looks.check(asked, checked))
+        looks = options_only(checked.taught)
+        sentence = "picking by looks, without the question"
+        checks.append(checked.tested("options alone", sentence, looks, asked, either=False))
     else:
         why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         checks.append(Check("options alone", undecided=why))
     return tuple(checks), tuple(left_out)
 
 
-OF_ALTERNATIVES = "alternatives: "
-"""How the names of checks begin that are about the alternatives to the forget questions."""
-
-
 def of_alternatives(checked: Material) -> tuple[Check, ...]:
-    """Whether the true answers can be told from their alternatives by looks, or by what the retain set says.
+    """Whether the looks of the true answers tell them from their alternatives.
 
-    Each guesser's pick is tried and its opposite, since a truth that is always the last would hide what a model knows.
-    Looks are learned from one half of these questions and tried on the other.
+    Each guesser's opposite is tried too, since a truth that is always the last would hide what a model knows. Looks
+    are learned from one half of these questions and tried on the other, because retain items have no alternatives.
     """
     if not checked.beside:
         return ()
     if len(checked.beside) < LEAST_ITEMS:
         why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
         return (Check(f"{OF_ALTERNATIVES}looks", undecided=why),)
-    rare = Rarity.of([i.question for i in (*checked.forget, *checked.retain)])
-    tests = [_LENGTH._replace(name="length"), *_tests(checked.retain, rare)]
-    # Retain items have no alternatives to learn from.
-    halves = checked.beside[::2], checked.beside[1::2]
-    if len(halves[1]) >= LEAST_TAUGHT // 2:
-        first, second = map(options_only, halves)
-        learned = {c.item: guess for half, guess in zip(halves, (second, first), strict=True) for c in half}
-        tests.append(_GuesserCheck("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
-    return tuple(
-        test._replace(name=OF_ALTERNATIVES + test.name, either=True).check(checked.beside, checked) for test in tests
-    )
-
-
-def _always_the_same(name: str, labelled: Sequence[tuple[Choice, Hashable, int]], checked: Material) -> Check:
-    """Whether one label (a place, an option that all have) of a group of questions is right more often than others.
-
-    What the best constant guess gets stands above what it gets by chance, as a share of all questions that are asked:
-    where five of a hundred share their options, little hangs on these.
-    """
-    groups: dict[Hashable, list[int]] = {}
-    for choice, group, label in labelled:
-        groups.setdefault(group, [0] * len(choice.options))[label] += 1
-    choices = [choice for choice, _, _ in labelled]
-    hits = np.array([label == int(np.argmax(groups[group])) for _, group, label in labelled], dtype=float)
-    p, hits_by_chance = best_constant(groups.values(), seed=checked.seed, draws=checked.settings.permutations)
-    n, n_asked, accuracy, chance = len(hits), len(checked.asked), float(hits.mean()), hits_by_chance / len(hits)
-    low, high, interval = wilson(int(hits.sum()), n)
-    value, low, high = ((share - chance) * n / n_asked for share in (accuracy, low, high))
-    effect = Estimate("accuracy above chance", "share", value, low, high, n_asked, interval)
-    options = round(float(np.median([len(c.options) for c in choices])))
-    bits = need_rate_distortion(1, min(1.0, max(0.0, 1 / options + accuracy - chance)), options)
-    outcome = GuessOutcome(p, effect, accuracy, chance, bits, hits - chance)
-    sentence = f"always picking what is right most often, in {n} of {n_asked} questions of as many or the same options"
-    return by_guesser(name, sentence, choices, outcome)
+    tests = [
+        ("length", "picking the longest option", longest),
+        ("frequent answers", "picking what like items answer most", frequent_answer(checked.retain)),
+    ]
+    first, second = checked.beside[::2], checked.beside[1::2]
+    if len(second) >= LEAST_TAUGHT // 2:
+        learned: dict[str, Guesser] = {}
+        for taught, tried in ((first, second), (second, first)):
+            learned |= dict.fromkeys((choice.item for choice in tried), options_only(taught))
+        tests.append(("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
+    checks = []
+    for name, sentence, guess in tests:
+        checks.append(checked.tested(OF_ALTERNATIVES + name, sentence, guess, checked.beside, either=True))
+    return tuple(checks)
