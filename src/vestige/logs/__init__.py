@@ -1,69 +1,132 @@
 """Logs of other tools, in which every question has its score: a reader is one file here, and one line of this table.
 
-A reader is a module with `NAMES`, the patterns of the file names that it reads, and `read(path) -> Log`; `holds(path)`,
-where names alone do not tell. Another package brings one by the entry point group `vestige.logs`, as `module`. Readers
-say what a file holds; whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
+A reader is a module with `holds(beginning) -> bool`, which tells by its content whether a file is its own, and
+`read(path, how) -> Log`. Another package brings one by the entry point group `vestige.logs`, as `module`. Readers say
+what a file holds; whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
 """
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import one_line
-from vestige.logs.log import Log
+from vestige.logs.log import Beginning, How, Log, beginning
 
 READERS: Mapping[str, Kind] = {
     "tofu": Kind("vestige.logs.tofu", "TOFU's own eval_log_aggregated.json."),
-    "open-unlearning": Kind("vestige.logs.open_unlearning", "OpenUnlearning's TOFU_EVAL.json and MUSE_EVAL.json."),
-    "muse": Kind("vestige.logs.muse", "MUSE's own history.json, and the texts of its PrivLeak."),
+    "open-unlearning": Kind("vestige.logs.open_unlearning", "OpenUnlearning's NAME_EVAL.json."),
+    "muse": Kind("vestige.logs.muse", "MUSE's own history.json or log.json, and the texts of its PrivLeak."),
     "lm-eval": Kind("vestige.logs.lm_eval", "samples_*.jsonl of lm-evaluation-harness."),
     "inspect": Kind("vestige.logs.inspect_ai", "Logs of Inspect, .eval and .json."),
     "every-eval-ever": Kind("vestige.logs.every_eval_ever", "Instance-level results of Every Eval Ever."),
+    "rows": Kind("vestige.logs.rows", "Rows in JSON, JSON lines or CSV, one a question, whose columns say what they are."),
 }
 """The readers by name; the first that takes a file reads it."""
+SUFFIXES = (".json", ".jsonl", ".eval", ".csv", ".tsv")
+"""The files of a folder that may be logs."""
 
 
 class Reader(Protocol):
     """The names that a module of this room has."""
 
-    NAMES: Sequence[str]
+    def holds(self, start: Beginning) -> bool:
+        """Whether a file that begins so is one that it reads."""
 
-    def holds(self, path: Path) -> bool:
-        """Whether a file of such a name is one that it reads; no more than its beginning is read for it."""
-
-    def read(self, path: Path) -> Log:
-        """What the file says."""
+    def read(self, path: Path, how: How) -> Log:
+        """The contents of the file."""
 
 
 def reader_of(path: Path) -> str:
-    """The name of the reader that takes a file, "" where none does."""
+    """The name of the reader that takes a file by its content, "" where none does."""
+    try:
+        start = beginning(path)
+    except OSError:
+        return ""
     for name in with_installed("logs", READERS):
-        reader = _reader(name)
-        # The name first: `holds` opens the file, and folders hold many that are no logs.
-        if any(fnmatch(path.name, pattern) for pattern in reader.NAMES) and reader.holds(path):
+        try:
+            taken = _reader(name).holds(start)
+        # Files of strangers may hold anything in the place of anything.
+        except (AttributeError, LookupError, TypeError, ValueError):
+            taken = False
+        if taken:
             return name
     return ""
 
 
-def read_log(path: Path) -> Log:
-    """What a log holds; a file that no reader takes is refused."""
+def read_log(path: Path, how: How | None = None) -> Log:
+    """The contents of a log.
+
+    Args:
+        path: The log.
+        how: What the user says of its scores and columns.
+
+    Returns:
+        The scores by question.
+
+    Raises:
+        InputError: No reader takes the file, or it is damaged.
+    """
     if not path.is_file():
         raise InputError(f"{path}: there is no such log")
     name = reader_of(path)
     if not name:
-        raise InputError(
-            f"{path}: no reader takes this file; those that there are read {', '.join(READERS)} "
-            "(docs/logs.md), and any other scores go into one table"
-        )
+        raise InputError(f"{path}: {why_unread(path)}")
     try:
-        return _reader(name).read(path)
+        return _reader(name).read(path, how or How())
     # Readers take files of strangers, which may hold anything in the place of anything.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         why = one_line(f"{type(error).__name__}: {error}", width=200)
         raise InputError(f"{path}: is damaged, or no log that the reader {name} knows ({why})") from error
+
+
+_MODEL_FILES = ("config", "tokenizer", "vocab", "special_tokens", "added_tokens", "generation_config", "trainer_state")
+_ADVICE = "give scores by question as one table (docs/logs.md)"
+
+
+def why_unread(path: Path) -> str:
+    """Why no reader takes a file, in a clause."""
+    start = beginning(path)
+    value = start.value
+    stem = path.stem.lower()
+    if not start.head.strip():
+        return "the file is empty"
+    if stem.startswith((*_MODEL_FILES, "adapter_config", "model.", "pytorch_model")) or stem.endswith(".index"):
+        return "it is a file of a model, and no log"
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return f"no column of it is known as a score; name one as --logs column:score=NAME, or {_ADVICE}"
+    if isinstance(value, dict) and {"results", "configs"} <= value.keys():
+        return "it is a summary of lm-evaluation-harness; its samples_*.jsonl (--log_samples) have the scores by question"
+    if isinstance(value, dict) and not any(isinstance(inner, dict | list) for inner in value.values()):
+        return "it is a summary without scores by question; the log by question lies beside it, as in TOFU_EVAL.json"
+    if value is None:
+        return f"it is no JSON, no table and no archive of Inspect; {_ADVICE}"
+    names = ", ".join(one_line(str(name), width=30) for name in list(start.first_row)[:8])
+    return f"no reader knows its form (it begins with {names or 'no object'}); {_ADVICE}"
+
+
+def log_files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder that may be a log, in order; links are followed, each real folder once on a path."""
+    yield from _walk(folder, frozenset())
+
+
+def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    real = folder.resolve()
+    # A link to a folder above would be followed for ever.
+    if real in above:
+        return
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read ({error.strerror or error}). Check the folder's rights.") from error
+    for entry in entries:
+        if entry.is_dir():
+            # Version control holds no logs, and its files are many.
+            if entry.name != ".git":
+                yield from _walk(entry, above | {real})
+        elif entry.suffix.lower() in SUFFIXES and entry.is_file():
+            yield entry
 
 
 def _reader(name: str) -> Reader:

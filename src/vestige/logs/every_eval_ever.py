@@ -5,35 +5,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, LogReading, first_line, listed, refuse_repeated
+from vestige.artifacts.scores import Measurement
+from vestige.core.text import one_line
+from vestige.logs.log import Beginning, How, Log, LogReading, json_lines, listed, number_of, refuse_repeated
 
-NAMES = ("*.jsonl",)
 
-
-def holds(path: Path) -> bool:
+def holds(start: Beginning) -> bool:
     """Whether the first line is a sample of such an evaluation."""
-    return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= first_line(path).keys()
+    return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= start.first_row.keys()
 
 
-def read(path: Path) -> Log:
-    """What the file says; each evaluation is a format."""
-    reading, rows = LogReading(path), defaultdict(list)
-    for row in listed(path, list(read_jsonl(path)), ("evaluation_name", "sample_id", "evaluation", "input")):
-        if row.get("error"):
-            reading.unread.append(f"{row['sample_id']}: the sample ended in an error")
-        else:
-            rows[str(row["evaluation_name"])].append(row)
+def read(path: Path, how: How) -> Log:
+    """The contents of the file; each evaluation is a measurement. A sample that ended in an error has no score."""
+    reading, rows = LogReading(path, how), defaultdict(list)
+    for row in listed(path, list(json_lines(path)), ("evaluation_name", "sample_id", "evaluation", "input")):
+        rows[str(row["evaluation_name"])].append(row)
     for name, same in rows.items():
         refuse_repeated(path, name, [str(row["sample_id"]) for row in same])
         reading.task = name
+        scores: list[float | None] = []
+        reasons = {}
+        for place, row in enumerate(same):
+            error = row.get("error")
+            scores.append(None if error else number_of(_of(row, "evaluation").get("score")))
+            if error:
+                reasons[place] = f"the sample ended in an error: {one_line(str(error), width=60)}"
+        known = {score for score in scores if score is not None}
+        kind = "hit" if known <= {0.0, 1.0} else "overlap"
         reading.add(
             "forget",
-            name,
-            [_of(row, "evaluation").get("score") for row in same],
+            Measurement(name, "own words", kind, metric=name),
+            scores,
+            ids=[row["sample_id"] for row in same],
             prompts=[_of(row, "input").get("raw", "") for row in same],
             answers=[", ".join(map(str, _listed(_of(row, "input").get("reference")))) for row in same],
             replies=[str((_listed(_of(row, "output").get("raw")) or [""])[0]) for row in same],
+            reasons=reasons,
         )
     return reading.log()
 
@@ -44,4 +51,6 @@ def _of(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]

@@ -1,13 +1,19 @@
-"""Whose a log is, told by the names of the folders that OpenUnlearning and MUSE put it in.
+"""Whose a log is, told by a roles file, by the settings that the tool left beside it, or by the names of its folders.
 
-OpenUnlearning: `eval/tofu_MODEL_full/evals_forget01`, `eval/tofu_MODEL_retain99`, `finetune/tofu_MODEL_retain99`,
-`unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`. A task
-of another name says its model and forget set in `.hydra/config.yaml`. MUSE: `MEMORY/out/CORPUS/MODEL/...`. TOFU:
-`ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder of its
-start `METHOD_1e-05_forget01_5`.
+A roles file comes first (`vestige.logs.roles`). Then the settings of OpenUnlearning, `.hydra/config.yaml`: in an
+evaluation the path of the model is the model itself, in a training it is the start. Then names:
 
-A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of these too. Of
-the checkpoints of one training the last is a control, since the others are no further trainings.
+- OpenUnlearning: `eval/tofu_MODEL_full/evals_forget01`, `eval/tofu_MODEL_retain99`, `finetune/tofu_MODEL_retain99`,
+  `unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`; on
+  the hub `unlearn_tofu_MODEL_forget10_METHOD`, with a change of the model behind `__`.
+- MUSE: `MEMORY/out/CORPUS/MODEL/...`, in forks `MODEL/knowmem_f/log.json`.
+- TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder of
+  its start `METHOD_1e-05_forget01_5`.
+- Folders that are called `target` or `full`, and `retrain` or `retrained`, with others beside them.
+
+`ft_retain90` means the full model in one repository and a control in others, so that a name of this kind decides
+nothing. A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of these
+too. Of the checkpoints of one training the last is a control, since the others are no further trainings.
 """
 
 import re
@@ -16,16 +22,18 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from vestige.core.text import one_line
-from vestige.logs import reader_of
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+from vestige.logs import log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
+from vestige.logs.open_unlearning import settings_in
+from vestige.logs.roles import FILE as ROLES_FILE
+from vestige.logs.roles import RoleLine, named_by, read_roles
 
 _TASK = re.compile(
-    r"(?P<kind>tofu|muse)_(?P<model>.+?)_"
-    r"(?:(?P<full>full|ft_retain\d+)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+)"
-    r"|(?P<corpus>News|Books)_(?:(?P<role>target|retrain)|(?P<other>.+)))$"
+    r"(?:.*unlearn_)?(?P<kind>tofu|muse)_(?P<model>.+?)_"
+    r"(?:(?P<full>full)|(?P<unclear>ft_retain\d+.*)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+?)"
+    r"|(?P<corpus>News|Books)_(?:(?P<role>target|retrain)|(?P<other>.+?)))(?:__(?P<change>.+))?$"
 )
 _TUNED = re.compile(
     r"(?:ft_epoch\d+_lr[^_]+_(?P<model>[^_]+)_(?:full|retain(?P<retain>\d+))|retain(?P<only>\d+)_(?P<base>[^_]+))_wd[\d.]+$"
@@ -33,27 +41,38 @@ _TUNED = re.compile(
 _FORGOT = re.compile(r"(?P<method>.+)_(?P<forget>forget\d+)_\d+$")
 _EVALS = re.compile(r"evals_(forget\d+)$")
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+_MEMORY = re.compile(r"(?:knowmem|verbmem)_[fr]$")
+_SEED = re.compile(r"[-_](?:s|seed)[-_]?\d+$")
 CORPORA = {"bbc": "News", "hp": "Books"}
+_PLAIN_ROLES = {
+    **dict.fromkeys(("target", "full", "trained_full", "finetuned"), "target"),
+    **dict.fromkeys(("retrain", "retrained", "exact_retrain", "never_knew"), "retrained"),
+}
+"""Names of folders that say the role of a model by themselves."""
+_UNCLEAR = ("base", "original", "untouched", "pretrained", "sham", "reference", "retain")
+"""Names beside them that may be anything."""
+_BELOW_MODEL = re.compile(r"evals?(?:_.*)?$|checkpoint-\d+$|knowmem_[fr]$|verbmem_[fr]$")
+"""Folders inside that of a model."""
 
 
 class LogGroup(NamedTuple):
-    """The logs that are judged together: of one base model and one forget set, which `name` says."""
+    """The logs that are judged together: of one base model and one forget set, which `name` gives."""
 
     name: str
     logs: tuple[GivenLog, ...]
 
 
 class Recognised(NamedTuple):
-    """What folders hold: the groups with a target and something to judge, and of the other logs why they are not in."""
+    """What folders hold: the groups with a target and something to judge, and why other files are not in them."""
 
     groups: tuple[LogGroup, ...]
     left_out: tuple[tuple[Path, str], ...]
 
 
 class _PlacedLog(NamedTuple):
-    """One log and what its place says: the base model or corpus, and what of it the model is.
+    """One log and its model: the base model or corpus, and what of it the model is.
 
-    `retain` is the share in per cent that a control was trained on, `forget` what was asked or forgotten.
+    `retain` is the share in per cent that a control was trained on, `forget` the set that was asked or forgotten.
     """
 
     path: Path
@@ -65,56 +84,164 @@ class _PlacedLog(NamedTuple):
     checkpoint: int = -1
 
 
-def recognise(folders: Sequence[Path]) -> Recognised:
-    """The groups of logs in these folders, which may hold each other's controls."""
+class _Unplaced(NamedTuple):
+    """Why it is not known whose a log is."""
+
+    why: str
+
+
+_NOTHING = _Unplaced("nothing in its place says whose it is; name it in a roles file (roles.csv) or with its role")
+
+
+def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = "") -> Recognised:
+    """The groups of logs in these folders, which may hold each other's controls.
+
+    Args:
+        folders: The folders; links in them are followed.
+        roles: A roles file for all of them; else each folder's own roles.csv is read.
+        forget: The forget set to judge; all of them where it is empty.
+
+    Returns:
+        The groups, and every file that may be a log and is in none, with the reason.
+
+    Raises:
+        InputError: No group has the named forget set, or a line of the roles file names no file.
+    """
     placed: list[_PlacedLog] = []
     left_out: list[tuple[Path, str]] = []
+    common = read_roles(roles) if roles is not None else ()
+    used: set[RoleLine] = set()
     for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if not (path.is_file() and reader_of(path)):
+        own = folder / ROLES_FILE
+        lines = common or (read_roles(own) if own.is_file() else ())
+        seen: set[Path] = set()
+        for path in log_files(folder):
+            # The same file may be reached by several links.
+            if path == own or path == roles or path.resolve() in seen:
                 continue
-            if log := _placed(path, folder):
-                placed.append(log)
+            seen.add(path.resolve())
+            if not reader_of(path):
+                left_out.append((path, why_unread(path)))
+                continue
+            matching = named_by(lines, path, folder)
+            used |= set(matching)
+            if matching:
+                placed += _of_lines(path, folder, matching)
+                continue
+            log = _placed(path, folder)
+            if isinstance(log, _Unplaced):
+                left_out.append((path, log.why))
             else:
-                left_out.append((path, "nothing in its place says whose it is"))
-    placed = _one_each(placed, left_out)
+                placed.append(log)
+        placed += _plainly_named(folder, left_out)
+    unused = next((line for line in common if line not in used), None)
+    if unused is not None:
+        raise InputError(
+            f"{roles}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or take the line out."
+        )
+    placed = _without_early(placed, left_out)
     groups = tuple(_groups(placed, left_out))
     explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
-    reason = "no unlearned model here is of its base and data"
-    return Recognised(groups, (*left_out, *((log.path, reason) for log in placed if log.path not in explained)))
+    further = [(log.path, _unused(log)) for log in placed if log.path not in explained]
+    if forget:
+        groups = _selected(groups, forget)
+    return Recognised(groups, (*left_out, *further))
 
 
-def _placed(path: Path, root: Path) -> _PlacedLog | None:
+def _unused(log: _PlacedLog) -> str:
+    role = {"target": "target", "retrained": "control"}.get(log.role, log.role)
+    return f"no unlearned model of its base and data is here; it is a {role}, and can be given beside yours"
+
+
+def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:
+    """The groups of one forget set, by its name or by that of the group."""
+    found = tuple(group for group in groups if forget == group.name or forget == group.name.rpartition(" ")[2])
+    if groups and not found:
+        names = list(dict.fromkeys(group.name.rpartition(" ")[2] for group in groups))
+        raise InputError(f"no logs are of the forget set {one_line(forget, width=80)!r}; {closest(forget, names)}")
+    return found
+
+
+def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_PlacedLog]:
+    """The log as the lines of a roles file name it; a file with several models has a line for each."""
+    for line in lines:
+        if line.role == "skip":
+            return
+        task = _task_of(path, root)
+        family = line.base or (f"{task['kind']} {task['model']}" if task else "")
+        name = line.name or "/".join(_model_folders(path, root)) or path.stem
+        retain = 0
+        if line.role == "retrained" and task and task["retain"]:
+            retain = int(task["retain"])
+        yield _PlacedLog(path, family, line.role, name, line.forget, retain)
+
+
+def _model_folders(path: Path, root: Path) -> list[str]:
+    """The folders of a file up to that of its model."""
+    folders = [part for part in path.relative_to(root).parts[:-1]]
+    while folders and re.fullmatch(r"evals?(?:_.*)?", folders[-1]):
+        folders.pop()
+    return folders
+
+
+def _folders_of(path: Path, root: Path) -> tuple[str, ...]:
     # With the folder that was given, whose own name may be the one that says it.
-    folders = path.relative_to(root.parent if root.name else root).parts[:-1]
-    if reader_of(path) == "muse":
-        return _of_muse(path, folders)
-    if reader_of(path) == "tofu":
-        return _of_tofu(path, folders)
-    # The innermost folder that says it: an outer one may be of another run.
+    return path.relative_to(root.parent if root.name else root).parts[:-1]
+
+
+def _task_of(path: Path, root: Path) -> Mapping[str, str | None] | None:
+    """The innermost folder that names a task, since an outer one may be of another run."""
+    for name in reversed(_folders_of(path, root)):
+        matched = _TASK.match(name)
+        if matched is not None:
+            return matched.groupdict()
+    return None
+
+
+def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:
+    folders = _folders_of(path, root)
+    reader = reader_of(path)
+    if reader == "muse":
+        return _of_muse(path, folders) or _NOTHING
+    if reader == "tofu":
+        return _of_tofu(path, folders) or _NOTHING
+    by_settings = _of_settings(path, root)
+    if by_settings is not None:
+        return by_settings
     for depth in range(len(folders) - 1, -1, -1):
         matched = _TASK.match(folders[depth])
         if matched is not None:
             return _of_task(path, matched.groupdict(), folders[depth + 1 :])
-    return _of_config(path)
+    return _NOTHING
 
 
-def _of_task(path: Path, task: Mapping[str, str | None], below: Sequence[str]) -> _PlacedLog:
+def _of_task(
+    path: Path, task: Mapping[str, str | None], below: Sequence[str], *, asked: str = ""
+) -> _PlacedLog | _Unplaced:
     step = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
-    forget_asked = next((m[1] for part in below if (m := _EVALS.match(part))), "")
+    forget_asked = next((m[1] for part in below if (m := _EVALS.match(part))), asked)
     at = f", checkpoint {step}" if step >= 0 else ""
     model = f"{task['kind']} {task['model']}"
+    change = "" if task["change"] in (None, "none") else f" {task['change']}"
+    if task["unclear"]:
+        return _Unplaced(
+            "its name may mean the full model or one fine-tuned on the retain set; name it in a roles file (roles.csv) "
+            "or with its role"
+        )
     if task["corpus"]:
         role = {"target": "target", "retrain": "retrained"}.get(task["role"] or "", "unlearned")
-        name = f"{task['role'] or task['other']}{at}"
+        name = f"{task['role'] or task['other']}{change}{at}"
         return _PlacedLog(path, f"{model} {task['corpus']}", role, name, "forget", checkpoint=step)
+    if task["method"]:
+        name = f"{task['method']}{change}{at}"
+        return _PlacedLog(path, model, "unlearned", name, str(task["forget"]), checkpoint=step)
+    if change:
+        return _Unplaced("a changed target or control; name it in a roles file (roles.csv) or with its role")
     if task["full"]:
         return _PlacedLog(path, model, "target", f"full{at}", forget_asked, checkpoint=step)
-    if task["retain"]:
-        training = " (fine-tuned here)" if "finetune" in path.parts else ""
-        name = f"retain{task['retain']}{training}"
-        return _PlacedLog(path, model, "retrained", name, forget_asked, int(task["retain"]), step)
-    return _PlacedLog(path, model, "unlearned", f"{task['method']}{at}", str(task["forget"]), checkpoint=step)
+    training = " (fine-tuned here)" if "finetune" in path.parts else ""
+    name = f"retain{task['retain']}{training}"
+    return _PlacedLog(path, model, "retrained", name, forget_asked, int(task["retain"] or 0), step)
 
 
 def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
@@ -126,29 +253,109 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     forgot = next((m for part in folders if (m := _FORGOT.match(part))), None)
     if forgot is not None:
         return _PlacedLog(path, family, "unlearned", forgot["method"], forgot["forget"], checkpoint=step)
-    return _PlacedLog(
-        path, family, "retrained" if retain else "target", tuned[0], retain=int(retain or 0), checkpoint=step
-    )
+    role = "retrained" if retain else "target"
+    return _PlacedLog(path, family, role, tuned[0], retain=int(retain or 0), checkpoint=step)
 
 
-def _of_config(path: Path) -> _PlacedLog | None:
-    """An unlearned model of any name, by what OpenUnlearning was asked for, as Hydra put it down."""
+def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
+    """The model by what OpenUnlearning was asked for, as Hydra put it down; None where nothing is put down."""
     for folder in list(path.parents)[:4]:
         file = folder / ".hydra" / "config.yaml"
-        if not file.is_file():
-            continue
-        try:
-            config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        if file.is_file():
+            settings = settings_in(file)
+            if not isinstance(settings, dict):
+                return _Unplaced("its settings (.hydra/config.yaml) cannot be read; name it in a roles file (roles.csv)")
+            return _as_set(path, folder, root, settings)
+        if folder == root:
             return None
-        start = Path(_text(config, "model", "model_args", "pretrained_model_name_or_path")).name
-        forget, began = _text(config, "forget_split"), _TASK.match(start)
-        if began is None or began["full"] is None or not re.fullmatch(r"forget\d+", forget):
-            return None
-        below = path.relative_to(folder).parts[:-1]
-        task = {**began.groupdict(), "full": None, "forget": forget, "method": folder.name}
-        return _of_task(path, task, below)
     return None
+
+
+def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -> _PlacedLog | _Unplaced | None:
+    mode = _text(settings, "mode")
+    model_path = _text(settings, "model", "model_args", "pretrained_model_name_or_path")
+    forget = _text(settings, "forget_split")
+    below = path.relative_to(folder).parts[:-1]
+    named = _TASK.match(folder.name)
+    model, step = _model_at(model_path)
+    if mode == "eval":
+        if _second_model(settings):
+            # A mixture of two models is none of them.
+            family = _family(model, settings)
+            return _PlacedLog(path, family, "unlearned", folder.name, forget or "forget") if family else None
+        if model is not None:
+            return _of_task(path, model, (*step, *below), asked=forget)
+        return _Unplaced(
+            f"its settings say that {one_line(model_path, width=60) or 'a model'} was evaluated, which does not say its "
+            "role; name it in a roles file (roles.csv)"
+        )
+    if mode in ("train", "finetune"):
+        trained_on = _trained_on(settings)
+        family = _family(named.groupdict() if named else model, settings)
+        at = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
+        if family and trained_on == "full":
+            return _PlacedLog(path, family, "target", "full (fine-tuned here)", checkpoint=at)
+        retained = re.fullmatch(r"retain(\d+)", trained_on)
+        if family and retained:
+            name = f"{trained_on} (fine-tuned here)"
+            return _PlacedLog(path, family, "retrained", name, retain=int(retained[1]), checkpoint=at)
+        return None
+    if named is not None:
+        # Unlearning: its folder names base, forget set and method.
+        return None
+    if not re.fullmatch(r"forget\d+", forget):
+        return None
+    if mode == "unlearn" or (model is not None and model["full"]):
+        family = _family(model, settings)
+        if family:
+            kind, _, base = family.partition(" ")
+            task = dict.fromkeys(_TASK.groupindex) | {"kind": kind, "model": base, "forget": forget}
+            return _of_task(path, task | {"method": folder.name}, below)
+    return None
+
+
+def _model_at(path: str) -> tuple[dict[str, str | None] | None, tuple[str, ...]]:
+    """The task that the path of a model names, and the folders behind it."""
+    parts = Path(path).parts
+    for depth in range(len(parts) - 1, -1, -1):
+        matched = _TASK.match(parts[depth])
+        if matched is not None:
+            return matched.groupdict(), parts[depth + 1 :]
+    return None, ()
+
+
+def _second_model(settings: Mapping[str, Any]) -> str:
+    """Another model that took part in the replies, "" where there is none."""
+    arguments = settings.get("model")
+    waiting = [arguments, settings.get("generation"), settings.get("generation_args")]
+    while waiting:
+        value = waiting.pop()
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            if isinstance(inner, dict):
+                if key != "tokenizer_args":
+                    waiting.append(inner)
+            elif str(key).endswith("model_name_or_path") and key != "pretrained_model_name_or_path" and inner:
+                return str(inner)
+    return _text(settings, "draft_model_name_or_path")
+
+
+def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) -> str:
+    """The data and the base model, by the task or else by the tokeniser."""
+    if task is not None:
+        return f"{task['kind']} {task['model']}"
+    tokenizer = Path(_text(settings, "model", "tokenizer_args", "pretrained_model_name_or_path")).name
+    return f"tofu {tokenizer}" if tokenizer and "tofu" in str(settings.get("eval", "tofu")) else ""
+
+
+def _trained_on(settings: Mapping[str, Any]) -> str:
+    """The part of TOFU that a training was given, "" where the settings do not say it."""
+    data = settings.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    for one in train.values() if isinstance(train, dict) else ():
+        name = _text(one, "args", "hf_args", "name")
+        if name:
+            return name
+    return ""
 
 
 def _text(config: Any, *keys: str) -> str:
@@ -158,34 +365,70 @@ def _text(config: Any, *keys: str) -> str:
 
 
 def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
-    if "out" not in folders:
-        return None
-    corpus, *rest = folders[folders.index("out") + 1 :]
-    rest = rest[:-1] if path.name == "history.json" else rest
-    # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
-    if not rest or rest[0] in ("scal", "sust"):
-        return None
-    role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")
-    return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
+    if "out" in folders:
+        corpus, *rest = folders[folders.index("out") + 1 :]
+        if rest and rest[-1] in ("forget", "retain"):
+            rest = rest[:-1]
+        # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
+        if not rest or rest[0] in ("scal", "sust"):
+            return None
+        role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")
+        return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
+    if len(folders) > 1 and _MEMORY.match(folders[-1]):
+        role = {"target": "target", "retrain": "retrained"}.get(folders[-2], "unlearned")
+        return _PlacedLog(path, "muse", role, folders[-2], "forget")
+    for depth in range(len(folders) - 1, -1, -1):
+        matched = _TASK.match(folders[depth])
+        if matched is not None and matched["corpus"]:
+            placed = _of_task(path, matched.groupdict(), folders[depth + 1 :])
+            return placed if isinstance(placed, _PlacedLog) else None
+    return None
 
 
-def _one_each(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
-    """Of the checkpoints of one control the last, and of two logs of one name the first."""
+def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+    """The logs in folders side by side of which one is called the target, and one retrained."""
+    waiting = [(path, why) for path, why in left_out if why == _NOTHING.why]
+    by_parent: dict[Path, dict[str, list[Path]]] = {}
+    for path, _ in waiting:
+        folder = path.parent
+        while folder != root and root in folder.parents and _BELOW_MODEL.match(folder.name):
+            folder = folder.parent
+        by_parent.setdefault(folder.parent, {}).setdefault(folder.name, []).append(path)
+    found: list[_PlacedLog] = []
+    for parent, models in by_parent.items():
+        roles = {name: _plain_role(name) for name in models}
+        if not {"target", "retrained", "unlearned"} <= set(roles.values()):
+            continue
+        for name, paths in models.items():
+            if roles[name]:
+                found += [_PlacedLog(path, parent.name, roles[name], name, "forget") for path in paths]
+    taken = {log.path for log in found}
+    left_out[:] = [(path, why) for path, why in left_out if path not in taken]
+    return found
+
+
+def _plain_role(name: str) -> str:
+    """The role that the name of a folder says, "" where it may be any."""
+    word = _SEED.sub("", name.lower())
+    if word in _PLAIN_ROLES:
+        return _PLAIN_ROLES[word]
+    return "" if any(unclear in word for unclear in _UNCLEAR) else "unlearned"
+
+
+def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+    """The logs without earlier checkpoints of a control. Several logs of one model all stay."""
     last: dict[tuple[str, str], int] = {}
     for log in placed:
         if log.role == "retrained":
             key = log.family, log.name
             last[key] = max(last.get(key, -1), log.checkpoint)
-    single: dict[tuple[object, ...], _PlacedLog] = {}
+    kept = []
     for log in placed:
-        # The memories of one model of MUSE lie in several files.
-        of_muse = log.family.startswith("muse ") and log.path.name != "MUSE_EVAL.json"
-        same = (log.family, log.role, log.name, log.forget, log.path if of_muse else log.path.name)
         if log.role == "retrained" and log.checkpoint < last[log.family, log.name]:
             left_out.append((log.path, "an earlier checkpoint of a control, which is no further training"))
-        elif single.setdefault(same, log) is not log:
-            left_out.append((log.path, "another log of a model of this name"))
-    return list(single.values())
+        else:
+            kept.append(log)
+    return kept
 
 
 def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> Iterator[LogGroup]:
@@ -194,26 +437,37 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> I
         if log.role == "unlearned":
             subjects.setdefault((log.family, log.forget), []).append(log)
     for (family, forget), unlearned in subjects.items():
-        same = [log for log in placed if log.family == family]
+        same = [log for log in placed if log.family in (family, "") or not family]
         targets = [log for log in same if log.role == "target"]
         # A target that was asked about another forget set says nothing of this one.
-        targets = [t for t in targets if t.forget == forget] or [t for t in targets if not t.forget]
+        targets = [t for t in targets if t.forget == forget] + [t for t in targets if not t.forget]
         controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
+        placebos = [log for log in same if log.role == "placebo"]
         if targets and controls:
             # Of several targets that from which the unlearned models started: they lie below it.
             start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
-            members = (*(log for log in targets if log.name == start), *controls, *sorted(unlearned, key=_order))
-            logs = tuple(GivenLog(log.role, log.name, log.path) for log in members)
-            yield LogGroup(family if forget == "forget" else f"{family} {forget}", logs)
+            members = (
+                *(log for log in targets if log.name == start),
+                *controls,
+                *placebos,
+                *sorted(unlearned, key=_order),
+            )
+            logs = tuple(GivenLog(log.role, log.name, log.path, key=_key(log)) for log in members)
+            name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
+            yield LogGroup(name or "the forget set", logs)
             continue
-        missing = "no model that never saw its forget set" if targets else f"no target asked {one_line(forget)}"
-        left_out += [(log.path, f"{missing} is here") for log in unlearned]
+        missing = "no model that never saw its forget set is here" if targets else f"no target asked {one_line(forget)}"
+        left_out += [(log.path, missing if targets else f"{missing} is here") for log in unlearned]
+
+
+def _key(log: _PlacedLog) -> str:
+    return log.name
 
 
 def _never_saw(control: _PlacedLog, forget: str) -> bool:
     share = re.fullmatch(r"forget(\d+)", forget)
-    # retain90 never saw 10 %, which hold the 1 % and 5 % of forget01 and forget05.
-    return share is None or 100 - control.retain >= int(share[1])
+    # retain90 never saw 10 %, which hold the 1 % and 5 % of forget01 and forget05. A role that a user gives holds.
+    return share is None or not control.retain or 100 - control.retain >= int(share[1])
 
 
 def _order(log: _PlacedLog) -> tuple[str, int]:

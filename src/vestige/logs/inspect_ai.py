@@ -1,80 +1,193 @@
 """Logs of Inspect: one JSON file, or a .eval archive with header.json and a file for each sample.
 
-Of several epochs of a sample the mean score is taken. A scorer's "C" is 1, "P" a half, "I" and "N" are 0.
+Of several epochs of a sample the mean score is taken. A scorer's "C" is 1, "P" a half, "I" and "N" are 0. A sample that
+ended in an error has no score, and counts as missing.
 """
 
-import json
+import sys
 import zipfile
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
+from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 from vestige.core.text import one_line
-from vestige.logs.log import Log, LogReading, listed
+from vestige.logs.log import Beginning, How, Log, LogReading, listed, number_of, read_value
 
-NAMES = ("*.eval", "*.json")
-MARKS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
+LARGEST = 2**31
+"""Bytes that an archive may unpack to."""
+_DENSEST = 200
+"""How many times its own size an archive above 64 MiB may unpack to; texts of samples reach some fifty."""
 
 
-def holds(path: Path) -> bool:
-    """Whether it is a log of Inspect: an archive with its header, or JSON that begins as its logs do."""
-    if path.suffix == ".eval":
-        return zipfile.is_zipfile(path)
-    with path.open("rb") as file:
-        head = file.read(400)
-    return all(name in head for name in (b'"status"', b'"eval"', b'"run_id"'))
+def holds(start: Beginning) -> bool:
+    """Whether it is a log of Inspect: an archive, or JSON that begins as its logs do."""
+    if start.head[:2] == b"PK":
+        return zipfile.is_zipfile(start.path)
+    value = start.value
+    if not isinstance(value, dict):
+        return False
+    evaluation = value.get("eval")
+    return "status" in value and isinstance(evaluation, dict) and ("run_id" in evaluation or "task" in evaluation)
 
 
-def read(path: Path) -> Log:
-    """What the log says."""
-    stored = _archive(path) if path.suffix == ".eval" else read_json(path)
-    header, samples = stored if isinstance(stored, tuple) else (stored, stored.get("samples"))
-    reading = LogReading(path)
-    reading.task = str(header.get("eval", {}).get("task") or "")
+def read(path: Path, how: How) -> Log:
+    """The contents of the log.
+
+    Raises:
+        InputError: The log holds no samples, or a sample stands in it twice.
+    """
+    header, samples = _stored(path)
+    reading = LogReading(path, how)
+    evaluation = header.get("eval") if isinstance(header.get("eval"), dict) else {}
+    reading.task = str(evaluation.get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
-        reading.settings |= {k: str(config[k]) for k in ALIKE if isinstance(config, dict) and config.get(k) is not None}
+        if isinstance(config, dict):
+            reading.settings |= {key: str(config[key]) for key in ALIKE if config.get(key) is not None}
     if header.get("status") != "success":
-        reading.unread.append(f"the log's status is {one_line(str(header.get('status')))}, so that samples are missing")
-    scores: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    texts: dict[str, tuple[str, str, str]] = {}
+        status = one_line(str(header.get("status")), width=40)
+        reading.unread.append(f"the log's status is {status}, so that samples are missing")
+    if samples is None:
+        raise InputError(
+            f"{path}: holds no samples, only the header. Run the evaluation again without --no-log-samples, or give "
+            "the whole log."
+        )
+    table = _Samples()
     for sample in listed(path, samples, ("id", "input")):
-        item = str(sample["id"])
-        if not (by_scorer := sample.get("scores")):
-            reading.unread.append(f"{one_line(item, width=40)}: the sample has no score")
-        reply = _text((sample.get("output") or {}).get("completion"))
-        texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
-        for name, score in (by_scorer or {}).items():
-            value = score.get("value") if isinstance(score, dict) else None
-            for key, mark in value.items() if isinstance(value, dict) else [("", value)]:
-                scores[f"{name}, {key}" if key else name][item].append(MARKS.get(str(mark), mark))
-    for name, table in scores.items():
-        prompts, answers, replies = zip(*(texts[item] for item in table), strict=True)
-        numbers = all(isinstance(mark, int | float) for marks in table.values() for mark in marks)
-        values = (sum(marks) / len(marks) if numbers else None for marks in table.values())
-        reading.add("forget", name, values, prompts=prompts, answers=answers, replies=replies)
+        table.add(path, sample)
+    table.expect(evaluation.get("dataset"))
+    for name, scored in table.scores.items():
+        _add(reading, table, name, scored)
     return reading.log()
 
 
+class _Samples:
+    """The samples of a log by id: texts, scores by scorer and epoch, and why a score is missing."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, tuple[str, str, str]] = {}
+        self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.reasons: dict[str, str] = {}
+        self._seen: set[tuple[str, str]] = set()
+
+    def add(self, path: Path, sample: Mapping[str, Any]) -> None:
+        item, epoch = str(sample["id"]), str(sample.get("epoch", 1))
+        if (item, epoch) in self._seen:
+            raise InputError(
+                f"{path}: the sample {one_line(item, width=60)} stands there twice in epoch {one_line(epoch, width=10)}. "
+                "Leave one of each."
+            )
+        self._seen.add((item, epoch))
+        reply = _text((sample.get("output") or {}).get("completion"))
+        self.texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
+        error = sample.get("error")
+        if error:
+            message = error.get("message") if isinstance(error, dict) else error
+            self.reasons[item] = f"the sample ended in an error: {one_line(str(message), width=60)}"
+            return
+        by_scorer = sample.get("scores")
+        for name, score in by_scorer.items() if isinstance(by_scorer, dict) else ():
+            value = score.get("value") if isinstance(score, dict) else None
+            parts = value.items() if isinstance(value, dict) else [("", value)]
+            for key, mark in parts:
+                number = number_of(mark)
+                if number is not None:
+                    self.scores[f"{name}, {key}" if key else name][item].append(number)
+
+    def expect(self, dataset: Any) -> None:
+        """Count the samples that the evaluation was to ask and that the log does not hold as missing."""
+        ids = dataset.get("sample_ids") if isinstance(dataset, dict) else None
+        for item in map(str, ids if isinstance(ids, list) else []):
+            if item not in self.texts:
+                self.texts[item] = ("", "", "")
+                self.reasons[item] = "the log does not hold the sample"
+
+
+def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, list[float]]) -> None:
+    scores, reasons = [], {}
+    # A sample that is missing has no text, and then none of the log is matched by text.
+    whole = all(prompt for prompt, _, _ in table.texts.values())
+    for place, item in enumerate(table.texts):
+        marks = scored.get(item)
+        scores.append(sum(marks) / len(marks) if marks else None)
+        if not marks:
+            reasons[place] = table.reasons.get(item, f"the sample {one_line(item, width=40)} has no score")
+    known = {mark for marks in scored.values() for mark in marks}
+    repeated = any(len(marks) > 1 for marks in scored.values())
+    kind = "hit" if known <= {0.0, 1.0} and not repeated else "overlap"
+    reading.add(
+        "forget",
+        Measurement(name, "own words", kind, metric=name),
+        scores,
+        ids=table.texts,
+        prompts=[prompt for prompt, _, _ in table.texts.values()] if whole else (),
+        answers=[answer for _, answer, _ in table.texts.values()],
+        replies=[reply for _, _, reply in table.texts.values()],
+        reasons=reasons,
+    )
+
+
+def _stored(path: Path) -> tuple[Mapping[str, Any], Any]:
+    """The header and the samples of a log; the samples are None where it holds the header alone."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"PK"
+    if packed:
+        return _archive(path)
+    stored = read_value(path)
+    if not isinstance(stored, dict):
+        raise InputError(f"{path}: is no log of Inspect. Give the file that Inspect wrote.")
+    return stored, stored.get("samples")
+
+
 def _archive(path: Path) -> tuple[dict[str, Any], Any]:
+    # Inspect packs with zstd, which Python reads from 3.14 on.
+    if sys.version_info >= (3, 14):
+        opened = zipfile.ZipFile
+    else:
+        from backports.zstd import zipfile as with_zstd
+
+        opened = with_zstd.ZipFile
     try:
-        with zipfile.ZipFile(path) as parts:
-            if sum(part.file_size for part in parts.infolist()) > 2**31:
-                raise InputError(f"{path}: unpacks to more than 2 GiB; export its samples as JSON")
-            names = [n for n in parts.namelist() if n.startswith("samples/") and n.endswith(".json")]
-            return json.loads(parts.read("header.json")), [json.loads(parts.read(name)) for name in names]
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, ValueError) as error:
-        why = f"cannot be unpacked ({one_line(str(error))}); `inspect log convert --to json` makes it JSON"
+        with opened(path) as parts:
+            members = parts.infolist()
+            unpacked = sum(member.file_size for member in members)
+            packed = max(1, path.stat().st_size)
+            if unpacked > LARGEST or (unpacked > 2**26 and unpacked > _DENSEST * packed):
+                raise InputError(
+                    f"{path}: unpacks to {unpacked / 2**20:,.0f} MiB, {unpacked / packed:,.0f} times its size. Give the "
+                    "samples as JSON (inspect log convert --to json)."
+                )
+            names = [member.filename for member in members]
+            samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+            start = next((name for name in ("header.json", "_journal/start.json") if name in names), "header.json")
+            header = from_json(parts.read(start))
+            if not samples:
+                return header, None
+            return header, [from_json(parts.read(name), cache_strings="keys") for name in samples]
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, EOFError) as error:
+        why = f"cannot be unpacked ({one_line(str(error), width=200)}); `inspect log convert --to json` makes it JSON"
         raise InputError(f"{path}: {why}") from error
 
 
 def _text(value: Any) -> str:
-    """The text of an input, a target or a completion; of messages the last of the user."""
+    """The text of an input, a target or a completion; of messages those of the user."""
     if isinstance(value, list):
         turns = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
-        value = turns[-1].get("content") if turns else ", ".join(map(str, value))
-        value = " ".join(str(c.get("text", "")) for c in value) if isinstance(value, list) else value
+        if not turns:
+            return ", ".join(map(str, value))
+        return "\n".join(_content(turn.get("content")) for turn in turns)
+    return "" if value is None else str(value)
+
+
+def _content(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(str(part.get("text", "")) for part in value if isinstance(part, dict))
     return "" if value is None else str(value)

@@ -1,64 +1,210 @@
-"""samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies."""
+"""samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies.
 
+Of a multiple choice the log has the log-likelihood of every option, in nats. From these come the probability of the
+right option among all (softmax), and the bits of the right one.
+"""
+
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vestige.core.files import read_jsonl
-from vestige.logs.log import Log, LogReading, first_line, in_order, listed, refuse_repeated
+import numpy as np
 
-NAMES = ("samples_*.jsonl",)
+from vestige.artifacts.scores import Measurement, QuestionType
+from vestige.core.text import one_line
+from vestige.logs.log import Beginning, How, Log, LogReading, in_order, json_lines, listed, number_of, refuse_repeated
+
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
 """What of the arguments has to be the same for two logs to be compared."""
+_NAMED = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?")
 
 
-def holds(path: Path) -> bool:
-    """Whether a file of such a name is one that this reads."""
-    return {"doc_id", "arguments"} <= first_line(path).keys()
+def holds(start: Beginning) -> bool:
+    """Whether the first line is a document with the requests that were made for it."""
+    row = start.first_row
+    return "doc_id" in row and "arguments" in row
 
 
-def read(path: Path) -> Log:
-    """What the file says; of several filters each is a format of its own."""
-    rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
-    reading = LogReading(path)
-    # Without the time of the run, or two runs of one task would be of two.
-    reading.task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
-    # Each filter writes a line for every document, with scores of its own.
-    filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
-    for kind in filters:
-        same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
-        refuse_repeated(path, f"filter {kind}", [int(row["doc_id"]) for row in same])
-        arguments = [_arguments(row["arguments"]) for row in same]
-        prompts, answers = [call[0] if call else "" for call in arguments], [row["target"] for row in same]
-        replies = [_reply(row) for row in same]
-        for metric in _metrics(same[0]):
-            name = metric if len(filters) == 1 else f"{metric}, {kind}"
-            scores = [row.get(metric) for row in same]
-            # Perplexities and counts are no shares, and what they are at chance is not known.
-            if all(isinstance(score, int | float) and 0 <= score <= 1 for score in scores):
-                reading.add("forget", name, scores, prompts=prompts, answers=answers, replies=replies)
-            else:
-                reading.unread.append(f"{name}: a metric that is no share of each document")
-        call_settings = arguments[0][1] if arguments and len(arguments[0]) > 1 else None
-        reading.settings |= {
-            key: str(call_settings[key]) for key in ALIKE if isinstance(call_settings, dict) and key in call_settings
-        }
+def read(path: Path, how: How) -> Log:
+    """The contents of the file; of several filters each gives measurements of its own."""
+    rows = listed(path, list(json_lines(path)), ("doc_id", "arguments", "target"))
+    reading = LogReading(path, how)
+    # Without the time of the run, or two runs of one task would be of two; other names say nothing of the task.
+    named = _NAMED.fullmatch(path.stem)
+    reading.task = named[1] if named else ""
+    by_filter = _by_filter(rows)
+    for kind, same in by_filter.items():
+        refuse_repeated(path, f"filter {kind}", [str(row["doc_id"]) for row in same])
+        suffix = f", {kind}" if len(by_filter) > 1 else ""
+        _add(reading, same, suffix)
     return reading.log()
 
 
-def _arguments(stored: Any) -> list[Any]:
-    """The prompt and what goes with it, of the first request of a document."""
+def _by_filter(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows of each filter. Old versions do not name it: they write all documents again for each filter."""
+    by_filter: dict[str, list[Mapping[str, Any]]] = {}
+    seen: dict[str, int] = {}
+    for row in rows:
+        if "filter" in row:
+            name = str(row["filter"])
+        else:
+            document = str(row["doc_id"])
+            seen[document] = seen.get(document, 0) + 1
+            name = f"filter {seen[document]}"
+        by_filter.setdefault(name, []).append(row)
+    sizes = {len(same) for name, same in by_filter.items() if name.startswith("filter ")}
+    if len(sizes) > 1 and seen:
+        # Not one block of documents for each filter: some stand twice for no reason.
+        return {"none": list(rows)}
+    return by_filter
+
+
+def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> None:
+    rows = sorted(rows, key=lambda row: _order(row["doc_id"]))
+    requests = [_requests(row["arguments"]) for row in rows]
+    first = [calls[0] if calls else [] for calls in requests]
+    about: dict[str, Any] = {
+        "ids": [str(row["doc_id"]) for row in rows],
+        "prompts": [call[0] if call else "" for call in first],
+        "answers": [row["target"] for row in rows],
+        "replies": [_reply(row) for row in rows],
+    }
+    options = _options(rows, requests)
+    asked: QuestionType = "own words"
+    if options is not None:
+        asked = _options_asked(requests)
+        _add_options(reading, options, rows, requests, (asked, suffix), about)
+    for metric in _metrics(rows):
+        scores = [number_of(row.get(metric)) for row in rows]
+        known = [score for score in scores if score is not None and math.isfinite(score)]
+        # Perplexities and counts are no shares, and their level at chance is not known.
+        if metric not in reading.scales and (not known or min(known) < 0 or max(known) > 1):
+            reading.unread.append(f"{metric}: a metric that is no share of each document")
+            continue
+        reasons = {
+            place: f"document {one_line(about['ids'][place], width=40)} has no score"
+            for place, score in enumerate(scores)
+            if score is None
+        }
+        kind = "hit" if set(known) <= {0.0, 1.0} else "overlap"
+        measurement = Measurement(f"{metric}{suffix}", asked, kind, metric=metric)
+        reading.add("forget", measurement, scores, reasons=reasons, **about)
+    settings = first[0][1] if first and len(first[0]) > 1 else None
+    if isinstance(settings, dict):
+        reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
+
+
+def _order(document: Any) -> tuple[int, float, str]:
+    number = number_of(document)
+    return (0, number, "") if number is not None else (1, 0.0, str(document))
+
+
+def _requests(stored: Any) -> list[list[Any]]:
+    """The arguments of every request that was made for a document."""
     requests = list(stored.values()) if isinstance(stored, dict) else in_order(stored)
-    first = requests[0] if requests else []
-    return list(first.values()) if isinstance(first, dict) else in_order(first)
+    return [list(one.values()) if isinstance(one, dict) else in_order(one) for one in requests]
 
 
-def _metrics(row: Any) -> list[str]:
-    if isinstance(row.get("metrics"), list):
-        return [str(name) for name in row["metrics"]]
-    return [k for k, v in row.items() if isinstance(v, int | float) and k != "doc_id"]
+def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    for row in rows:
+        if isinstance(row.get("metrics"), list):
+            return [str(name) for name in row["metrics"]]
+    numbers = [key for key, value in rows[0].items() if isinstance(value, int | float) and key != "doc_id"]
+    return numbers
 
 
-def _reply(row: Any) -> str:
-    replies = row.get("filtered_resps") or [""]
+def _reply(row: Mapping[str, Any]) -> str:
+    replies = in_order(row.get("filtered_resps")) or [""]
     return replies[0] if isinstance(replies[0], str) else ""
+
+
+def _options(rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
+    """The log-likelihoods of all options of every document, in nats; None where the documents were not asked so."""
+    found = []
+    for row, calls in zip(rows, requests, strict=True):
+        replies = [in_order(reply) for reply in in_order(row.get("resps"))]
+        # Each request has a list of replies, of which a log-likelihood has one: its value and whether it was greedy.
+        pairs = [in_order(reply[0]) if len(reply) == 1 else reply for reply in replies]
+        values = [number_of(pair[0]) if len(pair) == 2 else None for pair in pairs]
+        if len(values) < 2 or len(values) != len(calls) or None in values:
+            return None
+        found.append(np.array(values, dtype=float))
+    return found or None
+
+
+def _options_asked(requests: Sequence[list[list[Any]]]) -> QuestionType:
+    texts = {str(call[1]).strip() for calls in requests for call in calls if len(call) > 1}
+    return "letter options" if all(len(text) == 1 and text.isalpha() for text in texts) else "text options"
+
+
+def _add_options(
+    reading: LogReading,
+    options: list[np.ndarray],
+    rows: Sequence[Mapping[str, Any]],
+    requests: Sequence[list[list[Any]]],
+    label: tuple[QuestionType, str],
+    about: Mapping[str, Any],
+) -> None:
+    asked, suffix = label
+    right = _right_options(options, rows, requests)
+    if right is None:
+        reading.unread.append("the log-likelihoods of options: no field names the right option")
+        return
+    scores, bits = [], []
+    for values, place in zip(options, right, strict=True):
+        known = place is not None and not np.isnan(values).any() and np.isfinite(values).any()
+        if not known or place is None:
+            scores.append(None)
+            bits.append(None)
+            continue
+        shares = np.exp(values - values.max())
+        scores.append(float(shares[place] / shares.sum()))
+        bits.append(min(0.0, float(values[place]) / math.log(2)))
+    sizes = {len(values) for values in options}
+    chance = 1 / sizes.pop() if len(sizes) == 1 else None
+    share = Measurement(
+        f"probability among options{suffix}", asked, "probability", metric="softmax of log-likelihoods", version="1"
+    )
+    reading.add("forget", share, scores, chance=chance, **about)
+    length = Measurement(
+        f"bits of the right option{suffix}",
+        "forced answer",
+        "bits",
+        low=-math.inf,
+        high=0.0,
+        metric="log2 probability",
+        version="1",
+    )
+    reading.add("forget", length, bits, **about)
+
+
+def _right_options(
+    options: Sequence[np.ndarray], rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]
+) -> list[int | None] | None:
+    """The place of the right option of every document; None where no way of reading the target fits the log's `acc`."""
+    by_number: list[int | None] = []
+    by_text: list[int | None] = []
+    for values, row, calls in zip(options, rows, requests, strict=True):
+        target = str(row["target"]).strip()
+        number = int(target) if target.isdecimal() else -1
+        by_number.append(number if 0 <= number < len(values) else None)
+        texts = [str(call[1]).strip() if len(call) > 1 else "" for call in calls]
+        by_text.append(texts.index(target) if target in texts else None)
+    best, agreement = None, 0.0
+    for places in (by_number, by_text):
+        agrees = []
+        for values, place, row in zip(options, places, rows, strict=True):
+            hit = number_of(row.get("acc"))
+            if place is not None and hit is not None:
+                agrees.append((int(np.argmax(values)) == place) == (hit == 1.0))
+            elif place is not None:
+                agrees.append(True)
+        share = sum(agrees) / len(rows)
+        # Ties between options are rare, and which one wins is not logged.
+        if share > 0.95 and share > agreement:
+            best, agreement = places, share
+    return best
+
+

@@ -1,45 +1,72 @@
-"""What a log of another tool says, question by question: scores by split and format, in the order of the file."""
+"""The contents of another tool's log: scores by split and measurement, question by question, in the file's order."""
 
 import json
 import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+from pydantic_core import from_json
+
+from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
+from vestige.core.files import read_json
 from vestige.core.text import one_line
+
+Scores = Float[np.ndarray, " N"]
 
 
 class LogPart(NamedTuple):
-    """One score on every question of a split. Texts are empty where the log does not have them.
+    """One score on every question of a split. Texts and ids are empty where the log does not have them.
 
-    `unit` and `chance` are those of a table of scores (`auditing.table`). `task` is what the tool calls the questions,
-    where it does not say itself whether they are of the forget set.
+    `scores` has NaN where a score is missing, and `reasons` says by position why. `ids` are the tool's own sample ids,
+    `prompts` the full prompts without the words of a chat template, and `questions` the texts to show. `task` is the
+    tool's name for the questions, where it does not say whether they are of the forget set. `otherwise` has the scores
+    by the other definition of the metric, where the log fits two.
     """
 
     split: str
-    format: str
-    scores: tuple[float, ...]
+    measurement: Measurement
+    scores: Scores
+    ids: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     replies: tuple[str, ...] = ()
-    unit: str = "share"
+    reasons: Mapping[int, str] = {}
     chance: float | None = None
     task: str = ""
+    otherwise: Scores | None = None
 
-    def last(self, n: int) -> "LogPart":
-        """The part with its last n questions."""
-        columns = ("scores", "questions", "answers", "replies")
-        return self._replace(**{name: getattr(self, name)[-n:] for name in columns})
+    @property
+    def name(self) -> str:
+        """The name of the measurement."""
+        return self.measurement.name
+
+    def only(self, places: Sequence[int]) -> "LogPart":
+        """The part with the questions at these places alone, in this order."""
+        kept: dict[str, Any] = {"scores": self.scores[list(places)]}
+        if self.otherwise is not None:
+            kept["otherwise"] = self.otherwise[list(places)]
+        for name in ("ids", "prompts", "questions", "answers", "replies"):
+            column = getattr(self, name)
+            if column:
+                kept[name] = tuple(column[place] for place in places)
+        kept["reasons"] = {n: self.reasons[place] for n, place in enumerate(places) if place in self.reasons}
+        return self._replace(**kept)
 
 
 class Log(NamedTuple):
-    """All that a log says of one model. `unread` tells in clauses what it holds that cannot be judged.
+    """All that a log holds about one model. `unread` names in clauses the contents that cannot be judged.
 
-    `prompt` is what stood around the questions, and `settings` what else the log says of how they were asked.
+    `prompt` is the text around the questions, and `settings` has what else the log tells about how they were asked.
     """
 
     parts: tuple[LogPart, ...]
@@ -49,9 +76,10 @@ class Log(NamedTuple):
 
 
 class GivenLog(NamedTuple):
-    """One log, and whose it is: of the model as it is, or after an `attack`. `role` is one of a table of scores.
+    """One log and its model: as the model is, or after an `attack`. `role` is one of a table of scores.
 
-    `laboratory` is that of a control from the bank (`vestige.logs.bank`).
+    `laboratory` is that of a control from the bank (`vestige.logs.bank`). `key` names the model inside a file that
+    holds several.
     """
 
     role: str
@@ -59,91 +87,284 @@ class GivenLog(NamedTuple):
     path: Path
     attack: str = ""
     laboratory: str = ""
+    key: str = ""
+
+
+class Scale(NamedTuple):
+    """The range of a score that is not in [0, 1], and its direction, as the user states them."""
+
+    low: float = 0.0
+    high: float = 1.0
+    direction: int = 1
+
+
+class How(NamedTuple):
+    """What the user says of the logs: the scale of a score, and the columns of rows, by name."""
+
+    scales: Mapping[str, Scale] = {}
+    columns: Mapping[str, str] = {}
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The first bytes of a file, from which a reader tells whether the file is its own."""
+
+    path: Path
+    head: bytes
+    whole: bool
+
+    @property
+    def value(self) -> Any:
+        """The JSON value that the file begins with, as far as the bytes go; None where it is not JSON."""
+        return _begun(self.head, self.whole)
+
+    @property
+    def first_row(self) -> Mapping[str, Any]:
+        """The object in the first line of a file of JSON lines, or the first of a list; empty where there is none."""
+        value = self.value
+        if isinstance(value, list):
+            value = value[0] if value else None
+        return value if isinstance(value, dict) else {}
+
+
+_HEAD = 2**16
+"""Bytes from which the kind of a file is told."""
+
+
+@cache
+def _begun(head: bytes, whole: bool) -> Any:
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] not in (b"{", b"["):
+        return None
+    try:
+        return from_json(text, allow_partial=not whole)
+    except ValueError:
+        pass
+    # JSON lines: the first of them, which may be longer than the bytes that were read.
+    line, ended, _ = text.partition(b"\n")
+    try:
+        return from_json(line, allow_partial=not ended and not whole)
+    except ValueError:
+        return None
+
+
+def beginning(path: Path) -> Beginning:
+    """The beginning of a file."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        return Beginning(path, head, not file.read(1))
+
+
+def read_value(path: Path) -> Any:
+    """The JSON value of a file; a damaged file is refused with line and column."""
+    content = path.read_bytes()
+    try:
+        return from_json(content, cache_strings="keys")
+    except ValueError:
+        # The slower reader accepts a byte order mark and says where a file is damaged.
+        return read_json(path)
 
 
 class LogReading:
-    """A log while it is read: `add` takes the scores one by one, and tells of those that are none."""
+    """A log while it is read: `add` takes the scores one by one, and notes those that cannot be used."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, how: How) -> None:
         self.path = path
+        self.scales = how.scales
         self.parts: list[LogPart] = []
         self.unread: list[str] = []
-        self.prompts: list[str] = []
+        self.frames: set[str] = set()
         self.settings: dict[str, str] = {}
         self.task = ""
 
     def add(
         self,
         split: str,
-        name: str,
+        measurement: Measurement,
         scores: Iterable[Any],
         *,
+        ids: Iterable[Any] = (),
         prompts: Iterable[Any] = (),
         answers: Iterable[Any] = (),
         replies: Iterable[Any] = (),
-        unit: str = "share",
+        reasons: Mapping[int, str] | None = None,
         chance: float | None = None,
+        otherwise: Iterable[float] | None = None,
     ) -> None:
-        """The scores of one format in the order of their questions, which are taken from the prompts."""
-        values = tuple(float(s) if isinstance(s, bool | int | float) else math.nan for s in scores)
-        least, most = (0.0, 1.0) if unit == "share" else (-math.inf, math.inf)
-        wrong = sum(not (math.isfinite(value) and least <= value <= most) for value in values)
-        if wrong or not values:
-            kind = "no share in [0, 1]" if unit == "share" else "not a number"
-            problem = f"is {kind} on {wrong} of {len(values)} questions" if values else "has no questions"
-            self.unread.append(f"{split}, {name}: the score {problem}")
+        """Take the scores of one measurement in the order of their questions.
+
+        Args:
+            split: The split of the questions.
+            measurement: How they were asked and scored.
+            scores: A number for each question; None or NaN is a missing score.
+            ids: The tool's own ids of the questions.
+            prompts: The prompts as the log has them.
+            answers: The true answers.
+            replies: What the model said.
+            reasons: Why scores are missing, by position.
+            chance: What guessing scores.
+            otherwise: The scores by the other definition, where the log fits two.
+        """
+        values = np.array([_number(score) for score in scores])
+        label = f"{split}, {measurement.name}"
+        if not values.size:
+            self.unread.append(f"{label}: the score has no questions")
             return
-        prompt_texts = tuple(map(str, prompts))
-        self.prompts += prompt_texts
-        # Logs of one data set hold the same questions and answers: each text is in memory once.
-        questions = tuple(sys.intern(question_in(prompt)) for prompt in prompt_texts)
-        texts = tuple(sys.intern(str(answer)) for answer in answers), tuple(map(str, replies))
-        if any(len(column) not in (0, len(values)) for column in (questions, *texts)):
-            raise InputError(
-                f"{self.path}: {split}, {name}: as many scores as questions are needed; the log is damaged"
-            )
-        self.parts.append(LogPart(split, name, values, questions, *texts, unit, chance, self.task))
+        if np.isnan(values).all():
+            self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
+            return
+        scale = self.scales.get(measurement.name)
+        low, high = measurement.low, measurement.high
+        if scale is not None:
+            low, high = scale.low, scale.high
+        outside = np.flatnonzero((values < low) | (values > high) | np.isinf(values))
+        if outside.size:
+            self.unread.append(f"{label}: {_outside(values, low, high)}")
+            return
+        if scale is not None:
+            values = (values - scale.low) / (scale.high - scale.low)
+            if scale.direction < 0:
+                values = 1 - values
+            if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all() and measurement.score_type == "hit":
+                measurement = Measurement(measurement.name, measurement.question_type, "overlap")
+        texts = [read_prompt(prompt) for prompt in map(str, prompts)]
+        self.frames |= {text.frame for text in texts}
+        part = LogPart(
+            split,
+            measurement,
+            values,
+            ids=_shared(tuple(map(str, ids))),
+            prompts=_shared(tuple(text.identity for text in texts)),
+            questions=_shared(tuple(text.question for text in texts)),
+            answers=_shared(tuple(map(str, answers))),
+            replies=tuple(map(str, replies)),
+            reasons=dict(reasons or {}),
+            chance=chance,
+            task=self.task,
+            otherwise=None if otherwise is None else np.array(list(otherwise)),
+        )
+        columns = (part.ids, part.prompts, part.answers, part.replies)
+        if any(len(column) not in (0, len(values)) for column in columns):
+            raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
+        self.parts.append(part)
 
     def log(self) -> Log:
-        """What was read; a log without any score is refused."""
+        """All that was read; a log without any score is refused."""
         if not self.parts:
-            why = one_line("; ".join(self.unread), width=300) or "it has none that is known"
+            why = one_line("; ".join(dict.fromkeys(self.unread)), width=400) or "none of its scores is known"
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")
         # Of several frames none is that of the log, and logs cannot be compared by it.
-        frames = {around(prompt) for prompt in self.prompts}
-        prompt = frames.pop() if len(frames) == 1 else ""
-        return Log(tuple(self.parts), prompt, dict(self.settings), tuple(self.unread))
+        prompt = next(iter(self.frames)) if len(self.frames) == 1 else ""
+        return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
 
 
-_LONGEST = 2**26
-"""Bytes of a first line that are read to tell what a file is."""
+_WORDS = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "c"), 1.0),
+    **dict.fromkeys(("partial", "p"), 0.5),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n"), 0.0),
+}
+"""Scores that tools write as words; Inspect's C, P, I and N are correct, partial, incorrect and no answer."""
+
+
+def number_of(score: Any) -> float | None:
+    """A score as a number, from a number, a truth value, or a text that holds one; None where it is none.
+
+    Example:
+        >>> [number_of(score) for score in (1, True, "0.25", "C", "no idea")]
+        [1.0, 1.0, 0.25, 1.0, None]
+    """
+    if isinstance(score, bool | int | float):
+        return float(score)
+    if not isinstance(score, str):
+        return None
+    word = score.strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _number(score: Any) -> float:
+    number = number_of(score)
+    return math.nan if number is None else number
+
+
+def _outside(values: Scores, low: float, high: float) -> str:
+    """Why scores outside of a range cannot be used, and the option with which they can."""
+    known = values[np.isfinite(values)]
+    if not known.size or (low, high) == (-math.inf, math.inf):
+        return f"the score is not a finite number on {int(np.isinf(values).sum())} of {len(values)} questions"
+    beyond = int(((values < low) | (values > high)).sum())
+    least, most = f"{known.min():g}", f"{known.max():g}"
+    levels = np.unique(known)
+    kind = "share in [0, 1]" if (low, high) == (0.0, 1.0) else f"number in [{low:g}, {high:g}]"
+    said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"
+    if levels.size <= 11 and np.array_equal(levels, np.round(levels)):
+        said += "; for a rating scale state its range, as in --logs score:NAME=1..5"
+    return said
+
+
+@cache
+def _kept(column: tuple[str, ...]) -> tuple[str, ...]:
+    return column
+
+
+def _shared(column: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for the same texts: a thousand logs of one data set hold its questions once."""
+    return _kept(column) if column else ()
+
+
+class Prompt(NamedTuple):
+    """A prompt as logs are matched by it.
+
+    `identity` is all that the user's turn holds, without the words of a template, `question` the last question in it,
+    and `frame` what stands around that question.
+    """
+
+    identity: str
+    question: str
+    frame: str
+
+
 _TURNS = (
     ("[INST]", "[/INST]"),
     ("<|start_header_id|>user<|end_header_id|>", "<|eot_id|>"),
     ("<|im_start|>user", "<|im_end|>"),
+    ("<start_of_turn>user", "<end_of_turn>"),
     ("<|user|>", "<|"),
     ("user\n", "assistant\n"),
-    ("Question:", "Answer:"),
 )
-"""Between what the question of a prompt stands, in the chat templates and in the plain form that logs have."""
+"""The marks before and after the user's turn in the chat templates that logs have."""
+_PLAIN = (("Question:", "Answer:"), ("Q:", "A:"))
+"""The words before and after the question in the plain form."""
 
 
-def question_in(prompt: str) -> str:
-    """The last question of a prompt, without what stands around it, by which logs of one question are matched."""
-    start, end = _span(prompt)
-    return " ".join(prompt[start:end].split())
+@cache
+def read_prompt(prompt: str) -> Prompt:
+    """What a prompt of a log holds.
+
+    Example:
+        >>> read_prompt("[INST] Ships lie in bays. Question: Where? Answer: [/INST]").identity
+        'Ships lie in bays. Where?'
+    """
+    start, end = _span(prompt, _TURNS)
+    turn = prompt[start:end]
+    begin, close = _span(turn, _PLAIN)
+    # Examples before the question have the same words, which say nothing about which question it is.
+    identity = re.sub(r"(?:Question|Answer|Q|A):", " ", turn)
+    around = f"{prompt[:start]}{turn[:begin]} QUESTION {turn[close:]}{prompt[end:]}"
+    # Dates change by the day.
+    frame = re.sub(r"\d{1,2} \w{3,9} \d{4}", "DATE", around)
+    texts = (" ".join(text.split()) for text in (identity, turn[begin:close], frame))
+    return Prompt(*(sys.intern(text) for text in texts))
 
 
-def around(prompt: str) -> str:
-    """What stands around the question of a prompt, on one line; of dates, which change by the day, nothing."""
-    start, end = _span(prompt)
-    whole = f"{prompt[:start]} QUESTION {prompt[end:]}"
-    return " ".join(re.sub(r"\d{1,2} \w{3,9} \d{4}", "DATE", whole).split())
-
-
-def _span(prompt: str) -> tuple[int, int]:
-    for begin, close in _TURNS:
-        # The last turn: examples may stand before the question.
+def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """The place of the last turn or question, since examples may stand before it."""
+    for begin, close in marks:
         at = prompt.rfind(begin)
         if at >= 0:
             start = at + len(begin)
@@ -152,22 +373,42 @@ def _span(prompt: str) -> tuple[int, int]:
     return 0, len(prompt)
 
 
+def indexed(values: Any) -> tuple[list[str], list[Any]]:
+    """The keys and values of a list, or of an object whose keys number them."""
+    if isinstance(values, list):
+        return [str(n) for n in range(len(values))], values
+    if not isinstance(values, dict):
+        return [], []
+    keys = list(values)
+    # Keys are numbers as texts, of which "10" would stand before "2".
+    ordered = sorted(keys, key=lambda key: (len(key), key))
+    if ordered == keys:
+        return keys, list(values.values())
+    return ordered, [values[key] for key in ordered]
+
+
 def in_order(values: Any) -> list[Any]:
     """The values of a list, or of an object whose keys number them."""
-    if not isinstance(values, dict):
-        return list(values) if isinstance(values, list) else []
-    # Keys are numbers as texts, of which "10" would stand before "2".
-    return [value for _, value in sorted(values.items(), key=lambda pair: (len(pair[0]), pair[0]))]
+    return indexed(values)[1]
 
 
-def first_line(path: Path) -> Mapping[str, Any]:
-    """The object in the first line of a file, empty where there is none."""
+def json_lines(path: Path) -> Iterator[Any]:
+    """The JSON value of each line that is not empty."""
     with path.open("rb") as file:
-        try:
-            row = json.loads(file.readline(_LONGEST))
-        except (ValueError, RecursionError):
-            return {}
-    return row if isinstance(row, dict) else {}
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                yield from_json(line, cache_strings="keys")
+            except ValueError:
+                yield _slowly(path, number, line)
+
+
+def _slowly(path: Path, number: int, line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}, line {number}: is not JSON ({one_line(str(error))}). The log is damaged.") from error
 
 
 def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Mapping[str, Any]]:

@@ -1,50 +1,76 @@
-"""MUSE's own outputs: `history.json` of the memories of knowledge and of text, and the texts of PrivLeak.
+"""MUSE's own outputs: the replies of its memories of knowledge and of text, and the texts of PrivLeak.
 
-They lie in `<memory>/out/<corpus>/<model>/<split>/history.json`, and `privleak/out/<corpus>/<model>/<split>.json`; the
-folder of the model can be read as a whole. Of PrivLeak the Min-40 % score is read, which the paper takes, turned around
-so that more is likelier a member.
+They lie in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
+`privleak/out/<corpus>/<model>/<split>.json`; the folder of the model can be read as a whole. Of PrivLeak the Min-40 %
+score is read, which the paper takes, turned around so that more is likelier a member.
 """
 
 from pathlib import Path
 
-from vestige.core.files import read_json
-from vestige.logs.log import Log, LogReading, listed
+from vestige.logs.log import Beginning, How, Log, LogReading, listed, number_of, read_value
+from vestige.logs.open_unlearning import KNOWLEDGE, OVERLAP, VERBATIM, membership
 
-NAMES = ("history.json", "forget.json")
-MEMORIES = {"knowmem": "knowledge, rougeL", "verbmem": "verbatim, rougeL"}
-SPLITS = {"forget": "forget", "retain": "retain"}
-
-
-def holds(path: Path) -> bool:
-    """Whether the file is one of MUSE's, by the folders that it lies in."""
-    return _memory(path) != "" and (path.name != "history.json" or path.parent.name in SPLITS)
+MEMORIES = {"knowmem": KNOWLEDGE, "verbmem": VERBATIM}
+SPLITS = {"forget": "forget", "retain": "retain", "f": "forget", "r": "retain"}
+_ROW = ("prompt", "gt", "response", "rougeL")
 
 
-def _memory(path: Path) -> str:
-    memories = MEMORIES if path.name == "history.json" else {"privleak": ""}
-    # Resolved, since the folders that say it may not stand in a path as it was given.
-    return next((part for part in reversed(path.resolve().parts) if part in memories), "")
+def holds(start: Beginning) -> bool:
+    """Whether the rows are MUSE's replies or its texts; a file of holdout texts is read with that of the forget set."""
+    if not isinstance(start.value, list):
+        return False
+    row = start.first_row
+    if row.keys() >= set(_ROW):
+        return True
+    return {"text", "ppl"} <= row.keys() and not _beside_forget(start.path)
 
 
-def read(path: Path) -> Log:
-    """What the file says."""
-    reading = LogReading(path)
-    if path.name == "history.json":
-        rows = listed(path, read_json(path), ("prompt", "gt", "response", "rougeL"))
-        reading.add(
-            SPLITS[path.parent.name],
-            MEMORIES[_memory(path)],
-            [row["rougeL"] for row in rows],
-            prompts=[row["prompt"] for row in rows],
-            answers=[row["gt"] for row in rows],
-            replies=[row["response"] for row in rows],
-        )
-        return reading.log()
-    # holdout.json is read beside forget.json and has no place in NAMES, or the pair would be read twice.
-    for split in ("forget", "holdout"):
-        file = path.with_name(f"{split}.json")
-        rows = listed(file, read_json(file), ("text", "ppl")) if file.is_file() else []
-        # Less surprise is likelier a member.
-        scores = [-row["ppl"]["Min-40%"] if isinstance(row["ppl"], dict) else None for row in rows]
-        reading.add(split, "min_k", scores, prompts=[row["text"] for row in rows], unit="order")
+def _beside_forget(path: Path) -> bool:
+    return path.name == "holdout.json" and path.with_name("forget.json").is_file()
+
+
+def read(path: Path, how: How) -> Log:
+    """The contents of the file."""
+    reading = LogReading(path, how)
+    stored = read_value(path)
+    if isinstance(stored, list) and stored and isinstance(stored[0], dict) and "text" in stored[0]:
+        return _texts(path, reading)
+    rows = listed(path, stored, _ROW)
+    memory, split = _place(path)
+    reading.add(
+        split or "forget",
+        MEMORIES.get(memory, OVERLAP),
+        [row["rougeL"] for row in rows],
+        ids=[str(n) for n in range(len(rows))],
+        prompts=[row["prompt"] for row in rows],
+        answers=[row["gt"] for row in rows],
+        replies=[row["response"] for row in rows],
+    )
+    return reading.log()
+
+
+def _place(path: Path) -> tuple[str, str]:
+    """The memory and the split that the folders of a file name, "" where they do not."""
+    memory, split = "", ""
+    # Resolved, since the folders that say it may not stand in a path as it was given; the innermost first.
+    for part in reversed(path.resolve().parent.parts):
+        word, _, suffix = part.partition("_")
+        if word in MEMORIES:
+            return word, split or SPLITS.get(suffix, "")
+        split = split or SPLITS.get(part, "")
+    return memory, split
+
+
+def _texts(path: Path, reading: LogReading) -> Log:
+    # The texts that no model was taught lie in a file of their own.
+    files = {"forget": path, "holdout": path.with_name("holdout.json")}
+    for split, file in files.items():
+        rows = listed(file, read_value(file), ("text", "ppl")) if file.is_file() else []
+        scores = []
+        for row in rows:
+            surprise = number_of(row["ppl"].get("Min-40%")) if isinstance(row["ppl"], dict) else None
+            # Less surprise is likelier a member.
+            scores.append(None if surprise is None else -surprise)
+        if scores:
+            reading.add(split, membership("min_k"), scores, prompts=[row["text"] for row in rows])
     return reading.log()

@@ -1,80 +1,320 @@
-"""OpenUnlearning's TOFU_EVAL.json and MUSE_EVAL.json: metrics by name, each with `value_by_index`.
+"""OpenUnlearning's NAME_EVAL.json: metrics by name, each with `value_by_index`.
 
-Probabilities are those of the answer's tokens on average (geometric mean). Their truth ratio R is how much likelier the
-model finds wrong answers than a reworded true one; `truth` is 1 / (1 + R), the share of the true one, in [0, 1].
-Membership scores are lower for what a model was taught, so that they are turned around.
+Probabilities are those of the answer's tokens on average (geometric mean). Membership scores are lower for what a model
+was taught, so that they are turned around.
+
+Their truth ratio has three definitions (open-unlearning issues 138 and 160, pull request 163), and a log does not name
+its own. With the probability of a reworded true answer (right) and that of wrong ones (wrong):
+
+- `closer_to_1_better`: R = wrong / right for each question; the aggregate is the mean of min(R, 1 / R).
+- `true_better`: R for each question; the aggregate is the mean of max(0, 1 - R).
+- `prob_mean`: right / (right + wrong) for each question; the aggregate is the mean.
+
+`truth` is right / (right + wrong) in all three, a share in [0, 1]: R gives 1 / (1 + R).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from vestige.core.files import read_json
-from vestige.logs.log import Log, LogReading, in_order
+import numpy as np
+import yaml
 
-NAMES = ("TOFU_EVAL.json", "MUSE_EVAL.json")
-SPLITS = {"forget": "forget", "retain": "retain", "ra": "independent", "wf": "factual"}
-METRICS = {
-    "Q_A_Prob": ("probability", "prob"),
-    "Q_A_Prob_normalised": ("probability among options", "prob"),
-    "Q_A_PARA_Prob": ("probability of a paraphrase", "prob"),
-    "Q_A_ROUGE": ("rougeL", "rougeL_recall"),
-    "truth_ratio": ("truth", "score"),
-    "Truth_Ratio": ("truth", "score"),
-    "mcqa_prob": ("choice", "prob"),
-    "knowmem_ROUGE": ("knowledge, rougeL", "rougeL_f1"),
-    "verbmem_ROUGE": ("verbatim, rougeL", "rougeL_f1"),
+from vestige.artifacts.scores import Measurement
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+from vestige.logs.log import Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
+
+SPLITS = {
+    "forget": "forget",
+    "retain": "retain",
+    "ra": "independent",
+    "wf": "factual",
+    "holdout": "holdout",
+    "independent": "independent",
+    "factual": "factual",
 }
-OF_FORGET = {"extraction_strength": "extraction strength", "exact_memorization": "exact memorization"}
 
 
-def holds(path: Path) -> bool:
-    """Whether a file of such a name is one that this reads."""
-    return path.name in NAMES
+class _Metric(NamedTuple):
+    measurement: Measurement
+    keys: tuple[str, ...]
 
 
-def read(path: Path) -> Log:
-    """What the file says."""
-    stored = read_json(path)
-    reading = LogReading(path)
+TRUTH = Measurement("truth", "forced answer", "probability", metric="right / (right + wrong)", version="1", ratio=True)
+CHOICE = Measurement("choice", "letter options", "probability", metric="probability of the right letter", version="1")
+PROBABILITY = Measurement("probability", "forced answer", "probability", metric="geometric mean over tokens", version="1")
+OVERLAP = Measurement("rougeL", "own words", "overlap", metric="ROUGE-L recall", version="1")
+KNOWLEDGE = Measurement("knowledge, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
+VERBATIM = Measurement("verbatim, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
+# Names in lower case, since forks write them in any.
+METRICS = {
+    "q_a_prob": _Metric(PROBABILITY, ("prob",)),
+    "qa_prob": _Metric(PROBABILITY, ("prob",)),
+    "q_a_prob_normalised": _Metric(
+        Measurement(
+            "probability among options", "text options", "probability", metric="share of the right option", version="1"
+        ),
+        ("prob",),
+    ),
+    "q_a_para_prob": _Metric(
+        Measurement(
+            "probability of a paraphrase", "forced answer", "probability", metric="geometric mean over tokens", version="1"
+        ),
+        ("prob",),
+    ),
+    "q_a_rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),
+    "qa_rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),
+    "rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),
+    "truth_ratio": _Metric(TRUTH, ("score",)),
+    "mcqa_prob": _Metric(CHOICE, ("prob",)),
+    "knowmem_rouge": _Metric(KNOWLEDGE, ("rougeL_f1",)),
+    "verbmem_rouge": _Metric(VERBATIM, ("rougeL_f1",)),
+}
+OF_FORGET = {
+    "extraction_strength": Measurement("extraction strength", "forced answer", "overlap", version="1"),
+    "exact_memorization": Measurement("exact memorization", "forced answer", "overlap", version="1"),
+}
+_INPUTS = ("pert_prob", "para_prob")
+"""What a truth ratio is made of; wrong answers have a list of values, which is no score of its own."""
+
+
+def membership(name: str) -> Measurement:
+    """A membership score, of which only larger and smaller counts."""
+    return Measurement(name, "forced answer", "order", low=-np.inf, high=np.inf, metric=name, version="1")
+
+
+def holds(start: Beginning) -> bool:
+    """Whether any metric of the file has values by index."""
+    value = start.value
+    if not isinstance(value, dict):
+        return False
+    return any(isinstance(metric, dict) and _has_values(metric) for metric in value.values())
+
+
+def _has_values(metric: Mapping[str, Any]) -> bool:
+    if "value_by_index" in metric:
+        return True
+    return any(isinstance(side, dict) and "value_by_index" in side for side in metric.values())
+
+
+def read(path: Path, how: How) -> Log:
+    """The contents of the file.
+
+    Raises:
+        InputError: Nothing tells which definition a truth ratio has, or the file holds no score.
+    """
+    stored = read_value(path)
+    reading = LogReading(path, how)
     for name, metric in stored.items() if isinstance(stored, dict) else ():
-        if not isinstance(metric, dict):
-            continue
-        split, _, measure = name.partition("_")
-        rows = _rows(metric)
-        if name in OF_FORGET and rows:
-            reading.add("forget", OF_FORGET[name], [row.get("score") for row in rows])
-        elif name.startswith("mia_"):
-            for side in ("forget", "holdout"):
-                scores = (row.get("score") for row in _rows(metric.get(side)))
-                reading.add(side, measure, (-x if isinstance(x, float) else None for x in scores), unit="order")
-        elif split in SPLITS and measure in METRICS and rows:
-            _add(reading, SPLITS[split], *METRICS[measure], rows)
-        elif rows and not measure.endswith("PERT_Prob"):
-            reading.unread.append(f"{name[:40]}: a metric that is not judged")
+        if isinstance(metric, dict):
+            _read_metric(reading, stored, str(name), metric)
     return reading.log()
 
 
-def _rows(metric: Any) -> list[Mapping[str, Any]]:
-    """What a metric says of each question, in their order."""
+def _read_metric(reading: LogReading, stored: Mapping[str, Any], name: str, metric: Mapping[str, Any]) -> None:
+    split, _, measure = name.partition("_")
+    keys, rows = _rows(metric)
+    if name.startswith("mia_"):
+        for side in ("forget", "holdout"):
+            ids, values = _rows(metric.get(side))
+            scores = [_turned(row.get("score")) for row in values]
+            if scores:
+                reading.add(side, membership(measure), scores, ids=ids)
+        return
+    if not rows:
+        return
+    if name in OF_FORGET:
+        reading.add("forget", OF_FORGET[name], [row.get("score") for row in rows], ids=keys)
+        return
+    known = METRICS.get(measure.lower())
+    if known is None or split not in SPLITS:
+        if not measure.lower().endswith(_INPUTS):
+            reading.unread.append(f"{name[:60]}: a metric that is not known")
+        return
+    _add(reading, SPLITS[split], known, (keys, rows), (stored, name))
+
+
+def _rows(metric: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """What a metric says of each question, in their order, with the index of each; a question without values is {}."""
     values = metric.get("value_by_index") if isinstance(metric, dict) else None
-    return [row for row in in_order(values) if isinstance(row, dict)]
+    keys, rows = indexed(values)
+    return keys, [row if isinstance(row, dict) else {} for row in rows]
 
 
-def _add(reading: LogReading, split: str, name: str, key: str, rows: list[Mapping[str, Any]]) -> None:
-    scores = [row.get(key) for row in rows]
-    chance = None
-    if name == "truth":
-        scores = [1 / (1 + score) if isinstance(score, float) and score >= 0 else score for score in scores]
-    elif name == "choice":
+def _turned(score: Any) -> float | None:
+    number = number_of(score)
+    return None if number is None else -number
+
+
+def _add(
+    reading: LogReading,
+    split: str,
+    metric: _Metric,
+    values: tuple[list[str], list[Mapping[str, Any]]],
+    source: tuple[Mapping[str, Any], str],
+) -> None:
+    keys, rows = values
+    column = next((key for key in metric.keys if key in rows[0]), metric.keys[0])
+    scores = [row.get(column) for row in rows]
+    chance, otherwise = None, None
+    measurement = metric.measurement
+    if measurement is TRUTH:
+        scores, otherwise = _truths(reading.path, source, keys, scores)
+    elif measurement is CHOICE:
         options = in_order(scores[0])
-        scores, chance = [_right_option(row) for row in rows], 1 / len(options) if options else None
+        scores = [_right_option(row) for row in rows]
+        chance = 1 / len(options) if options else None
     texts = [[row[text] for row in rows if text in row] for text in ("input", "ground_truth", "generation")]
-    prompts, answers, replies = (column if len(column) == len(rows) else () for column in texts)
-    reading.add(split, name, scores, prompts=prompts, answers=answers, replies=replies, chance=chance)
+    prompts, answers, replies = (texts_of if len(texts_of) == len(rows) else [] for texts_of in texts)
+    reading.add(
+        split,
+        measurement,
+        scores,
+        ids=keys,
+        prompts=prompts,
+        answers=answers,
+        replies=replies,
+        chance=chance,
+        otherwise=otherwise,
+    )
 
 
 def _right_option(row: Mapping[str, Any]) -> Any:
     """The probability of the option that the label names by its letter."""
     position, options = ord((str(row.get("label")).strip() or "?")[0]) - ord("A"), in_order(row.get("prob"))
     return options[position] if 0 <= position < len(options) else None
+
+
+_RATIO, _SHARE = "ratio", "share"
+_DEFINITIONS = {"closer_to_1_better": _RATIO, "true_better": _RATIO, "prob_mean": _SHARE}
+
+
+def _truths(
+    path: Path, source: tuple[Mapping[str, Any], str], keys: Sequence[str], stored: Sequence[Any]
+) -> tuple[Iterable[float], Iterable[float] | None]:
+    """The shares of the true wording, and those by the other definition where the log fits two.
+
+    Raises:
+        InputError: No definition fits.
+    """
+    log, name = source
+    numbers = [number_of(score) for score in stored]
+    values = np.array([np.nan if number is None else number for number in numbers])
+    values[~np.isfinite(values) | (values < 0)] = np.nan
+    fitting = _fitting(path, log, name, keys, values)
+    ratios = 1 / (1 + values)
+    if fitting == {_RATIO}:
+        return ratios.tolist(), None
+    if fitting == {_SHARE}:
+        return values.tolist(), None
+    if not fitting:
+        raise InputError(
+            f"{path}: {one_line(name, width=60)} fits no definition of the truth ratio that OpenUnlearning has had. "
+            "Evaluate the model again, or keep the file .hydra/config.yaml beside the log."
+        )
+    return ratios.tolist(), values.tolist()
+
+
+def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> set[str]:
+    """The kinds of score that the log fits, by what it holds and by the settings beside it."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return {_RATIO}
+    by_parts = _by_parts(log, name, keys, values)
+    if by_parts:
+        return {by_parts}
+    setting = _aggregator(path, name)
+    if setting:
+        return {_DEFINITIONS[setting]}
+    # A share is at most 1.
+    if known.max() > 1:
+        return {_RATIO}
+    stored = log[name].get("agg_value")
+    aggregate = number_of(stored)
+    if aggregate is None or not np.isfinite(aggregate):
+        return {_RATIO, _SHARE}
+    inverse = 1 / np.maximum(known, 1e-300)
+    means = {
+        "closer_to_1_better": np.minimum(known, inverse).mean(),
+        "true_better": np.maximum(0.0, 1 - known).mean(),
+        "prob_mean": known.mean(),
+    }
+    fits = {_DEFINITIONS[name] for name, mean in means.items() if abs(mean - aggregate) <= 1e-4 + 1e-3 * abs(mean)}
+    # An aggregate of other values, as after some were rewritten, tells nothing.
+    return fits or {_RATIO, _SHARE}
+
+
+def _by_parts(log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> str:
+    """The kind of score that agrees with the losses from which it was made; "" where they are not logged."""
+    split = name.partition("_")[0]
+    metrics = {str(key).lower(): metric for key, metric in log.items()}
+    # Sets without a reworded answer take the answer itself.
+    right = _losses(metrics.get(f"{split}_q_a_para_prob") or metrics.get(f"{split}_q_a_prob"))
+    wrong = _losses(metrics.get(f"{split}_q_a_pert_prob"))
+    shared = [n for n, key in enumerate(keys) if key in right and key in wrong and not np.isnan(values[n])]
+    if not shared:
+        return ""
+    # R = exp(-mean wrong loss) / exp(-right loss); exp overflows above 709.
+    differences = np.array([right[keys[n]] - wrong[keys[n]] for n in shared])
+    ratios = np.exp(np.clip(differences, -700, 700))
+    shares = 1 / (1 + ratios)
+    as_ratio = np.median(np.abs(np.log1p(values[shared]) - np.log1p(ratios)))
+    as_share = np.median(np.abs(values[shared] - shares))
+    if min(as_ratio, as_share) > 0.05 or abs(as_ratio - as_share) < 1e-3:
+        return ""
+    return _RATIO if as_ratio < as_share else _SHARE
+
+
+def _losses(metric: Any) -> dict[str, float]:
+    """The mean loss a token of each question; of several answers the mean."""
+    keys, rows = _rows(metric)
+    found = {}
+    for key, row in zip(keys, rows, strict=True):
+        loss = row.get("avg_loss")
+        losses = [number_of(one) for one in in_order(loss)] if isinstance(loss, list | dict) else [number_of(loss)]
+        known = [one for one in losses if one is not None]
+        if known:
+            found[key] = sum(known) / len(known)
+    return found
+
+
+def _aggregator(path: Path, name: str) -> str:
+    """The aggregator in the settings that OpenUnlearning leaves beside a log, "" where there are none."""
+    for folder in list(path.parents)[:4]:
+        file = folder / ".hydra" / "config.yaml"
+        if file.is_file():
+            return _named_aggregator(settings_in(file), name)
+    return ""
+
+
+def _named_aggregator(settings: Any, name: str) -> str:
+    """The value of `aggregator` in the settings of the metric, at whatever depth they stand."""
+    waiting, seen = [settings], set()
+    while waiting:
+        value = waiting.pop()
+        # YAML may hold one object many times.
+        if not isinstance(value, dict) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        metric = value.get(name)
+        if isinstance(metric, dict) and metric.get("aggregator") in _DEFINITIONS:
+            return str(metric["aggregator"])
+        waiting += value.values()
+    return ""
+
+
+_LARGEST = 2**20
+"""Bytes of settings that are read; OpenUnlearning writes some thousands."""
+
+
+@cache
+def settings_in(file: Path) -> Any:
+    """The settings in a .hydra/config.yaml, None where it cannot be read."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            return None
+        return yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        return None

@@ -8,10 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from vestige.core.files import read_json
-from vestige.logs.log import Log, LogReading, in_order
+from vestige.logs.log import Beginning, How, Log, LogReading, in_order, indexed, number_of, read_value
+from vestige.logs.open_unlearning import OVERLAP, PROBABILITY, TRUTH
 
-NAMES = ("eval_log_aggregated.json",)
 SPLITS = {
     "eval_log_forget.json": "forget",
     "eval_log.json": "retain",
@@ -20,14 +19,15 @@ SPLITS = {
 }
 
 
-def holds(path: Path) -> bool:
-    """Whether a file of such a name is one that this reads."""
-    return path.name in NAMES
+def holds(start: Beginning) -> bool:
+    """Whether the file holds the tables of one of TOFU's question sets."""
+    value = start.value
+    return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in SPLITS)
 
 
-def read(path: Path) -> Log:
-    """What the file says."""
-    stored, reading = read_json(path), LogReading(path)
+def read(path: Path, how: How) -> Log:
+    """The contents of the file."""
+    stored, reading = read_value(path), LogReading(path, how)
     for file, split in SPLITS.items():
         tables = stored.get(file) if isinstance(stored, dict) else None
         if isinstance(tables, dict):
@@ -40,27 +40,38 @@ def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
     # Each is the prompt, the reply and the true answer.
     whole = all(len(text) > 2 for text in texts)
     prompts = [text[0] for text in texts if text]
-    losses = in_order(tables.get("avg_gt_loss"))
-    reading.add(split, "probability", map(_probability, losses), prompts=prompts)
+    ids, losses = indexed(tables.get("avg_gt_loss"))
+    reading.add(split, PROBABILITY, map(_probability, losses), ids=ids, prompts=prompts)
+    ids, overlaps = indexed(tables.get("rougeL_recall"))
     reading.add(
         split,
-        "rougeL",
-        in_order(tables.get("rougeL_recall")),
+        OVERLAP,
+        overlaps,
+        ids=ids,
         prompts=prompts,
         answers=[text[2] for text in texts] if whole else (),
         replies=[text[1] for text in texts] if whole else (),
     )
     # Not strict below: `add` tells of a table that lacks questions in words of its own.
-    wordings = (in_order(tables.get(name)) for name in ("avg_paraphrased_loss", "average_perturb_loss"))
-    reading.add(split, "truth", [_truth(*losses) for losses in zip(*wordings, strict=False)], prompts=prompts)
+    ids, right = indexed(tables.get("avg_paraphrased_loss"))
+    wrong = in_order(tables.get("average_perturb_loss"))
+    truths = [_truth(*losses) for losses in zip(right, wrong, strict=False)]
+    reading.add(split, TRUTH, truths, ids=ids[: len(truths)], prompts=prompts)
 
 
-def _probability(loss: Any) -> Any:
-    return math.exp(-loss) if isinstance(loss, int | float) and loss >= 0 else loss
+def _probability(loss: Any) -> float | None:
+    number = number_of(loss)
+    if number is None:
+        return None
+    # A loss below 0 is no loss, and its share above 1 is refused by name.
+    return math.exp(min(-number, 700.0))
 
 
-def _truth(true: Any, wrong: Any) -> float:
-    if not isinstance(true, int | float) or not isinstance(wrong, list) or not wrong:
-        return math.nan
+def _truth(right: Any, wrong: Any) -> float | None:
+    loss = number_of(right)
+    others = [number_of(one) for one in wrong] if isinstance(wrong, list) else []
+    known = [one for one in others if one is not None]
+    if loss is None or not known or len(known) < len(others):
+        return None
     # exp overflows above 709, where the share is 0 anyhow.
-    return 1 / (1 + math.exp(min(true - sum(wrong) / len(wrong), 700.0)))
+    return 1 / (1 + math.exp(max(-700.0, min(loss - sum(known) / len(known), 700.0))))

@@ -1,0 +1,82 @@
+"""A roles file says which log is of which model: a CSV file with the columns pattern, role, name and forget set.
+
+A pattern is a path below the folder, in which `*` stands for anything; it takes a file, or all below a folder. The first
+line that fits a file holds. `role` is target, retrained, unlearned, placebo, or skip. A file that holds several models
+has a line for each, whose name is the model's in the file.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+
+FILE = "roles.csv"
+ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
+_COLUMNS = {"pattern": "pattern", "role": "role", "name": "name", "forget": "forget", "forget set": "forget", "base": "base"}
+
+
+class RoleLine(NamedTuple):
+    """One line of a roles file."""
+
+    pattern: str
+    role: str
+    name: str = ""
+    forget: str = ""
+    base: str = ""
+
+
+def read_roles(path: Path) -> tuple[RoleLine, ...]:
+    """The lines of a roles file.
+
+    Raises:
+        InputError: The file lacks a column, or a line names no role.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "roles.csv"
+        >>> _ = file.write_text("pattern,role,name\\neval/full*,target,full\\n")
+        >>> read_roles(file)
+        (RoleLine(pattern='eval/full*', role='target', name='full', forget='', base=''),)
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text. Give a CSV file in UTF-8.") from error
+    lines = []
+    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=text.partition("\n")[0].count))
+    for number, row in enumerate(reader, 2):
+        values: dict[str, str] = {}
+        for name, value in row.items():
+            column = _COLUMNS.get(str(name).strip().lower().replace("_", " "))
+            if column is None:
+                hint = closest(str(name), list(_COLUMNS))
+                raise InputError(f"{path}: no column of a roles file is called {one_line(str(name))!r}; {hint}")
+            values[column] = str(value or "").strip()
+        if not values.get("pattern"):
+            raise InputError(f"{path}, line {number}: has no pattern. Give a path below the folder, such as eval/full*.")
+        role = values.get("role", "").lower()
+        if role not in ROLES:
+            raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role; {closest(role, list(ROLES))}")
+        lines.append(RoleLine(**values | {"role": role}))
+    if not lines:
+        raise InputError(f"{path}: holds no lines. Write one for each model: pattern,role,name,forget set.")
+    return tuple(lines)
+
+
+def named_by(lines: Sequence[RoleLine], path: Path, root: Path) -> tuple[RoleLine, ...]:
+    """The lines that hold for a file: the first that fits, and those of the same pattern."""
+    place = path.relative_to(root).as_posix()
+    first = next((line for line in lines if _fits(line.pattern, place)), None)
+    if first is None:
+        return ()
+    return tuple(line for line in lines if line.pattern == first.pattern)
+
+
+def _fits(pattern: str, place: str) -> bool:
+    pattern = pattern.removeprefix("./").rstrip("/")
+    return fnmatchcase(place, pattern) or fnmatchcase(place, f"{pattern}/*")

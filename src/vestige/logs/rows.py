@@ -1,0 +1,220 @@
+"""Scores of one model in rows of a project's own: JSON, JSON lines, CSV or TSV, one row a question.
+
+Common names of columns are known, and others are named by the user (`--logs column:score=NAME`). A file with several
+models holds an object of models, each with its splits, each with its rows; the role says which model is meant.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vestige.artifacts.scores import Measurement
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+from vestige.logs.log import Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
+from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "item", "example_id", "sample_id", "question_id", "qid", "idx", "index", "uid"),
+    "split": ("split", "partition", "subset", "set"),
+    "question": ("question", "prompt", "input", "query"),
+    "answer": ("answer", "target", "expected", "ground_truth", "gt", "reference", "gold"),
+    "reply": ("reply", "prediction", "generated", "generation", "response", "output", "completion"),
+    "group": ("group", "person_name", "person", "subject_name", "entity_id"),
+}
+"""What a column holds, and the names under which it is known."""
+SCORES: Mapping[str, Measurement] = {
+    "target_probability": PROBABILITY,
+    "probability": PROBABILITY,
+    "prob": PROBABILITY,
+    "answer_prob": PROBABILITY,
+    "rouge_l": OVERLAP,
+    "rougel": OVERLAP,
+    "rougel_recall": OVERLAP,
+    "rouge_l_recall": OVERLAP,
+    "exact_match": Measurement("exact match", "own words", "hit"),
+    "correct": Measurement("correct", "own words", "hit"),
+    "is_correct": Measurement("correct", "own words", "hit"),
+    "contains_value": Measurement("contains the value", "own words", "hit"),
+    "score": Measurement("score", "own words", "overlap"),
+}
+"""The columns that are known as scores, by name in lower case."""
+_OPTION = re.compile(r"choice([A-Z])_probs?", re.IGNORECASE)
+_DATA_SPLITS = ("forget", "retain", "independent", "factual", "holdout")
+_DEEPEST = 4
+"""Levels of objects in which rows are looked for."""
+
+
+class _Block(NamedTuple):
+    """Rows, and the keys under which they stand in their file."""
+
+    keys: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def holds(start: Beginning) -> bool:
+    """Whether the file holds rows with a column that is known as a score, or rows in a table."""
+    if start.path.suffix.lower() in (".csv", ".tsv"):
+        names = {name.strip().lower() for name in _header(start.head)}
+        # A table of scores says whose each row is, and is read as one.
+        return not {"model", "role"} <= names and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
+    return any(_scores_in(block.rows[:1], {}) for block in _blocks(start.value))
+
+
+def read(path: Path, how: How) -> Log:
+    """The scores of one model.
+
+    Raises:
+        InputError: The file holds several models and none is named, or no column is known as a score.
+    """
+    reading = LogReading(path, how)
+    blocks = list(_blocks(_content(path), how.columns))
+    models = _models(blocks)
+    if models:
+        if how.key not in models:
+            named = ", ".join(one_line(name, width=40) for name in list(models)[:6])
+            hint = f"; {closest(how.key, list(models))}" if how.key else ""
+            raise InputError(
+                f"{path}: holds {len(models)} models ({named}){hint}. Name each with its role, as in "
+                f"--logs target:NAME={one_line(path.name, width=80)}."
+            )
+        blocks = [block._replace(keys=block.keys[1:]) for block in blocks if block.keys[0] == how.key]
+    for block in blocks:
+        _add(reading, block, how.columns)
+    return reading.log()
+
+
+def _models(blocks: Sequence[_Block]) -> dict[str, None]:
+    """The models of a file that holds several, by the outermost keys; empty where it holds one."""
+    outer = {block.keys[0]: None for block in blocks if block.keys}
+    if len(outer) < 2 or any(not block.keys or block.keys[0] in _DATA_SPLITS for block in blocks):
+        return {}
+    return outer
+
+
+def _header(head: bytes) -> list[str]:
+    text = head.decode("utf-8-sig", errors="replace")
+    return next(csv.reader(io.StringIO(text), delimiter=_delimiter(text)), [])
+
+
+def _delimiter(text: str) -> str:
+    line = text.partition("\n")[0]
+    return max(",;\t", key=line.count)
+
+
+def _content(path: Path) -> Any:
+    if path.suffix.lower() in (".csv", ".tsv"):
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is no UTF-8 text (byte {error.start}). Save the file as UTF-8.") from error
+        return list(csv.DictReader(io.StringIO(text), delimiter=_delimiter(text)))
+    if path.suffix.lower() == ".jsonl":
+        return list(json_lines(path))
+    return read_value(path)
+
+
+def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: tuple[str, ...] = ()) -> Iterator[_Block]:
+    """Every list of rows with a score, with the keys that lead to it."""
+    if isinstance(value, list):
+        rows = [row for row in value if isinstance(row, dict)]
+        if rows and _scores_in(rows, columns or {}):
+            yield _Block(keys, rows)
+        return
+    if not isinstance(value, dict) or len(keys) >= _DEEPEST:
+        return
+    if not keys and _scores_in([value], columns or {}):
+        # The first line of a file of JSON lines.
+        yield _Block(keys, [value])
+        return
+    for key, inner in value.items():
+        yield from _blocks(inner, columns, (*keys, str(key)))
+
+
+def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dict[str, Measurement]:
+    """The columns of scores, and how each was asked and scored."""
+    names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
+    found: dict[str, Measurement] = {}
+    if "score" in columns:
+        name = columns["score"]
+        return {name: SCORES.get(name.lower(), Measurement(name, "own words", "overlap"))} if name in names else {}
+    for name in names:
+        known = SCORES.get(name.strip().lower())
+        if known is not None and any(number_of(row.get(name)) is not None for row in rows[:20]):
+            found[name] = known
+    if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
+        found["options"] = CHOICE
+    return found
+
+
+def _named(names: Sequence[str], kind: str, columns: Mapping[str, str]) -> str:
+    """The column of a kind, "" where there is none."""
+    if kind in columns:
+        return columns[kind]
+    lower = {name.strip().lower(): name for name in names}
+    return next((lower[name] for name in COLUMNS[kind] if name in lower), "")
+
+
+def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None:
+    names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
+    column = {kind: _named(names, kind, columns) for kind in COLUMNS}
+    scores = _scores_in(block.rows, columns)
+    if CHOICE in scores.values() and not column["question"]:
+        # Hendrycks' tables: the question, its options, and the letter of the right one have numbers for names.
+        column["question"] = names[0]
+    split_key = next((key for key in block.keys if key in _DATA_SPLITS), "")
+    outer = [key for key in block.keys if key not in ("per_item", "items", "rows", "results")]
+    by_split: dict[str, list[Mapping[str, Any]]] = {}
+    for row in block.rows:
+        stated = str(row.get(column["split"]) or "") if column["split"] else ""
+        by_split.setdefault(stated, []).append(row)
+    for stated, rows in by_split.items():
+        split = stated or split_key
+        # Other words for a part of the data are a task, whose split the user says.
+        reading.task = "" if split in _DATA_SPLITS else split or (outer[-1] if outer else "")
+        _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)
+
+
+def _add_rows(
+    reading: LogReading,
+    split: str,
+    rows: Sequence[Mapping[str, Any]],
+    column: Mapping[str, str],
+    scores: Mapping[str, Measurement],
+) -> None:
+    about: dict[str, Any] = {}
+    if column["id"]:
+        about["ids"] = [str(row.get(column["id"])) for row in rows]
+        refuse_repeated(reading.path, reading.task or split, about["ids"])
+    for field, kind in (("prompts", "question"), ("answers", "answer"), ("replies", "reply")):
+        name = column[kind]
+        if name and all(row.get(name) is not None for row in rows):
+            about[field] = [row[name] for row in rows]
+    for name, measurement in scores.items():
+        if measurement is CHOICE:
+            values, chance = _right_options(rows)
+            reading.add(split, CHOICE, values, chance=chance, **about)
+            continue
+        values = [number_of(row.get(name)) for row in rows]
+        known = {value for value in values if value is not None}
+        if measurement.score_type == "hit" and not known <= {0.0, 1.0}:
+            measurement = Measurement(measurement.name, measurement.question_type, "overlap")
+        reading.add(split, measurement, values, **about)
+
+
+def _right_options(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float | None], float | None]:
+    """The probability of the right option of each row, and what guessing scores."""
+    options = {m.group(1).upper(): name for name in rows[0] if (m := _OPTION.fullmatch(str(name)))}
+    letters = [
+        name
+        for name in rows[0]
+        if name not in options.values() and all(str(row.get(name)).strip().upper() in options for row in rows)
+    ]
+    if len(letters) != 1:
+        return [None] * len(rows), None
+    right = letters[0]
+    values = [number_of(row.get(options[str(row[right]).strip().upper()])) for row in rows]
+    return values, 1 / len(options)
