@@ -1,38 +1,52 @@
 """From logs that others made to one table of scores: which questions are the same, and which logs cannot be compared.
 
-Questions are matched by their text. Scores without texts take those of as many questions in the same log, else those on
-which all other logs agree; where none has any, they are matched by position. Logs of one model, such as those of two
-memories or of two splits, are given under one name and read together.
+A question is known by the tool's own id where both logs have it and their texts do not contradict it, else by its full
+prompt without the words of a template. Texts that stand several times in a log and that no id tells apart are refused.
+Scores without texts take those of their own log, else those of other logs in the same order; where none has any, they
+are matched by position. Logs of one model are given under one name and read together.
 """
 
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.scores import Measurement
+from vestige.auditing.questions import Items, Questions
 from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import closest, one_line
-from vestige.logs import read_log, reader_of
-from vestige.logs.log import GivenLog, Log, LogPart
+from vestige.logs import log_files, read_log, reader_of, why_unread
+from vestige.logs.log import GivenLog, How, Log, LogPart
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the user says of logs: by task its split, by score its scale, and by kind the column of rows."""
+
+    splits: Mapping[str, str] = field(default_factory=dict)
+    how: How = How()
 
 
 @dataclass(frozen=True)
 class _ParsedLog:
-    """A given log with what it says, and the digest of its file."""
+    """A given log with its contents, the digest of its file, and the questions of each part."""
 
     entry: GivenLog
     log: Log
     digest: str
+    items: tuple[Items, ...] = ()
 
     @property
     def who(self) -> str:
@@ -52,22 +66,16 @@ class _ParsedLog:
     def unfit(self, why: str) -> Unfit:
         return Unfit(self.entry.name, f"{self.who}{why}")
 
-    def texts(self) -> Mapping[tuple[str, int], frozenset[tuple[str, ...]]]:
-        """By split and number of questions their texts in order: one for each set of questions of that size."""
-        texts: dict[tuple[str, int], frozenset[tuple[str, ...]]] = {}
-        for part in (part for part in self.log.parts if part.questions):
-            key = part.split, len(part.scores)
-            texts[key] = texts.get(key, frozenset()) | {part.questions}
-        return texts
-
 
 def files_of(path: Path) -> tuple[Path, ...]:
     """The logs in a folder that a reader takes, or the file itself."""
     if not path.is_dir():
         return (path,)
-    files = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and reader_of(file))
+    found = tuple(log_files(path))
+    files = tuple(file for file in found if reader_of(file))
     if not files:
-        raise InputError(f"{path}: no reader takes any file in this folder; docs/logs.md says which logs are read")
+        why = f": {one_line(found[0].name, width=60)}: {why_unread(found[0])}" if found else ""
+        raise InputError(f"{path}: no reader takes any file in this folder{why}. docs/logs.md has the logs that are read.")
     return files
 
 
@@ -78,106 +86,268 @@ def judge_logs(
     forget: str,
     margins: Mapping[str, Any] | None = None,
     forgiving: bool = False,
-    splits: Mapping[str, str] | None = None,
+    stated: Stated | None = None,
 ) -> AuditOutcome:
     """Judge the models of these logs; evidence and verdicts lie in `run`.
 
-    `splits` says of which split a task is, by its name; where a model was given several tasks, all have to be in it.
-    A log that cannot be compared with the target's is refused; if `forgiving`, its model is left out and named.
+    Args:
+        run: The folder of evidence and verdicts.
+        logs: The logs, each with its model and role.
+        forget: The name of the forget set.
+        margins: The margins of the judgement (`Thresholds`).
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's; else it is refused.
+        stated: What the user says of tasks, scales and columns.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        InputError: The logs cannot be judged, or one cannot be compared and `forgiving` is false.
     """
+    stated = stated or Stated()
     left_out: list[str] = []
-    target = next((log.name for log in logs if log.role == "target"), "")
+    targets = {log.name for log in logs if log.role == "target"}
+    reading = _Reading(stated, forget, targets, left_out if forgiving else None)
+    read = reading.read(logs)
     while True:
         try:
-            return _judged(run, logs, forget, margins, left_out, splits or {})
+            return _judged(run, read, forget, margins, left_out, stated)
         except Unfit as error:
-            if not forgiving or error.name == target:
+            if not forgiving or error.name in targets:
                 raise
-            # The others are read again: parsed logs are kept, and which questions match may change without it.
             left_out.append(f"{error} It is left out.")
-            logs = [log for log in logs if log.name != error.name]
+            read = [parsed for parsed in read if parsed.entry.name != error.name]
 
 
 def _judged(
     run: RunFolder,
-    logs: Sequence[GivenLog],
+    read: Sequence[_ParsedLog],
     forget: str,
     margins: Mapping[str, Any] | None,
     left_out: Sequence[str],
-    splits: Mapping[str, str],
+    stated: Stated,
 ) -> AuditOutcome:
-    read = _by_task([_of_forget_set(_read(log), forget) for log in logs], splits)
-    unmatched: list[str] = []
-    rows = list(_rows(read, unmatched))
+    scored = _scored(read)
     by_name: dict[str, list[str]] = defaultdict(list)
     for parsed in read:
         by_name[parsed.entry.name].append(parsed.digest)
-    digests = {
-        name: content_id([*sorted(of_model), *sorted(splits.items())], length=64) for name, of_model in by_name.items()
-    }
-    unread = Counter([*unmatched, *(problem for parsed in read for problem in parsed.log.unread)])
+    about = [*sorted(stated.splits.items()), *sorted(stated.how.scales.items()), *sorted(stated.how.columns.items())]
+    digests = {name: content_id([*sorted(of_model), *about], length=64) for name, of_model in by_name.items()}
+    unread = Counter(problem for parsed in read for problem in parsed.log.unread)
     not_read = [
-        f"Not read of {n} of {len(read)} logs: {one_line(problem, width=200)}." for problem, n in unread.items()
+        f"Not read of {n} of {len(read)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
     ]
     banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
     if banked:
         names = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
         not_read.append(
-            f"Controls from the bank: {names}. What another laboratory's training and evaluation may do is in every "
-            "bound; that the base model and the data are the same is as you say."
+            f"From the bank: {names}. What another laboratory's training and evaluation may do is in every bound; that "
+            "the base model and the data are the same is as you say."
         )
     paths = {log.entry.path.resolve() for log in read}
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
-        rows,
+        _rows(scored.columns),
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
         digests=digests,
-        untested=(*left_out, *not_read),
+        untested=(*left_out, *dict.fromkeys(scored.notes), *not_read),
         banked=banked,
     )
     files = [
         {**log.entry._asdict(), "path": str(log.entry.path), "sha256": log.digest}
-        for log in sorted(read, key=lambda log: str(log.entry.path))
+        for log in sorted(read, key=lambda log: (str(log.entry.path), log.entry.name))
     ]
-    write_json(run.audit(forget).path / "logs.json", {"schema": 1, "tasks": dict(splits), "logs": files})
+    write_json(run.audit(forget).path / "logs.json", {"schema": 1, "tasks": dict(stated.splits), "logs": files})
     return outcome
 
 
-def _read(entry: GivenLog) -> _ParsedLog:
+@dataclass
+class _Reading:
+    """Logs while they are read; `left_out` takes a sentence for each model that is left out, None refuses it."""
+
+    stated: Stated
+    forget: str
+    targets: set[str]
+    left_out: list[str] | None
+
+    def read(self, logs: Sequence[GivenLog]) -> list[_ParsedLog]:
+        """The logs that can be compared with the target's."""
+        read = []
+        out: set[str] = set()
+        for entry in logs:
+            if entry.name in out:
+                continue
+            try:
+                read.append(_of_forget_set(_read(entry, self.stated.how), self.forget))
+            except Unfit as error:
+                self._leave_out(error, out)
+        read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
+        target = [parsed for parsed in read if parsed.is_target]
+        if not target:
+            raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
+        for parsed in read:
+            try:
+                _refuse_other_prompts(parsed, target)
+            except Unfit as error:
+                self._leave_out(error, out)
+        read = [parsed for parsed in read if parsed.entry.name not in out]
+        # The target's first: what is a copy of it is the other model's.
+        order = {"target": 0, "retrained": 1}
+        read.sort(key=lambda parsed: order.get(parsed.entry.role, 2))
+        read = self._without_copies(read, out)
+        return self._with_items(read, out)
+
+    def _leave_out(self, error: Unfit, out: set[str]) -> None:
+        if self.left_out is None or error.name in self.targets:
+            raise error
+        self.left_out.append(f"{error} It is left out.")
+        out.add(error.name)
+
+    def _without_copies(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
+        """The logs without the models that are another by all of their files, and without single copied files."""
+        files: dict[tuple[str, str], list[str]] = defaultdict(list)
+        who: dict[tuple[str, str], _ParsedLog] = {}
+        for parsed in read:
+            files[parsed.model].append(parsed.digest)
+            who.setdefault(parsed.model, parsed)
+        whole: dict[tuple[str, ...], tuple[str, str]] = {}
+        for model, digests in files.items():
+            first = whole.setdefault(tuple(sorted(digests)), model)
+            if first != model:
+                same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
+                try:
+                    raise who[model].unfit(f" {same} of {who[first].who}, so both are one model.")
+                except Unfit as error:
+                    self._leave_out(error, out)
+        kept = []
+        first_of: dict[str, _ParsedLog] = {}
+        for parsed in read:
+            if parsed.entry.name in out:
+                continue
+            first = first_of.setdefault(parsed.digest, parsed)
+            if first.model == parsed.model or _degenerate(parsed.log):
+                kept.append(parsed)
+                continue
+            note = f"a file of {parsed.who} is byte for byte one of {first.who}, so it is not counted twice"
+            remaining = [one for one in read if one.model == parsed.model and one.digest != parsed.digest]
+            if remaining:
+                at = next((n for n, one in enumerate(kept) if one.model == parsed.model), None)
+                noted = remaining[0] if at is None else kept[at]
+                self._note(kept, at, noted, note)
+            else:
+                self._leave_out(parsed.unfit(f": {note}."), out)
+        return [parsed for parsed in kept if parsed.entry.name not in out]
+
+    def _note(self, kept: list[_ParsedLog], at: int | None, noted: _ParsedLog, note: str) -> None:
+        if self.left_out is not None:
+            self.left_out.append(f"{note[0].upper()}{note[1:]}.")
+        elif at is not None:
+            kept[at] = replace(noted, log=noted.log._replace(unread=(*noted.log.unread, note)))
+
+    def _with_items(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
+        """The logs with the questions of each part, the parts with texts first, since others take theirs."""
+        registry: dict[str, Questions] = {}
+        found: dict[int, dict[int, Items]] = defaultdict(dict)
+        for n, parsed in enumerate(read):
+            for k, part in enumerate(parsed.log.parts):
+                if not part.prompts:
+                    continue
+                questions = registry.setdefault(part.split, Questions(part.split))
+                try:
+                    found[n][k] = questions.of_texts(part)
+                except InputError as error:
+                    self._leave_out(parsed.unfit(str(error)), out)
+                    break
+        with_items = []
+        for n, parsed in enumerate(read):
+            if parsed.entry.name not in out:
+                with_items.append(_complete(parsed, found[n], registry))
+        return with_items
+
+
+def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
+    """The log with the questions of the parts that have no texts too; a part that cannot be matched is named."""
+    own: dict[str, dict[Items, Items]] = defaultdict(dict)
+    for k, items in found.items():
+        part = parsed.log.parts[k]
+        own[part.split][part.ids] = items
+    parts, all_items, unread = [], [], list(parsed.log.unread)
+    for k, part in enumerate(parsed.log.parts):
+        items = found.get(k)
+        if items is None:
+            questions = registry.setdefault(part.split, Questions(part.split))
+            items = questions.of_position(part, own[part.split])
+        if items is None:
+            unread.append(
+                f"{part.name}: its {len(part.scores)} questions in the split {part.split} have no text to be matched by"
+            )
+            continue
+        parts.append(part)
+        all_items.append(items)
+    log = parsed.log._replace(parts=tuple(parts), unread=tuple(unread))
+    return replace(parsed, log=log, items=tuple(all_items))
+
+
+def _degenerate(log: Log) -> bool:
+    """Whether a log says the same of every question, as that of a model that collapsed: such logs are always alike."""
+    for part in log.parts:
+        known = part.scores[~np.isnan(part.scores)]
+        if len(np.unique(known)) > 1 and len(set(part.replies)) != 1:
+            return False
+    return True
+
+
+def _read(entry: GivenLog, how: How) -> _ParsedLog:
     try:
         # Replies are shown of models that are judged, and those of all others would fill the memory.
-        return _ParsedLog(entry, *_parsed(entry.path.resolve(), replies=entry.role == "unlearned"))
+        log, digest = _parsed(entry.path.resolve(), _hashable(how, entry.key), replies=entry.role == "unlearned")
     except InputError as error:
         raise Unfit(entry.name, f"{error}.") from error
+    return _ParsedLog(entry, log, digest)
 
 
-_TOFU = re.compile(r"tofu .* forget(\d\d)")
+_Hashable = tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, str], ...], str]
+
+
+def _hashable(how: How, key: str) -> _Hashable:
+    return tuple(sorted(how.scales.items())), tuple(sorted(how.columns.items())), key
+
+
+@cache
+def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
+    # A control is read for every forget set that it never saw.
+    scales, columns, key = how
+    log = read_log(path, How(dict(scales), dict(columns), key))
+    parts = []
+    for part in log.parts:
+        # Replies to what is kept are not shown.
+        shown = replies and part.split == "forget"
+        parts.append(part if shown else part._replace(replies=()))
+    digest = file_digest(path)
+    several = reader_of(path) == "rows" and key
+    return log._replace(parts=tuple(parts)), content_id([digest, key], length=64) if several else digest
+
+
+_FORGET = re.compile(r"(?:.* )?forget(\d\d)")
 _PERCENT = 40
 """Questions in one per cent of TOFU. Its forget sets are the last 1, 5 and 10 % of the data, one in the other."""
 
 
 def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
     """The log with the questions of TOFU's named forget set alone, where it holds those of a larger one whole."""
-    named = _TOFU.fullmatch(forget)
+    named = _FORGET.fullmatch(forget)
     if named is None:
         return parsed
     n = _PERCENT * int(named[1])
-    parts = (
-        part.last(n) if part.split == "forget" and len(part.scores) in (5 * _PERCENT, 10 * _PERCENT) else part
-        for part in parsed.log.parts
-    )
+    parts = []
+    for part in parsed.log.parts:
+        size = len(part.scores)
+        larger = part.split == "forget" and n < size and size in (5 * _PERCENT, 10 * _PERCENT)
+        parts.append(part.only(range(size - n, size)) if larger else part)
     return parsed.with_parts(parts)
-
-
-@cache
-def _parsed(path: Path, *, replies: bool) -> tuple[Log, str]:
-    # A control is read for every forget set that it never saw.
-    log = read_log(path)
-    parts = log.parts if replies else tuple(part._replace(replies=()) for part in log.parts)
-    return log._replace(parts=parts), file_digest(path)
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
@@ -185,9 +355,10 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
         by_model[parsed.model] |= {part.task for part in parsed.log.parts}
-    # With one task each the formats keep their names, which others' logs of the same task have too.
-    several = any(len(tasks) > 1 for tasks in by_model.values())
     tasks = {task for of_model in by_model.values() for task in of_model if task}
+    # A task that is called as a split is of it.
+    stated = {task: task for task in tasks if task in SPLITS} | dict(splits)
+    several = any(len(of_model) > 1 for of_model in by_model.values())
     for task, split in splits.items():
         # A misspelt task would leave its questions in the split that its reader guessed.
         if task not in tasks:
@@ -196,7 +367,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
             raise InputError(
                 f"the task {one_line(task)} is of no split {one_line(split)!r}; {closest(split, list(SPLITS))}"
             )
-    if several and (unsaid := sorted(tasks - splits.keys())):
+    if several and (unsaid := sorted(tasks - stated.keys())):
         raise InputError(
             f"one model's logs hold several tasks, and nothing says what {one_line(', '.join(unsaid), width=200)} is "
             f"about; give --logs task:{one_line(unsaid[0], width=80)}=forget, or =retain, independent or factual, for "
@@ -204,151 +375,385 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
         )
 
     def placed(part: LogPart) -> LogPart:
-        prefix = f"{part.task}, " if several and part.task not in ("", part.format) else ""
-        return part._replace(split=splits.get(part.task, part.split), format=f"{prefix}{part.format}")
+        split = stated.get(part.task, part.split)
+        # With one task in a split the measurements keep their names, which others' logs of the same task have too.
+        in_split = {task for task in tasks if stated.get(task) == split}
+        prefix = f"{part.task}, " if len(in_split) > 1 and part.task not in ("", part.name) else ""
+        if several and len(in_split) == 1 and part.task not in ("", part.name) and part.task not in SPLITS:
+            prefix = f"{part.task}, "
+        measurement = replace(part.measurement, name=f"{prefix}{part.name}") if prefix else part.measurement
+        return part._replace(split=split, measurement=measurement)
 
     return [parsed.with_parts(map(placed, parsed.log.parts)) for parsed in read]
 
 
-def _rows(read: Sequence[_ParsedLog], unmatched: list[str]) -> Iterator[QuestionScore]:
-    """The rows of the table; logs that are unlike the target's are refused, parts without a match go to `unmatched`."""
-    first: dict[str, _ParsedLog] = {}
-    for parsed in read:
-        same = first.setdefault(parsed.digest, parsed)
-        if same.model != parsed.model:
-            raise parsed.unfit(f" is byte for byte the log of {same.who}, so both are one model.")
-    # Everything is held against it, so that nothing is read of other logs without it.
-    target = [parsed for parsed in read if parsed.is_target]
-    if not target:
-        raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
-    for parsed in read:
-        _refuse_other_prompts(parsed, target)
-    read = _with_questions(read, unmatched)
-    by_model: dict[tuple[str, str], list[LogPart]] = defaultdict(list)
-    for parsed in read:
-        by_model[parsed.model] += parsed.log.parts
-    target_items = _asked(part for parsed in read if parsed.is_target for part in parsed.log.parts)
-    if not any(split == "forget" for split, _ in target_items):
-        raise InputError(
-            f"{target[0].who} holds no questions of the forget set that can be matched; give one that does"
-        )
-    for parsed in read:
-        for part in _matched(parsed, by_model[parsed.model], target_items):
-            yield from _scores(parsed.entry, part, target_items[part.split, part.format])
-
-
 def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> None:
-    """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format."""
-    formats = {(part.split, part.format) for part in parsed.log.parts}
-    for target_log in target:
-        if not formats & {(part.split, part.format) for part in target_log.log.parts}:
-            continue
-        prompts = parsed.log.prompt, target_log.log.prompt
-        if all(prompts) and prompts[0] != prompts[1]:
-            words = " and ".join(repr(one_line(prompt, width=120)) for prompt in prompts)
-            raise parsed.unfit(f" was asked in other words than the target: {words}.")
-        settings = target_log.log.settings
-        for name, value in parsed.log.settings.items():
-            if settings.get(name, value) != value:
-                raise parsed.unfit(f" was asked with {name}={value}, and the target with {name}={settings[name]}.")
+    """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format.
 
-
-def _with_questions(read: Sequence[_ParsedLog], unmatched: list[str]) -> list[_ParsedLog]:
-    """The logs with the texts of all questions that are known; parts that cannot be matched go to `unmatched`."""
-    by_log = [parsed.texts() for parsed in read]
-    known: dict[tuple[str, int], set[frozenset[tuple[str, ...]]]] = defaultdict(set)
-    for texts in by_log:
-        for key, orders in texts.items():
-            known[key].add(orders)
-    splits = {split for split, _ in known}
-    completed = []
-    for parsed, texts in zip(read, by_log, strict=True):
-        parts = []
-        for part in parsed.log.parts:
-            key = part.split, len(part.scores)
-            elsewhere = known.get(key, set())
-            orders = texts.get(key) or frozenset().union(*elsewhere)
-            problem = f"{part.format}: its {key[1]} questions in the split {part.split} have no text to be matched by"
-            if part.questions:
-                parts.append(part)
-            elif len(orders) == 1:
-                parts.append(part._replace(questions=next(iter(orders))))
-            elif len(elsewhere) > 1:
-                unmatched.append(f"{problem}, and the logs that have texts differ in their order")
-            elif parsed.is_target and not elsewhere and part.split in splits:
-                unmatched.append(problem)
-            else:
-                parts.append(part)
-        completed.append(parsed.with_parts(parts))
-    return completed
-
-
-def _asked(parts: Iterable[LogPart]) -> dict[tuple[str, str], frozenset[str]]:
-    """The ids of the questions of one model by split and format, which several of its logs may share."""
-    items: dict[tuple[str, str], frozenset[str]] = defaultdict(frozenset)
-    for part in parts:
-        items[part.split, part.format] |= frozenset(_ids(part.split, len(part.scores), part.questions))
-    return items
-
-
-@cache
-def _ids(split: str, n: int, questions: tuple[str, ...]) -> tuple[str, ...]:
-    if not questions:
-        return tuple(f"{split} {position} of {n}" for position in range(1, n + 1))
-    times: Counter[str] = Counter()
-    ids = []
-    for question in questions:
-        # The same text twice is two questions, as in a file with wordings that are alike.
-        times[question] += 1
-        ids.append(content_id([split, question, times[question]], length=12))
-    return tuple(ids)
-
-
-def _matched(
-    parsed: _ParsedLog, of_model: Sequence[LogPart], target: Mapping[tuple[str, str], frozenset[str]]
-) -> list[LogPart]:
-    """The parts of a log that the target's has too; a model that lacks some of the target's questions is refused.
-
-    Its log is cut short, or of another forget set. More questions than the target's are no fault in a control.
+    One of the target's logs has to be alike, since it may have been asked in several ways.
     """
-    parts = [part for part in parsed.log.parts if (part.split, part.format) in target]
-    asked = _asked(part for part in of_model if (part.split, part.format) in target)
-    for part in (part for part in parts if part.split == "forget" and part.unit != "order"):
-        items, target_items = asked[part.split, part.format], target[part.split, part.format]
-        if target_items <= items:
+    formats = {(part.split, part.name) for part in parsed.log.parts}
+    problems = []
+    for target_log in target:
+        if not formats & {(part.split, part.name) for part in target_log.log.parts}:
             continue
-        n, of = f"{len(items)} forget questions", f"of the target's {len(target_items)}"
-        if target_items & items:
-            why = f"holds {n} and lacks {len(target_items - items)} {of}: it is cut short, or of another forget set"
-        elif part.questions:
-            why = f"holds {n} and none {of} is among them: it is of another forget set"
-        else:
-            why = (
-                f"holds {n} without their text, and the target's log {len(target_items)}, so that they cannot be "
-                "matched"
+        problem = _otherwise(parsed, target_log)
+        if not problem:
+            return
+        problems.append(problem)
+    if problems:
+        raise parsed.unfit(problems[0])
+
+
+def _otherwise(parsed: _ParsedLog, target: _ParsedLog) -> str:
+    prompts = parsed.log.prompt, target.log.prompt
+    if all(prompts) and prompts[0] != prompts[1]:
+        words = " and ".join(repr(one_line(prompt, width=120)) for prompt in prompts)
+        return f" was asked in other words than the target: {words}."
+    settings = target.log.settings
+    for name, value in parsed.log.settings.items():
+        if settings.get(name, value) != value:
+            return f" was asked with {name}={value}, and the target with {name}={settings[name]}."
+    return ""
+
+
+class _Column(NamedTuple):
+    """The scores of one model by one measurement on the questions of one split."""
+
+    entry: GivenLog
+    part: LogPart
+    items: Items
+
+
+class _Scored(NamedTuple):
+    """All columns, and in sentences what was decided on the way."""
+
+    columns: tuple[_Column, ...]
+    notes: tuple[str, ...]
+
+
+_Key = tuple[str, str]
+"""A split and the name of a measurement."""
+
+
+def _scored(read: Sequence[_ParsedLog]) -> _Scored:
+    """The columns of the table: one for each model, split and measurement that the target has too."""
+    notes: list[str] = []
+    columns = _merged(read, notes)
+    columns = _of_one_kind(columns, notes)
+    columns = _with_truth_decided(columns, notes)
+    columns = _compared(columns, notes)
+    columns = _with_direction(columns, notes)
+    return _Scored(tuple(columns), tuple(notes))
+
+
+def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[_Column]:
+    """One column for each model, split and measurement, of all logs of the model.
+
+    Where several logs of a model ask the same questions, the log counts that asked as the judged models were asked, and
+    of these the one that shares most questions with them.
+    """
+    asked: dict[_Key, set[str]] = defaultdict(set)
+    frames: dict[_Key, Counter[str]] = defaultdict(Counter)
+    parts: dict[tuple[str, str, str, str], list[tuple[_ParsedLog, LogPart, Items]]] = defaultdict(list)
+    for parsed in read:
+        for part, items in zip(parsed.log.parts, parsed.items, strict=True):
+            key = part.split, part.name
+            if parsed.entry.role == "unlearned":
+                asked[key] |= set(items)
+                frames[key][parsed.log.prompt] += 1
+            parts[(*parsed.model, *key)].append((parsed, part, items))
+    columns = []
+    for (name, _, split, measurement), several in parts.items():
+        if len(several) == 1:
+            parsed, part, items = several[0]
+            columns.append(_Column(parsed.entry, part, items))
+            continue
+        key = split, measurement
+        usual = frames[key].most_common(1)[0][0] if frames[key] else ""
+        reference = asked[key]
+
+        def rank(one: tuple[_ParsedLog, LogPart, Items], usual: str = usual, reference: set[str] = reference) -> Any:
+            parsed, _, items = one
+            in_common = len(reference & set(items))
+            return parsed.log.prompt != usual, -in_common, -len(items), str(parsed.entry.path)
+
+        several.sort(key=rank)
+        columns.append(_joined(several, notes, one_line(name, width=60)))
+    return columns
+
+
+def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[str], name: str) -> _Column:
+    """The parts of one model as one column, in which the first that has a question gives its score."""
+    parsed, part, items = several[0]
+    seen = {item for item, score in zip(items, part.scores, strict=True) if not np.isnan(score)}
+    taken: list[tuple[LogPart, list[int], list[str]]] = []
+    for other, further, others in several[1:]:
+        places = [n for n, item in enumerate(others) if item not in seen]
+        repeated = len(others) - len(places)
+        if repeated:
+            notes.append(
+                f"{name} has several logs with {part.name} on the same questions; those of "
+                f"{one_line(str(other.entry.path.name), width=60)} are not counted for {repeated} of them."
             )
-        raise parsed.unfit(f", {part.format}, {why}.")
-    # A membership score takes the same forget and holdout questions, or none.
-    unlike = {
-        p.format for p in parts if p.unit == "order" and not target[p.split, p.format] <= asked[p.split, p.format]
-    }
-    return [part for part in parts if part.unit != "order" or part.format not in unlike]
+        if places:
+            taken.append((further, places, [others[n] for n in places]))
+            seen |= {others[n] for n in places}
+    if not taken:
+        return _Column(parsed.entry, part, items)
+    new = {item for _, _, names in taken for item in names}
+    places = [n for n, item in enumerate(items) if item not in new or not np.isnan(part.scores[n])]
+    pieces = [(part, places, [items[n] for n in places]), *taken]
+    chosen = [piece.only(where) for piece, where, _ in pieces]
+    whole = chosen[0]
+    reasons: dict[int, str] = {}
+    offset = 0
+    for piece in chosen:
+        reasons |= {offset + place: why for place, why in piece.reasons.items()}
+        offset += len(piece.scores)
+    joined: dict[str, Any] = {"scores": np.concatenate([piece.scores for piece in chosen]), "reasons": reasons}
+    for column in ("ids", "prompts", "questions", "answers", "replies"):
+        texts = [getattr(piece, column) for piece in chosen]
+        joined[column] = tuple(text for piece in texts for text in piece) if all(texts) else ()
+    undecided = [piece.otherwise for piece in chosen]
+    both = [piece.scores if other is None else other for piece, other in zip(chosen, undecided, strict=True)]
+    joined["otherwise"] = np.concatenate(both) if all(other is not None for other in undecided) else None
+    return _Column(parsed.entry, whole._replace(**joined), tuple(item for _, _, names in pieces for item in names))
 
 
-def _scores(entry: GivenLog, part: LogPart, target_items: frozenset[str]) -> Iterator[QuestionScore]:
-    ids = _ids(part.split, len(part.scores), part.questions)
-    for position, (item, score) in enumerate(zip(ids, part.scores, strict=True)):
-        if item in target_items:
-            texts = {"question": part.questions, "answer": part.answers, "reply": part.replies}
+def _of_one_kind(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+    """The columns with one description for each measurement; what is 0 or 1 in one log alone is graded in all."""
+    graded = {column.part.name for column in columns if column.part.measurement.score_type == "overlap"}
+    first: dict[str, Measurement] = {}
+    kept = []
+    for column in columns:
+        measurement = column.part.measurement
+        if measurement.name in graded and measurement.score_type == "hit":
+            measurement = replace(measurement, score_type="overlap")
+        if measurement != first.setdefault(measurement.name, measurement):
+            notes.append(
+                f"{one_line(column.entry.name, width=60)}: {measurement.name} is of another definition than in the other "
+                "logs, and is not compared."
+            )
+            continue
+        kept.append(column._replace(part=column.part._replace(measurement=measurement)))
+    return kept
+
+
+_ALIKE = 0.5
+"""The least correlation over questions at which two logs tell of the same questions. Truth shares of trainings on TOFU
+correlate at 0.80 to 0.95."""
+
+
+def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+    """The columns with one reading of each truth ratio whose log fits two definitions.
+
+    Easy questions are easy for all models, so that the right reading agrees over questions with the logs whose
+    definition is known. Without any such log, the target scores above its controls by the right one.
+
+    Raises:
+        InputError: Neither decides.
+    """
+    undecided = [column for column in columns if column.part.otherwise is not None]
+    if not undecided:
+        return list(columns)
+    decided: dict[tuple[str, str, str], _Column] = {}
+    for key in dict.fromkeys((column.part.split, column.part.name) for column in undecided):
+        same = [column for column in columns if (column.part.split, column.part.name) == key]
+        known = [_by_item(column) for column in same if column.part.otherwise is None]
+        if not known:
+            reading = _by_order(same)
+            if reading is None:
+                raise _undecided(same[0], "and the target and its controls do not decide it")
+            anchor = next(column for column in same if column.entry.role == "target")
+            known = [_by_item(anchor, otherwise=reading)]
+        mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
+        for column in (column for column in same if column.part.otherwise is not None):
+            agreement = _correlation(_by_item(column), mean)
+            if agreement is None or abs(agreement) < _ALIKE:
+                raise _undecided(column, "and its pattern over questions agrees with no other log")
+            otherwise = agreement < 0
+            scores = column.part.otherwise if otherwise else column.part.scores
+            part = column.part._replace(scores=scores, otherwise=None)
+            decided[column.entry.name, column.entry.attack, " ".join(key)] = column._replace(part=part)
+            read_as = "right / (right + wrong)" if otherwise else "R = wrong / right"
+            notes.append(
+                f"{one_line(column.entry.name, width=60)}: the log does not tell the definition of its truth ratio "
+                f"({key[0]}); it is read as {read_as}, which agrees over questions with the other logs "
+                f"(correlation {abs(agreement):.2f})."
+            )
+    result = []
+    for column in columns:
+        key3 = column.entry.name, column.entry.attack, f"{column.part.split} {column.part.name}"
+        result.append(decided.get(key3, column) if column.part.otherwise is not None else column)
+    return result
+
+
+def _undecided(column: _Column, why: str) -> Unfit:
+    return Unfit(
+        column.entry.name,
+        f"{one_line(str(column.entry.path), width=300)}: the log does not tell which of OpenUnlearning's definitions its "
+        f"truth ratio has ({column.part.split}), {why}. Keep .hydra/config.yaml beside the log, or evaluate it again.",
+    )
+
+
+def _by_item(column: _Column, *, otherwise: bool = False) -> dict[str, float]:
+    scores = column.part.otherwise if otherwise and column.part.otherwise is not None else column.part.scores
+    return {item: score for item, score in zip(column.items, scores.tolist(), strict=True) if not np.isnan(score)}
+
+
+def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
+    """The correlation over the questions that both have; None of fewer than ten, or where one is constant."""
+    shared = [item for item in first if item in second]
+    if len(shared) < 10:
+        return None
+    pair = np.array([[first[item], second[item]] for item in shared])
+    if not pair.std(axis=0).all():
+        return None
+    return float(np.corrcoef(pair.T)[0, 1])
+
+
+_CLEAR = 4.0
+"""Standard errors by which a mean difference is beyond chance here, since all that follows rests on it."""
+
+
+def _above(columns: Sequence[_Column], *, otherwise: bool = False) -> tuple[float, float] | None:
+    """The mean of target less controls over questions, and in standard errors; None where one of them is not there."""
+    target = [_by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack]
+    controls = [
+        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "retrained" and not one.entry.attack
+    ]
+    if not target or not controls:
+        return None
+    differences = []
+    for item, score in target[0].items():
+        others = [control[item] for control in controls if item in control]
+        if others:
+            differences.append(score - float(np.mean(others)))
+    if len(differences) < 10:
+        return None
+    mean, error = float(np.mean(differences)), float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+    return mean, mean / max(error, 1e-12)
+
+
+def _by_order(columns: Sequence[_Column]) -> bool | None:
+    """Whether the other reading is the right one, since the target knows more than its controls; None if unclear."""
+    above = _above(columns)
+    if above is None or abs(above[1]) < _CLEAR:
+        return None
+    return above[0] < 0
+
+
+def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+    """The columns that the target has too, on the questions that the target or a judged model was asked.
+
+    Raises:
+        InputError: The target has no score of the forget set, or a log is of another forget set.
+    """
+    of_target = {(one.part.split, one.part.name) for one in columns if one.entry.role == "target" and not one.entry.attack}
+    if not any(split == "forget" for split, _ in of_target):
+        raise InputError(
+            "the target's log holds no questions of the forget set that can be matched; give one that does"
+        )
+    core: dict[_Key, set[str]] = defaultdict(set)
+    target_items: dict[_Key, set[str]] = defaultdict(set)
+    for column in columns:
+        key = column.part.split, column.part.name
+        if column.entry.role != "retrained":
+            core[key] |= set(column.items)
+        if column.entry.role == "target" and not column.entry.attack:
+            target_items[key] |= set(column.items)
+    kept = []
+    lacking: dict[_Key, list[str]] = defaultdict(list)
+    further: dict[_Key, int] = defaultdict(int)
+    for column in columns:
+        key = column.part.split, column.part.name
+        if key not in of_target:
+            lacking[key].append(column.entry.name)
+            continue
+        items = core[key]
+        own = set(column.items)
+        if not own & target_items[key]:
+            if key[0] == "forget" and column.part.measurement.score_type != "order":
+                raise Unfit(column.entry.name, _of_another_set(column, target_items[key]))
+            continue
+        places = [n for n, item in enumerate(column.items) if item in items]
+        if len(places) < len(column.items):
+            further[key] = max(further[key], len(column.items) - len(places))
+            column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
+        kept.append(column)
+    for (split, name), models in lacking.items():
+        notes.append(f"The target has no score {name} in the split {split}, which {len(set(models))} other models have.")
+    for (split, name), n in further.items():
+        notes.append(
+            f"{n} further questions of the split {split} ({name}) were asked of controls alone and are not judged."
+        )
+    return kept
+
+
+def _of_another_set(column: _Column, target: set[str]) -> str:
+    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
+    n, name = len(column.items), column.part.name
+    if column.part.prompts:
+        return (
+            f"{who}, {name}, holds {n} forget questions and none of the target's {len(target)} is among them: it is of "
+            "another forget set."
+        )
+    return (
+        f"{who}, {name}, holds {n} forget questions without their text, and the target's log {len(target)}, so that they "
+        "cannot be matched."
+    )
+
+
+def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+    """The columns whose score is higher for who knows more: in one that is lower the target is clearly below.
+
+    Raises:
+        InputError: Every score of the forget set runs the other way.
+    """
+    reversed_: dict[str, float] = {}
+    forget = [one for one in columns if one.part.split == "forget" and one.part.measurement.score_type not in ("order", "bits")]
+    for name in dict.fromkeys(one.part.name for one in forget):
+        above = _above([one for one in forget if one.part.name == name])
+        if above is not None and above[0] < -0.1 and above[1] < -_CLEAR:
+            reversed_[name] = above[0]
+    if not reversed_:
+        return list(columns)
+    name, difference = next(iter(reversed_.items()))
+    said = (
+        f"the target scores {-difference:.2f} below its controls in {one_line(name, width=60)}, so that a higher score "
+        f"does not mean more knowledge there. Where a lower one does, give --logs score:{one_line(name, width=60)}=lower"
+    )
+    if len(reversed_) == len({one.part.name for one in forget}):
+        raise InputError(f"{said}.")
+    notes.append(f"{said[0].upper()}{said[1:]}. It is not judged.")
+    return [one for one in columns if one.part.name not in reversed_]
+
+
+def _rows(columns: Sequence[_Column]) -> Iterator[QuestionScore]:
+    """The rows of the table; a missing score has none."""
+    bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
+    for column in columns:
+        part = column.part
+        kind = part.measurement.score_type
+        # A judgement has one measure of bits.
+        if kind == "bits" and len(bits) > 1:
+            continue
+        unit = kind if kind in ("order", "bits") else "share"
+        texts = {"question": part.questions, "answer": part.answers, "reply": part.replies}
+        shown = {name: values for name, values in texts.items() if values and part.split == "forget"}
+        for place, (item, score) in enumerate(zip(column.items, part.scores.tolist(), strict=True)):
+            if np.isnan(score):
+                continue
             yield QuestionScore(
-                model=entry.name,
-                role=entry.role,
+                model=column.entry.name,
+                role=column.entry.role,
                 item=item,
                 score=score,
                 split=part.split,
-                format=part.format,
-                attack=entry.attack,
-                unit=part.unit,
+                format="forced" if kind == "bits" else part.name,
+                attack=column.entry.attack,
+                unit=unit,
                 chance=part.chance,
-                **{name: column[position] for name, column in texts.items() if column},
+                **{name: values[place] for name, values in shown.items()},
             )

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.cli.tables import print_summaries, print_table
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.logs import Stated
     from vestige.logs.folders import LogGroup
+    from vestige.logs.log import Scale
 
 EXAMPLE = "example"
 OUTPUT = Path("runs/judged")
@@ -22,42 +24,67 @@ FORGET = "the forget set"
 
 
 class Taken(NamedTuple):
-    """What is judged: groups of logs, or one table of scores; why other logs are not taken; of tasks their splits."""
+    """What is judged: groups of logs, or one table of scores; why other logs are not taken; what the user states."""
 
     groups: "tuple[LogGroup, ...]"
     table: Path | None = None
     left_out: tuple[tuple[Path, str], ...] = ()
     forgiving: bool = False
-    splits: Mapping[str, str] = {}
+    stated: "Stated | None" = None
 
 
 def take(words: Sequence[str], forget: str | None) -> Taken:
-    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`.
+    """The logs, folders or table that `--logs` names, and what it states of them.
 
-    `task:NAME=SPLIT` beside logs says of which split the questions of a task are.
+    Args:
+        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`; beside them `roles=FILE`,
+            `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
+        forget: The forget set that is judged.
+
+    Returns:
+        The logs in groups, or the table.
+
+    Raises:
+        InputError: A word names nothing, or the words do not go together.
     """
-    from vestige.auditing.logs import files_of
+    from vestige.auditing.logs import Stated, files_of
     from vestige.auditing.scored import ROLES
     from vestige.logs import reader_of
-    from vestige.logs.folders import LogGroup, recognise
-    from vestige.logs.log import GivenLog
+    from vestige.logs.folders import LogGroup
+    from vestige.logs.log import GivenLog, How
 
     logs: list[GivenLog] = []
     folders: list[Path] = []
     tables: list[Path] = []
     splits: dict[str, str] = {}
+    scales: dict[str, Scale] = {}
+    columns: dict[str, str] = {}
+    roles: Path | None = None
     for word in words:
-        role, equals, path = word.partition("=")
-        role, _, name = role.partition(":")
+        key, equals, value = word.partition("=")
+        kind, _, name = key.partition(":")
+        stating = bool(equals) and (kind in ROLES or kind in ("task", "score", "column") or key == "roles")
+        # An empty path would be the folder in which the command runs.
+        if stating and not value.strip():
+            raise InputError(f"--logs {one_line(word, width=200)!r}: nothing stands after the =. Give a value.")
         # The name of a file may hold = itself: with no role before it the whole word is a path.
-        if equals and role in ROLES:
+        if stating and kind in ROLES:
             name, _, attack = name.partition("@")
-            logs += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]
-        elif equals and role == "task":
-            splits[name] = path
+            for file in files_of(Path(value)):
+                logs.append(GivenLog(kind, name or Path(value).stem, file, attack, key=name))
+        elif stating and key == "roles":
+            roles = Path(value)
+        elif stating and not name.strip():
+            raise InputError(f"--logs {one_line(word, width=200)!r}: nothing is named before the =. Give {kind}:NAME=VALUE.")
+        elif stating and kind == "task":
+            splits[name] = value
+        elif stating and kind == "score":
+            scales[name] = _scale(word, value)
+        elif stating:
+            columns[_kind_of_column(name)] = value
         elif word == EXAMPLE:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
-        elif Path(word).is_dir():
+        elif word.strip() and Path(word).is_dir():
             folders.append(Path(word))
         elif Path(word).is_file() and reader_of(Path(word)):
             raise InputError(
@@ -72,26 +99,75 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
                 f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
     # Mixed kinds would leave open which log is of which forget set.
-    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and splits):
+    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and (splits or columns)):
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
         )
+    if roles is not None and not folders:
+        raise InputError("--logs roles=FILE names the logs of a folder. Give the folder beside it.")
+    stated = Stated(splits, How(scales, columns))
     if logs:
-        return Taken((LogGroup(forget or FORGET, tuple(logs)),), splits=splits)
+        return Taken((LogGroup(forget or FORGET, tuple(logs)),), stated=stated)
     if tables:
-        return Taken((), tables[0])
-    recognised = recognise(folders)
-    if not recognised.groups:
-        why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and no reader takes any file in it"
-        names = ", ".join(one_line(str(folder), width=200) for folder in folders)
+        return Taken((), tables[0], stated=stated)
+    return _of_folders(folders, roles, forget, stated)
+
+
+def _scale(word: str, value: str) -> "Scale":
+    """The range and direction of a score: `1..5`, `lower`, or `1..5,lower`."""
+    from vestige.logs.log import Scale
+
+    low, high, direction = 0.0, 1.0, 1
+    for part in value.split(","):
+        part = part.strip()
+        least, dots, most = part.partition("..")
+        try:
+            if part in ("lower", "higher"):
+                direction = -1 if part == "lower" else 1
+            elif dots and float(least) < float(most):
+                low, high = float(least), float(most)
+            else:
+                raise ValueError(part)
+        except ValueError as error:
+            raise InputError(
+                f"--logs {one_line(word, width=200)!r}: {one_line(part, width=40)!r} is no range. Give LOW..HIGH, with "
+                "`,lower` where a lower score means more knowledge."
+            ) from error
+    return Scale(low, high, direction)
+
+
+def _kind_of_column(name: str) -> str:
+    from vestige.logs.rows import COLUMNS
+
+    kinds = ["score", *COLUMNS]
+    if name not in kinds:
+        raise InputError(f"--logs column:{one_line(name, width=40)}: no column has this use; {closest(name, kinds)}")
+    return name
+
+
+def _of_folders(folders: Sequence[Path], roles: Path | None, forget: str | None, stated: "Stated") -> Taken:
+    """The groups that folders hold, or an error that tells what they hold instead and what is missing."""
+    from vestige.logs.folders import recognise
+
+    recognised = recognise(folders, roles, forget or "")
+    if recognised.groups:
+        return Taken(recognised.groups, None, recognised.left_out, forgiving=True, stated=stated)
+    names = ", ".join(one_line(str(folder), width=200) for folder in folders)
+    controls = [path for path, why in recognised.left_out if "it is a control" in why]
+    if controls and not any("it is a target" in why for _, why in recognised.left_out):
         raise InputError(
-            f"{names} holds nothing that can be judged by the names of its folders{why}. A verdict takes the logs of "
-            "the target (eval/tofu_MODEL_full/evals_forget01), of models that never knew (eval/tofu_MODEL_retain99; "
-            "OpenUnlearning's `python setup_data.py` downloads both) and of what was unlearned "
-            "(unlearn/tofu_MODEL_forget01_NAME). Rename folders, give --logs for further ones, or name each log: "
-            "--logs target=FILE --logs retrained:A=FILE --logs unlearned:B=FILE"
+            f"{names} holds {len(controls)} logs of models that never saw the forget set, and none that unlearned it. "
+            f"Give this folder again beside yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
         )
-    return Taken(recognised.groups, None, recognised.left_out, forgiving=True, splits=splits)
+    why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and it has no file that may be a log"
+    raise InputError(
+        f"{names} holds nothing that can be judged by its settings and the names of its folders{why}. A verdict takes "
+        "the logs of the target (eval/tofu_MODEL_full/evals_forget01), of models that never knew "
+        "(eval/tofu_MODEL_retain99; OpenUnlearning's `python setup_data.py` downloads both) and of what was unlearned "
+        "(unlearn/tofu_MODEL_forget01_NAME). Give --logs for further folders, write a roles file "
+        "(pattern,role,name,forget set in roles.csv), or name each log: --logs target=FILE --logs retrained:A=FILE "
+        "--logs unlearned:B=FILE"
+    )
 
 
 def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
@@ -140,7 +216,7 @@ def judge_taken(
     for group in taken.groups:
         try:
             outcome = judge_logs(
-                run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving, splits=taken.splits
+                run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving, stated=taken.stated
             )
             outcomes.append(outcome)
         except InputError as error:

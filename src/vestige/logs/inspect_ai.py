@@ -15,14 +15,13 @@ from pydantic_core import from_json
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
+from vestige.core.files import MOST_READ, Unpacked, open_input
 from vestige.core.text import one_line
 from vestige.logs.log import Beginning, How, Log, LogReading, listed, number_of, read_value
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
-LARGEST = 2**31
-"""Bytes that an archive may unpack to."""
-_DENSEST = 200
-"""How many times its own size an archive above 64 MiB may unpack to; texts of samples reach some fifty."""
+_DENSEST, _SMALL = 200, 2**26
+"""An archive may unpack to so many times its size, or to so many bytes; texts of samples reach some fifty times."""
 
 
 def holds(start: Beginning) -> bool:
@@ -135,7 +134,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
 
 def _stored(path: Path) -> tuple[Mapping[str, Any], Any]:
     """The header and the samples of a log; the samples are None where it holds the header alone."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         packed = file.read(2) == b"PK"
     if packed:
         return _archive(path)
@@ -154,22 +153,27 @@ def _archive(path: Path) -> tuple[dict[str, Any], Any]:
 
         opened = with_zstd.ZipFile
     try:
-        with opened(path) as parts:
-            members = parts.infolist()
-            unpacked = sum(member.file_size for member in members)
+        with open_input(path) as file, opened(file) as parts:
+            members = {member.filename: member for member in parts.infolist()}
+            unpacked = sum(member.file_size for member in members.values())
             packed = max(1, path.stat().st_size)
-            if unpacked > LARGEST or (unpacked > 2**26 and unpacked > _DENSEST * packed):
+            # One small member may unpack far, all of them together may not.
+            if unpacked > MOST_READ or (unpacked > _SMALL and unpacked > _DENSEST * packed):
                 raise InputError(
                     f"{path}: unpacks to {unpacked / 2**20:,.0f} MiB, {unpacked / packed:,.0f} times its size. Give the "
                     "samples as JSON (inspect log convert --to json)."
                 )
-            names = [member.filename for member in members]
-            samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
-            start = next((name for name in ("header.json", "_journal/start.json") if name in names), "header.json")
-            header = from_json(parts.read(start))
+
+            def content(name: str) -> Any:
+                with Unpacked(parts.open(name), members[name].compress_size, f"{path}: {name}") as stream:
+                    return from_json(stream.readall(), cache_strings="keys")
+
+            samples = [name for name in members if name.startswith("samples/") and name.endswith(".json")]
+            start = next((name for name in ("header.json", "_journal/start.json") if name in members), "header.json")
+            header = content(start)
             if not samples:
                 return header, None
-            return header, [from_json(parts.read(name), cache_strings="keys") for name in samples]
+            return header, [content(name) for name in samples]
     except InputError:
         raise
     except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, EOFError) as error:

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
+from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.text import one_line
 
 Scores = Float[np.ndarray, " N"]
@@ -151,14 +151,14 @@ def _begun(head: bytes, whole: bool) -> Any:
 
 def beginning(path: Path) -> Beginning:
     """The beginning of a file."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(_HEAD)
         return Beginning(path, head, not file.read(1))
 
 
 def read_value(path: Path) -> Any:
     """The JSON value of a file; a damaged file is refused with line and column."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         return from_json(content, cache_strings="keys")
     except ValueError:
@@ -394,7 +394,7 @@ def in_order(values: Any) -> list[Any]:
 
 def json_lines(path: Path) -> Iterator[Any]:
     """The JSON value of each line that is not empty."""
-    with path.open("rb") as file:
+    with open_input(path, most=MOST_READ) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

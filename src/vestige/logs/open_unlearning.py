@@ -23,6 +23,7 @@ import yaml
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.text import one_line
 from vestige.logs.log import Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
 
@@ -313,8 +314,7 @@ _LARGEST = 2**20
 def settings_in(file: Path) -> Any:
     """The settings in a .hydra/config.yaml, None where it cannot be read."""
     try:
-        if file.stat().st_size > _LARGEST:
-            return None
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        text = read_text(file, most=_LARGEST)
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, InputError, yaml.YAMLError, RecursionError):
         return None

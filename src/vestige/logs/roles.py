@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.text import closest, one_line
 
 FILE = "roles.csv"
@@ -44,9 +45,9 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         (RoleLine(pattern='eval/full*', role='target', name='full', forget='', base=''),)
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text. Give a CSV file in UTF-8.") from error
+        text = read_text(path, encoding="utf-8-sig", most=2**24)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read. Give a CSV file in UTF-8.") from error
     lines = []
     reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=text.partition("\n")[0].count))
     for number, row in enumerate(reader, 2):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.text import closest, one_line
 from vestige.logs.log import Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
@@ -107,10 +108,7 @@ def _delimiter(text: str) -> str:
 
 def _content(path: Path) -> Any:
     if path.suffix.lower() in (".csv", ".tsv"):
-        try:
-            text = path.read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: is no UTF-8 text (byte {error.start}). Save the file as UTF-8.") from error
+        text = read_text(path, encoding="utf-8-sig")
         return list(csv.DictReader(io.StringIO(text), delimiter=_delimiter(text)))
     if path.suffix.lower() == ".jsonl":
         return list(json_lines(path))

@@ -1,0 +1,140 @@
+"""Which questions of several logs are the same.
+
+A question is known by the tool's own id where both logs have it, and their texts do not contradict it. Otherwise it is
+known by its full prompt without the words of a template. A prompt that stands several times in a log, and that no id
+tells apart, is refused: pairing it by position would pair different questions wherever an order differs.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.text import one_line
+from vestige.logs.log import LogPart
+
+Items = tuple[str, ...]
+"""The ids of the questions of one part, in its order."""
+
+
+class Questions:
+    """The questions of one split over all logs; the first log that names a question defines it."""
+
+    def __init__(self, split: str) -> None:
+        self.split = split
+        self._prompts: dict[str, tuple[str, str]] = {}
+        self._by_id: dict[str, str] = {}
+        self._by_prompt: dict[str, list[str]] = {}
+        self._orders: dict[int, dict[Items, None]] = {}
+        self._known: dict[tuple[Items, Items], Items] = {}
+
+    def of_texts(self, part: LogPart) -> Items:
+        """The questions of a part that has prompts.
+
+        Raises:
+            InputError: Neither ids nor prompts tell its questions apart.
+        """
+        key = part.ids, part.prompts
+        if key not in self._known:
+            items = self._matched(part)
+            repeated, times = Counter(items).most_common(1)[0]
+            if times > 1:
+                place = items.index(repeated)
+                raise InputError(
+                    f", {part.name}, holds {times} scores on one question ({one_line(part.questions[place], width=80)!r}). "
+                    "Leave one of each."
+                )
+            self._known[key] = items
+            self._orders.setdefault(len(items), {})[items] = None
+        return self._known[key]
+
+    def of_position(self, part: LogPart, own: Mapping[Items, Items]) -> Items | None:
+        """The questions of a part without prompts: those of its own log, else of others of the same size.
+
+        Args:
+            part: The part.
+            own: By the ids of the parts of the same log that have prompts, their questions.
+
+        Returns:
+            The questions, or None where logs of this size differ in their order, or where others have prompts and none
+            has so many.
+        """
+        if part.ids in own:
+            return own[part.ids]
+        n = len(part.scores)
+        sizes = {items for items in own.values() if len(items) == n}
+        if len(sizes) == 1:
+            return sizes.pop()
+        named = [self._by_id.get(name) for name in part.ids]
+        # Numbers count the lines of a file, and are no names of questions.
+        if named and None not in named and not all(name.isdecimal() for name in part.ids):
+            return tuple(item for item in named if item is not None)
+        orders = self._orders.get(n, {})
+        if len(orders) == 1:
+            return next(iter(orders))
+        if orders or self._prompts:
+            return None
+        return self._new_positions(part)
+
+    def _new_positions(self, part: LogPart) -> Items:
+        n = len(part.scores)
+        names = part.ids if len(set(part.ids)) == n and not all(name.isdecimal() for name in part.ids) else ()
+        if names:
+            items = tuple(content_id([self.split, name], length=12) for name in names)
+            self._by_id |= dict(zip(names, items, strict=True))
+            return items
+        return tuple(f"{self.split} {place} of {n}" for place in range(1, n + 1))
+
+    def _matched(self, part: LogPart) -> Items:
+        known = [self._by_id.get(name) for name in part.ids]
+        shared = [place for place, item in enumerate(known) if item is not None]
+        repeated = len(set(part.ids)) < len(part.ids)
+        if shared and not repeated:
+            agreeing = sum(self._same(known[place] or "", part, place) for place in shared)
+            if agreeing == len(shared):
+                return self._by_ids(part, known)
+        return self._by_texts(part, ids_differ=bool(shared))
+
+    def _same(self, item: str, part: LogPart, place: int) -> bool:
+        prompt, question = self._prompts[item]
+        return part.prompts[place] == prompt or (part.questions[place] == question != "")
+
+    def _by_ids(self, part: LogPart, known: Sequence[str | None]) -> Items:
+        times = Counter(part.prompts)
+        items = []
+        for place, item in enumerate(known):
+            prompt = part.prompts[place]
+            same = self._by_prompt.get(prompt, [])
+            if item is None and times[prompt] == 1 and len(same) == 1:
+                item = same[0]
+            items.append(item or self._new(part, place, unique=times[prompt] == 1))
+        return tuple(items)
+
+    def _by_texts(self, part: LogPart, *, ids_differ: bool) -> Items:
+        times = Counter(part.prompts)
+        unclear = next((prompt for prompt in part.prompts if times[prompt] > 1), "")
+        unclear = unclear or next((p for p in part.prompts if len(self._by_prompt.get(p, ())) > 1), "")
+        if unclear:
+            with_ids = len(set(part.ids)) == len(part.prompts)
+            if with_ids and not ids_differ and not any(prompt in self._by_prompt for prompt in times):
+                # The first log of these questions, whose ids tell them apart.
+                return tuple(self._new(part, n, unique=times[p] == 1) for n, p in enumerate(part.prompts))
+            why = "its ids are those of other questions in another log" if ids_differ else "no id tells them apart"
+            raise InputError(
+                f", {part.name}, asks {max(times[unclear], len(self._by_prompt.get(unclear, ())))} questions in the same "
+                f"words ({one_line(unclear, width=80)!r}), and {why}. Give every question an id of its own."
+            )
+        items = []
+        for place, prompt in enumerate(part.prompts):
+            same = self._by_prompt.get(prompt)
+            items.append(same[0] if same else self._new(part, place, unique=True))
+        return tuple(items)
+
+    def _new(self, part: LogPart, place: int, *, unique: bool) -> str:
+        prompt, name = part.prompts[place], part.ids[place] if part.ids else ""
+        item = content_id([self.split, prompt] if unique else [self.split, prompt, name], length=12)
+        self._prompts[item] = prompt, part.questions[place]
+        self._by_prompt.setdefault(prompt, []).append(item)
+        if name:
+            self._by_id.setdefault(name, item)
+        return item
