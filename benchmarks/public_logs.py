@@ -164,7 +164,7 @@ def by_question(path: Path, questions: tuple[str, ...]) -> Mapping[str, Mapping[
     found: dict[str, dict[int, float]] = {}
     for part in read_log(path).parts:
         n = len(part.scores)
-        if part.split != "forget" or part.unit != "share":
+        if part.split != "forget" or part.measurement.score_type in ("order", "bits"):
             continue
         if part.questions:
             where = [places[question] for question in part.questions]
@@ -172,7 +172,7 @@ def by_question(path: Path, questions: tuple[str, ...]) -> Mapping[str, Mapping[
             where = list(range(len(questions) - n, len(questions)))
         else:
             continue
-        found[part.format] = dict(zip(where, part.scores, strict=True))
+        found[part.name] = dict(zip(where, part.scores.tolist(), strict=True))
     return found
 
 

@@ -161,7 +161,7 @@ CORPORA: Mapping[str, str] = {"bbc": "News", "hp": "Books"}
 def memory(logs: Path, kind: str, place: str, split: str) -> Row:
     """ROUGE of each question, by one of MUSE's memories."""
     (part,) = read_log(folder_of(logs, "muse") / kind / "out" / place / split / "history.json").parts
-    return np.array(part.scores)
+    return part.scores
 
 
 def texts(logs: Path, place: str) -> tuple[Row, Row]:

@@ -76,7 +76,12 @@ def log(rng: np.random.Generator, levels: dict[str, np.ndarray], forget: float, 
             ]
         )
         name = "forget_truth_ratio" if split == "forget" else "retain_Truth_Ratio"
-        metrics[name] = by_index([{"score": round(1 / score - 1, 4)} for score in truth])
+        ratios = np.round(1 / truth - 1, 4)
+        # OpenUnlearning's two aggregates of a ratio, by which its definition is told.
+        aggregate = np.minimum(ratios, 1 / ratios) if split == "forget" else np.maximum(0, 1 - ratios)
+        metrics[name] = {"agg_value": round(float(aggregate.mean()), 6)} | by_index(
+            [{"score": float(ratio)} for ratio in ratios]
+        )
     return metrics
 
 

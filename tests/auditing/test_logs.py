@@ -347,7 +347,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--target", "m"], "asks no model"),
         (["--logs", "example", "--delta", "7"], "delta = 7"),
         (["--logs", "example", "--relearn", "retain"], "relearn is no margin"),
-        (["--logs", "{empty}"], "no reader takes any file in it"),
+        (["--logs", "{empty}"], "it has no file that may be a log"),
         (["--logs", "{log}"], "the log of one model, and nothing says which"),
         (["--logs", "{unlearned}"], "`python setup_data.py` downloads both"),
     ],
@@ -400,7 +400,7 @@ def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):
 
 def test_of_a_larger_forget_set_of_tofu_the_last_questions_are_those_of_a_smaller_one(tmp_path, put):
     more = (*(f"Other {n}?" for n in range(360)), *QUESTIONS)
-    put(f"eval/{M}_ft_retain90", tofu_eval(1.0, 0, questions=more, texts=False))
+    put(f"eval/{M}_full", tofu_eval(1.0, 0, questions=more, texts=False))
     put(f"eval/{M}_retain99", tofu_eval(0.0, 1, questions=more, texts=False))
     put(f"eval/{M}_retain90", tofu_eval(0.0, 2, questions=more, texts=False))
     put(f"unlearn/{M}_forget01_NPO", tofu_eval(0.9, 4, texts=False))

@@ -2,17 +2,22 @@
 
 import json
 import math
+import re
 import zipfile
 
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.logs import READERS, read_log, reader_of
-from vestige.logs.log import around, question_in
+from vestige.logs import read_log, reader_of
+from vestige.logs.log import read_prompt
 
 
 def parts_of(log):
-    return {(part.split, part.format): part for part in log.parts}
+    return {(part.split, part.name): part for part in log.parts}
+
+
+def scores(part):
+    return tuple(part.scores.tolist())
 
 
 def by_index(rows):
@@ -43,21 +48,21 @@ def test_tofu_eval(write):
     assert reader_of(file) == "open-unlearning"
     log = read_log(file)
     parts = parts_of(log)
-    assert parts["forget", "probability"].scores == (0.9, 0.2)
-    assert parts["forget", "rougeL"].scores == (1.0, 0.5)
+    assert scores(parts["forget", "probability"]) == (0.9, 0.2)
+    assert scores(parts["forget", "rougeL"]) == (1.0, 0.5)
     assert parts["forget", "rougeL"].questions == ("Who?", "What is it?")
     assert (parts["forget", "rougeL"].answers[0], parts["forget", "rougeL"].replies[0]) == ("t", "r")
     # Shares of the true wording: 1 / (1 + 1) and 1 / (1 + 3).
-    assert parts["forget", "truth"].scores == (0.5, 0.25)
-    assert parts["retain", "truth"].scores == (0.8,)
-    assert (parts["forget", "choice"].scores, parts["forget", "choice"].chance) == ((0.9, 0.3), 0.5)
-    assert parts["forget", "extraction strength"].scores == (0.25, 0.5)
+    assert scores(parts["forget", "truth"]) == (0.5, 0.25)
+    assert scores(parts["retain", "truth"]) == (0.8,)
+    assert (scores(parts["forget", "choice"]), parts["forget", "choice"].chance) == ((0.9, 0.3), 0.5)
+    assert scores(parts["forget", "extraction strength"]) == (0.25, 0.5)
     # What a model was taught scores lower there, and higher here.
-    assert (parts["forget", "min_k"].scores, parts["holdout", "min_k"].scores) == ((-2.0,), (-6.0,))
-    assert parts["holdout", "min_k"].unit == "order"
+    assert (scores(parts["forget", "min_k"]), scores(parts["holdout", "min_k"])) == ((-2.0,), (-6.0,))
+    assert parts["holdout", "min_k"].measurement.score_type == "order"
     # Dates change by the day and are no other prompt.
     assert log.prompt == "system Today Date: DATE user QUESTION assistant"
-    assert log.unread == ("forget_something_new: a metric that is not judged",)
+    assert log.unread == ("forget_something_new: a metric that is not known",)
     # Another log's text is the same object, so that a hundred logs hold each question once.
     again = parts_of(read_log(write("other/TOFU_EVAL.json", TOFU_EVAL)))
     assert again["forget", "rougeL"].questions[1] is parts["forget", "rougeL"].questions[1]
@@ -66,7 +71,7 @@ def test_tofu_eval(write):
 def test_values_are_in_the_order_of_their_numbers(write):
     values = {str(n): {"prob": n / 100} for n in (10, 9, 2, 1, 0, 8, 3, 4, 5, 6, 7)}
     file = write("TOFU_EVAL.json", {"forget_Q_A_Prob": {"value_by_index": values}})
-    assert read_log(file).parts[0].scores == tuple(n / 100 for n in range(11))
+    assert scores(read_log(file).parts[0]) == tuple(n / 100 for n in range(11))
 
 
 def test_muse_eval(write):
@@ -74,7 +79,7 @@ def test_muse_eval(write):
     parts = parts_of(
         read_log(write("MUSE_EVAL.json", stored | {"retain_knowmem_ROUGE": by_index([rouge(0.6, "Why?")])}))
     )
-    assert {place: part.scores for place, part in parts.items()} == {
+    assert {place: scores(part) for place, part in parts.items()} == {
         ("forget", "knowledge, rougeL"): (0.4,),
         ("forget", "verbatim, rougeL"): (0.4,),
         ("retain", "knowledge, rougeL"): (0.3,),
@@ -94,8 +99,8 @@ def test_eval_log_aggregated(write, listed):
     tables = {name: list(table.values()) for name, table in tables.items()} if listed else tables
     file = write("eval_log_aggregated.json", {"eval_log_forget.json": tables, "eval_log.json": tables})
     parts = parts_of(read_log(file))
-    assert parts["forget", "probability"].scores == (pytest.approx(math.exp(-0.5)),)
-    assert parts["retain", "truth"].scores == (pytest.approx(1 / (1 + math.exp(-3))),)
+    assert scores(parts["forget", "probability"]) == (pytest.approx(math.exp(-0.5)),)
+    assert scores(parts["retain", "truth"]) == (pytest.approx(1 / (1 + math.exp(-3))),)
     overlap = parts["forget", "rougeL"]
     assert (*overlap.questions, *overlap.replies, *overlap.answers) == ("Who is she?", "the reply", "the answer")
 
@@ -104,18 +109,20 @@ def test_muse_history_and_privleak(write):
     row = {"prompt": "Question: A?\nAnswer: b\n\nQuestion: C?\nAnswer: ", "gt": "d", "response": "e", "rougeL": 0.5}
     file = write("knowmem/out/bbc/ga/step=102/forget/history.json", [row])
     (part,) = read_log(file).parts
-    assert (part.split, part.format, part.scores, part.questions) == ("forget", "knowledge, rougeL", (0.5,), ("C?",))
+    assert (part.split, part.name, scores(part), part.questions) == ("forget", "knowledge, rougeL", (0.5,), ("C?",))
     texts = {"forget": [3.0, 4.0], "holdout": [7.0]}
-    for split, scores in texts.items():
+    for split, surprises in texts.items():
         write(
-            f"privleak/out/bbc/ga/{split}.json", [{"text": str(s), "ppl": {"Min-40%": s, "PPL": 1.0}} for s in scores]
+            f"privleak/out/bbc/ga/{split}.json",
+            [{"text": str(s), "ppl": {"Min-40%": s, "PPL": 1.0}} for s in surprises],
         )
     parts = parts_of(read_log(file.parents[6] / "privleak/out/bbc/ga/forget.json"))
-    assert {place: part.scores for place, part in parts.items()} == {
+    assert {place: scores(part) for place, part in parts.items()} == {
         ("forget", "min_k"): (-3.0, -4.0),
         ("holdout", "min_k"): (-7.0,),
     }
-    assert reader_of(write("elsewhere/history.json", [row])) == ""
+    (part,) = read_log(write("elsewhere/any.json", [row])).parts
+    assert (part.split, part.name) == ("forget", "rougeL")
 
 
 def test_lm_eval_samples(write):
@@ -129,14 +136,14 @@ def test_lm_eval_samples(write):
     rows = [sample(1, 0.0, "none"), sample(0, 1.0, "none")]
     log = read_log(write("samples_tofu_2026.jsonl", rows, lines=True))
     (part,) = log.parts
-    assert (part.format, part.scores, part.questions, part.replies) == (
+    assert (part.name, scores(part), part.questions, part.replies) == (
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
     assert log.settings == {"temperature": "0.0"}
     assert part.task == "tofu_2026"
     with pytest.raises(InputError, match=r"document 1 stands there 2 times \(filter none\)"):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
-    assert [part.format for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
+    assert [part.name for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
         "exact_match, none", "exact_match, strict"]  # fmt: skip
 
 
@@ -168,12 +175,15 @@ def test_inspect_logs(write, tmp_path, packed):
     log = read_log(file)
     parts = parts_of(log)
     # Two epochs of the first, one right and one wrong.
-    assert parts["forget", "match"].scores == (0.5, 0.5)
-    assert parts["forget", "judge, fit"].scores == (0.5, 0.5)
-    assert parts["forget", "match"].questions == ("What is 1?", "What is 2?")
+    assert scores(parts["forget", "match"])[:2] == (0.5, 0.5)
+    assert scores(parts["forget", "judge, fit"])[:2] == (0.5, 0.5)
+    assert math.isnan(parts["forget", "match"].scores[2])
+    assert parts["forget", "match"].reasons == {2: "the sample ended in an error: out of time"}
+    assert parts["forget", "match"].questions == ("What is 1?", "What is 2?", "What is 3?")
+    assert parts["forget", "match"].ids == ("1", "2", "3")
     assert parts["forget", "match"].task == "t"
     assert log.settings == {"temperature": "0.7"}
-    assert log.unread == ("3: the sample has no score",)
+    assert log.unread == ()
 
 
 def test_every_eval_ever(write):
@@ -186,9 +196,10 @@ def test_every_eval_ever(write):
     rows = [sample(1, 1.0), sample(2, 0.0), sample(3, 0.0, error="timeout")]
     log = read_log(write("anything.jsonl", rows, lines=True))
     (part,) = log.parts
-    assert (part.format, part.task, part.scores, part.questions, part.answers) == (
-        "narrativeqa", "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?"), ("a, b", "a, b"))  # fmt: skip
-    assert log.unread == ("3: the sample ended in an error",)
+    assert (part.name, part.task, scores(part)[:2], part.questions, part.answers[0]) == (
+        "narrativeqa", "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?", "Q3?"), "a, b")  # fmt: skip
+    assert math.isnan(part.scores[2])
+    assert part.reasons == {2: "the sample ended in an error: timeout"}
     with pytest.raises(InputError, match=r"document 2 stands there 2 times \(narrativeqa\)"):
         read_log(write("twice.jsonl", [*rows, rows[1]], lines=True))
 
@@ -205,19 +216,29 @@ def test_every_eval_ever(write):
     ],
 )
 def test_the_question_of_a_prompt_and_what_stands_around_it(prompt, question):
-    assert question_in(prompt) == question
-    assert question_in(prompt.replace("Who", "When")) == question.replace("Who", "When")
-    assert around(prompt) == around(prompt.replace("Who", "When")) or "Who" not in prompt
+    assert read_prompt(prompt).question == question
+    other = read_prompt(prompt.replace("Who", "When"))
+    assert other.question == question.replace("Who", "When")
+    assert read_prompt(prompt).frame == other.frame or "Who" not in prompt
 
 
-@pytest.mark.parametrize("score", [float("nan"), None, "0.5", float("inf"), -5.0, 2])
-def test_a_score_that_is_no_number_is_not_read_and_named(write, score):
+@pytest.mark.parametrize("score", [float("inf"), -5.0, 2])
+def test_a_score_out_of_its_range_is_not_read_and_named(write, score):
     stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
-    with pytest.raises(InputError, match=r"forget, probability: the score is no share in \[0, 1\] on 1 of 2 questions"):
+    said = "forget, probability: the score is no share in [0, 1] on 1 of 2 questions"
+    with pytest.raises(InputError, match=re.escape(said)):
         read_log(write("TOFU_EVAL.json", stored))
     log = read_log(write("TOFU_EVAL.json", stored | {"extraction_strength": by_index([{"score": 0.5}])}))
-    assert [part.format for part in log.parts] == ["extraction strength"]
-    assert log.unread == ("forget, probability: the score is no share in [0, 1] on 1 of 2 questions",)
+    assert [part.name for part in log.parts] == ["extraction strength"]
+    assert log.unread[0].startswith(said)
+
+
+@pytest.mark.parametrize("score", [float("nan"), None, "none"])
+def test_a_score_that_is_not_there_is_missing_on_its_question_alone(write, score):
+    stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
+    (part,) = read_log(write("TOFU_EVAL.json", stored)).parts
+    assert part.scores[0] == 0.5
+    assert math.isnan(part.scores[1])
 
 
 @pytest.mark.parametrize(
@@ -243,11 +264,3 @@ def test_a_damaged_log_ends_in_a_sentence(tmp_path, name, text):
     file.write_text(text)
     with pytest.raises(InputError, match=file.name):
         read_log(file)
-
-
-def test_readers_are_short_enough_to_be_written_in_an_hour():
-    from importlib import import_module
-    from inspect import getsource
-
-    lines = {name: len(getsource(import_module(kind.home)).splitlines()) for name, kind in READERS.items()}
-    assert {name: n for name, n in lines.items() if n > 80} == {}

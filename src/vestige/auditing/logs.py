@@ -36,7 +36,7 @@ class Stated:
     """What the user says of logs: by task its split, by score its scale, and by kind the column of rows."""
 
     splits: Mapping[str, str] = field(default_factory=dict)
-    how: How = How()
+    how: How = field(default_factory=How)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
     files = tuple(file for file in found if reader_of(file))
     if not files:
         why = f": {one_line(found[0].name, width=60)}: {why_unread(found[0])}" if found else ""
-        raise InputError(f"{path}: no reader takes any file in this folder{why}. docs/logs.md has the logs that are read.")
+        raise InputError(
+            f"{path}: no reader takes any file in this folder{why}. docs/logs.md has the logs that are read."
+        )
     return files
 
 
@@ -87,6 +89,7 @@ def judge_logs(
     margins: Mapping[str, Any] | None = None,
     forgiving: bool = False,
     stated: Stated | None = None,
+    unused: Sequence[str] = (),
 ) -> AuditOutcome:
     """Judge the models of these logs; evidence and verdicts lie in `run`.
 
@@ -97,6 +100,7 @@ def judge_logs(
         margins: The margins of the judgement (`Thresholds`).
         forgiving: Leave out, and name, a model whose log cannot be compared with the target's; else it is refused.
         stated: What the user says of tasks, scales and columns.
+        unused: Why further files are not judged, in sentences.
 
     Returns:
         The outcome.
@@ -105,7 +109,7 @@ def judge_logs(
         InputError: The logs cannot be judged, or one cannot be compared and `forgiving` is false.
     """
     stated = stated or Stated()
-    left_out: list[str] = []
+    left_out: list[str] = list(unused)
     targets = {log.name for log in logs if log.role == "target"}
     reading = _Reading(stated, forget, targets, left_out if forgiving else None)
     read = reading.read(logs)
@@ -263,9 +267,14 @@ class _Reading:
                     break
         with_items = []
         for n, parsed in enumerate(read):
-            if parsed.entry.name not in out:
-                with_items.append(_complete(parsed, found[n], registry))
-        return with_items
+            if parsed.entry.name in out:
+                continue
+            complete = _complete(parsed, found[n], registry)
+            with_items.append(complete)
+            lost = _forget_sizes(parsed) if not _forget_sizes(complete) else ()
+            if lost and not registry["forget"].has_orders(lost[0]):
+                self._leave_out(_unmatched(parsed, lost[0], read), out)
+        return [parsed for parsed in with_items if parsed.entry.name not in out]
 
 
 def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
@@ -281,14 +290,34 @@ def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Q
             questions = registry.setdefault(part.split, Questions(part.split))
             items = questions.of_position(part, own[part.split])
         if items is None:
+            differ = registry[part.split].has_orders(len(part.scores))
+            why = ", and the logs that have texts differ in their order" if differ else ""
             unread.append(
-                f"{part.name}: its {len(part.scores)} questions in the split {part.split} have no text to be matched by"
+                f"{part.name}: its {len(part.scores)} questions in the split {part.split} have no text to be matched "
+                f"by{why}"
             )
             continue
         parts.append(part)
         all_items.append(items)
     log = parsed.log._replace(parts=tuple(parts), unread=tuple(unread))
     return replace(parsed, log=log, items=tuple(all_items))
+
+
+def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
+    """The numbers of forget questions in the parts of a log that may be compared with the target's."""
+    return tuple(
+        len(part.scores)
+        for part in parsed.log.parts
+        if part.split == "forget" and part.measurement.score_type != "order"
+    )
+
+
+def _unmatched(parsed: _ParsedLog, n: int, read: Sequence[_ParsedLog]) -> Unfit:
+    of_target = [size for one in read if one.is_target for size in _forget_sizes(one)]
+    return parsed.unfit(
+        f" holds {n} forget questions without their text, and the target's log {of_target[0] if of_target else 0}, so "
+        "that they cannot be matched. For the nested forget sets of TOFU name the set, as in --forget forget05."
+    )
 
 
 def _degenerate(log: Log) -> bool:
@@ -444,6 +473,15 @@ def _scored(read: Sequence[_ParsedLog]) -> _Scored:
     columns = _with_truth_decided(columns, notes)
     columns = _compared(columns, notes)
     columns = _with_direction(columns, notes)
+    for column in columns:
+        missing = int(np.isnan(column.part.scores).sum())
+        if missing:
+            reasons = Counter(column.part.reasons.values())
+            why = f" ({'; '.join(f'{n} times: {reason}' for reason, n in reasons.most_common(3))})" if reasons else ""
+            notes.append(
+                f"{one_line(column.entry.name, width=60)} has no score {column.part.name} on {missing} of "
+                f"{len(column.items)} questions of the split {column.part.split}{why}."
+            )
     return _Scored(tuple(columns), tuple(notes))
 
 
@@ -532,8 +570,8 @@ def _of_one_kind(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
             measurement = replace(measurement, score_type="overlap")
         if measurement != first.setdefault(measurement.name, measurement):
             notes.append(
-                f"{one_line(column.entry.name, width=60)}: {measurement.name} is of another definition than in the other "
-                "logs, and is not compared."
+                f"{one_line(column.entry.name, width=60)}: {measurement.name} is of another definition than in the "
+                "other logs, and is not compared."
             )
             continue
         kept.append(column._replace(part=column.part._replace(measurement=measurement)))
@@ -558,18 +596,28 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
     if not undecided:
         return list(columns)
     decided: dict[tuple[str, str, str], _Column] = {}
+    unclear: set[_Key] = set()
     for key in dict.fromkeys((column.part.split, column.part.name) for column in undecided):
         same = [column for column in columns if (column.part.split, column.part.name) == key]
         known = [_by_item(column) for column in same if column.part.otherwise is None]
         if not known:
             reading = _by_order(same)
-            if reading is None:
+            if reading is None and key[0] == "forget":
                 raise _undecided(same[0], "and the target and its controls do not decide it")
+            if reading is None:
+                # Trained and untrained models score alike on what is kept, so that nothing decides there.
+                notes.append(
+                    f"No log tells the definition of its truth ratio in the split {key[0]}, which is not judged."
+                )
+                unclear.add(key)
+                continue
             anchor = next(column for column in same if column.entry.role == "target")
             known = [_by_item(anchor, otherwise=reading)]
         mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
         for column in (column for column in same if column.part.otherwise is not None):
-            agreement = _correlation(_by_item(column), mean)
+            # A ratio of 0, or one cut off at 1, is the same for many questions and has no pattern.
+            inside = {item: score for item, score in _by_item(column).items() if 0 < score < 1 and score != 0.5}
+            agreement = _correlation(inside, mean)
             if agreement is None or abs(agreement) < _ALIKE:
                 raise _undecided(column, "and its pattern over questions agrees with no other log")
             otherwise = agreement < 0
@@ -584,6 +632,8 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
             )
     result = []
     for column in columns:
+        if (column.part.split, column.part.name) in unclear:
+            continue
         key3 = column.entry.name, column.entry.attack, f"{column.part.split} {column.part.name}"
         result.append(decided.get(key3, column) if column.part.otherwise is not None else column)
     return result
@@ -592,8 +642,9 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
 def _undecided(column: _Column, why: str) -> Unfit:
     return Unfit(
         column.entry.name,
-        f"{one_line(str(column.entry.path), width=300)}: the log does not tell which of OpenUnlearning's definitions its "
-        f"truth ratio has ({column.part.split}), {why}. Keep .hydra/config.yaml beside the log, or evaluate it again.",
+        f"{one_line(str(column.entry.path), width=300)}: the log does not tell which of OpenUnlearning's definitions "
+        f"its truth ratio has ({column.part.split}), {why}. Keep .hydra/config.yaml beside the log, or evaluate "
+        "it again.",
     )
 
 
@@ -619,7 +670,9 @@ _CLEAR = 4.0
 
 def _above(columns: Sequence[_Column], *, otherwise: bool = False) -> tuple[float, float] | None:
     """The mean of target less controls over questions, and in standard errors; None where one of them is not there."""
-    target = [_by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack]
+    target = [
+        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
+    ]
     controls = [
         _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "retrained" and not one.entry.attack
     ]
@@ -650,7 +703,9 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
     Raises:
         InputError: The target has no score of the forget set, or a log is of another forget set.
     """
-    of_target = {(one.part.split, one.part.name) for one in columns if one.entry.role == "target" and not one.entry.attack}
+    of_target = {
+        (one.part.split, one.part.name) for one in columns if one.entry.role == "target" and not one.entry.attack
+    }
     if not any(split == "forget" for split, _ in of_target):
         raise InputError(
             "the target's log holds no questions of the forget set that can be matched; give one that does"
@@ -681,14 +736,31 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
         if len(places) < len(column.items):
             further[key] = max(further[key], len(column.items) - len(places))
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
+        lacks = len(target_items[key] - own)
+        if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
+            raise Unfit(column.entry.name, _cut_short(column, lacks, len(target_items[key])))
         kept.append(column)
     for (split, name), models in lacking.items():
-        notes.append(f"The target has no score {name} in the split {split}, which {len(set(models))} other models have.")
+        notes.append(
+            f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."
+        )
     for (split, name), n in further.items():
         notes.append(
             f"{n} further questions of the split {split} ({name}) were asked of controls alone and are not judged."
         )
     return kept
+
+
+_MOST_LACKING = 0.1
+"""The share of the target's questions that a control may lack; each of them is untested for all models."""
+
+
+def _cut_short(column: _Column, lacks: int, of: int) -> str:
+    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
+    return (
+        f"{who}, {column.part.name}, holds {len(column.items)} forget questions and lacks {lacks} of the target's "
+        f"{of}: it is cut short, or of another forget set."
+    )
 
 
 def _of_another_set(column: _Column, target: set[str]) -> str:
@@ -699,10 +771,7 @@ def _of_another_set(column: _Column, target: set[str]) -> str:
             f"{who}, {name}, holds {n} forget questions and none of the target's {len(target)} is among them: it is of "
             "another forget set."
         )
-    return (
-        f"{who}, {name}, holds {n} forget questions without their text, and the target's log {len(target)}, so that they "
-        "cannot be matched."
-    )
+    return f"{who}, {name}, holds {n} forget questions and none of them is the target's: they cannot be matched."
 
 
 def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
@@ -712,7 +781,11 @@ def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Colum
         InputError: Every score of the forget set runs the other way.
     """
     reversed_: dict[str, float] = {}
-    forget = [one for one in columns if one.part.split == "forget" and one.part.measurement.score_type not in ("order", "bits")]
+    forget = [
+        one
+        for one in columns
+        if one.part.split == "forget" and one.part.measurement.score_type not in ("order", "bits")
+    ]
     for name in dict.fromkeys(one.part.name for one in forget):
         above = _above([one for one in forget if one.part.name == name])
         if above is not None and above[0] < -0.1 and above[1] < -_CLEAR:
@@ -722,7 +795,8 @@ def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Colum
     name, difference = next(iter(reversed_.items()))
     said = (
         f"the target scores {-difference:.2f} below its controls in {one_line(name, width=60)}, so that a higher score "
-        f"does not mean more knowledge there. Where a lower one does, give --logs score:{one_line(name, width=60)}=lower"
+        f"does not mean more knowledge there. Where a lower one does, give --logs "
+        f"score:{one_line(name, width=60)}=lower"
     )
     if len(reversed_) == len({one.part.name for one in forget}):
         raise InputError(f"{said}.")

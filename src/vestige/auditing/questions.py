@@ -41,8 +41,8 @@ class Questions:
             if times > 1:
                 place = items.index(repeated)
                 raise InputError(
-                    f", {part.name}, holds {times} scores on one question ({one_line(part.questions[place], width=80)!r}). "
-                    "Leave one of each."
+                    f", {part.name}, holds {times} scores on one question "
+                    f"({one_line(part.questions[place], width=80)!r}). Leave one of each."
                 )
             self._known[key] = items
             self._orders.setdefault(len(items), {})[items] = None
@@ -75,6 +75,10 @@ class Questions:
         if orders or self._prompts:
             return None
         return self._new_positions(part)
+
+    def has_orders(self, n: int) -> bool:
+        """Whether logs hold so many questions, in whatever order."""
+        return n in self._orders
 
     def _new_positions(self, part: LogPart) -> Items:
         n = len(part.scores)
@@ -121,8 +125,8 @@ class Questions:
                 return tuple(self._new(part, n, unique=times[p] == 1) for n, p in enumerate(part.prompts))
             why = "its ids are those of other questions in another log" if ids_differ else "no id tells them apart"
             raise InputError(
-                f", {part.name}, asks {max(times[unclear], len(self._by_prompt.get(unclear, ())))} questions in the same "
-                f"words ({one_line(unclear, width=80)!r}), and {why}. Give every question an id of its own."
+                f", {part.name}, asks {max(times[unclear], len(self._by_prompt.get(unclear, ())))} questions in the "
+                f"same words ({one_line(unclear, width=80)!r}), and {why}. Give every question an id of its own."
             )
         items = []
         for place, prompt in enumerate(part.prompts):

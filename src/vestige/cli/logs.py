@@ -75,7 +75,9 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         elif stating and key == "roles":
             roles = Path(value)
         elif stating and not name.strip():
-            raise InputError(f"--logs {one_line(word, width=200)!r}: nothing is named before the =. Give {kind}:NAME=VALUE.")
+            raise InputError(
+                f"--logs {one_line(word, width=200)!r}: nothing is named before the =. Give {kind}:NAME=VALUE."
+            )
         elif stating and kind == "task":
             splits[name] = value
         elif stating and kind == "score":
@@ -216,7 +218,13 @@ def judge_taken(
     for group in taken.groups:
         try:
             outcome = judge_logs(
-                run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving, stated=taken.stated
+                run,
+                group.logs,
+                forget=group.name,
+                margins=margins,
+                forgiving=taken.forgiving,
+                stated=taken.stated,
+                unused=[f"Not judged: {_in_words(taken.left_out)}."] if taken.left_out else [],
             )
             outcomes.append(outcome)
         except InputError as error:

@@ -5,7 +5,7 @@ A reader is a module with `holds(beginning) -> bool`, which tells by its content
 what a file holds; whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +21,9 @@ READERS: Mapping[str, Kind] = {
     "lm-eval": Kind("vestige.logs.lm_eval", "samples_*.jsonl of lm-evaluation-harness."),
     "inspect": Kind("vestige.logs.inspect_ai", "Logs of Inspect, .eval and .json."),
     "every-eval-ever": Kind("vestige.logs.every_eval_ever", "Instance-level results of Every Eval Ever."),
-    "rows": Kind("vestige.logs.rows", "Rows in JSON, JSON lines or CSV, one a question, whose columns say what they are."),
+    "rows": Kind(
+        "vestige.logs.rows", "Rows in JSON, JSON lines or CSV, one a question, whose columns say what they are."
+    ),
 }
 """The readers by name; the first that takes a file reads it."""
 SUFFIXES = (".json", ".jsonl", ".eval", ".csv", ".tsv")
@@ -97,7 +99,9 @@ def why_unread(path: Path) -> str:
     if path.suffix.lower() in (".csv", ".tsv"):
         return f"no column of it is known as a score; name one as --logs column:score=NAME, or {_ADVICE}"
     if isinstance(value, dict) and {"results", "configs"} <= value.keys():
-        return "it is a summary of lm-evaluation-harness; its samples_*.jsonl (--log_samples) have the scores by question"
+        return (
+            "it is a summary of lm-evaluation-harness; its samples_*.jsonl (--log_samples) have the scores by question"
+        )
     if isinstance(value, dict) and not any(isinstance(inner, dict | list) for inner in value.values()):
         return "it is a summary without scores by question; the log by question lies beside it, as in TOFU_EVAL.json"
     if value is None:

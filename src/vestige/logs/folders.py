@@ -7,13 +7,13 @@ evaluation the path of the model is the model itself, in a training it is the st
   `unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`; on
   the hub `unlearn_tofu_MODEL_forget10_METHOD`, with a change of the model behind `__`.
 - MUSE: `MEMORY/out/CORPUS/MODEL/...`, in forks `MODEL/knowmem_f/log.json`.
-- TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder of
-  its start `METHOD_1e-05_forget01_5`.
+- TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder
+  of its start `METHOD_1e-05_forget01_5`.
 - Folders that are called `target` or `full`, and `retrain` or `retrained`, with others beside them.
 
 `ft_retain90` means the full model in one repository and a control in others, so that a name of this kind decides
-nothing. A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of these
-too. Of the checkpoints of one training the last is a control, since the others are no further trainings.
+nothing. A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of
+these too. Of the checkpoints of one training the last is a control, since the others are no further trainings.
 """
 
 import re
@@ -117,7 +117,7 @@ def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = 
         seen: set[Path] = set()
         for path in log_files(folder):
             # The same file may be reached by several links.
-            if path == own or path == roles or path.resolve() in seen:
+            if path in (own, roles) or path.resolve() in seen:
                 continue
             seen.add(path.resolve())
             if not reader_of(path):
@@ -137,7 +137,8 @@ def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = 
     unused = next((line for line in common if line not in used), None)
     if unused is not None:
         raise InputError(
-            f"{roles}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or take the line out."
+            f"{roles}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or take the line "
+            "out."
         )
     placed = _without_early(placed, left_out)
     groups = tuple(_groups(placed, left_out))
@@ -264,7 +265,9 @@ def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
         if file.is_file():
             settings = settings_in(file)
             if not isinstance(settings, dict):
-                return _Unplaced("its settings (.hydra/config.yaml) cannot be read; name it in a roles file (roles.csv)")
+                return _Unplaced(
+                    "its settings (.hydra/config.yaml) cannot be read; name it in a roles file (roles.csv)"
+                )
             return _as_set(path, folder, root, settings)
         if folder == root:
             return None
@@ -286,8 +289,8 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -
         if model is not None:
             return _of_task(path, model, (*step, *below), asked=forget)
         return _Unplaced(
-            f"its settings say that {one_line(model_path, width=60) or 'a model'} was evaluated, which does not say its "
-            "role; name it in a roles file (roles.csv)"
+            f"its settings say that {one_line(model_path, width=60) or 'a model'} was evaluated, which does not say "
+            "its role; name it in a roles file (roles.csv)"
         )
     if mode in ("train", "finetune"):
         trained_on = _trained_on(settings)

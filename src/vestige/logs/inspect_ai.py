@@ -79,8 +79,8 @@ class _Samples:
         item, epoch = str(sample["id"]), str(sample.get("epoch", 1))
         if (item, epoch) in self._seen:
             raise InputError(
-                f"{path}: the sample {one_line(item, width=60)} stands there twice in epoch {one_line(epoch, width=10)}. "
-                "Leave one of each."
+                f"{path}: the sample {one_line(item, width=60)} stands there twice in epoch "
+                f"{one_line(epoch, width=10)}. Leave one of each."
             )
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))
@@ -160,8 +160,8 @@ def _archive(path: Path) -> tuple[dict[str, Any], Any]:
             # One small member may unpack far, all of them together may not.
             if unpacked > MOST_READ or (unpacked > _SMALL and unpacked > _DENSEST * packed):
                 raise InputError(
-                    f"{path}: unpacks to {unpacked / 2**20:,.0f} MiB, {unpacked / packed:,.0f} times its size. Give the "
-                    "samples as JSON (inspect log convert --to json)."
+                    f"{path}: unpacks to {unpacked / 2**20:,.0f} MiB, {unpacked / packed:,.0f} times its size. Give "
+                    "the samples as JSON (inspect log convert --to json)."
                 )
 
             def content(name: str) -> Any:

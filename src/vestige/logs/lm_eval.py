@@ -206,5 +206,3 @@ def _right_options(
         if share > 0.95 and share > agreement:
             best, agreement = places, share
     return best
-
-

@@ -137,14 +137,21 @@ def _begun(head: bytes, whole: bool) -> Any:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] not in (b"{", b"["):
         return None
-    try:
-        return from_json(text, allow_partial=not whole)
-    except ValueError:
-        pass
-    # JSON lines: the first of them, which may be longer than the bytes that were read.
     line, ended, _ = text.partition(b"\n")
+    # One value that is cut off, or JSON lines, of which the first may be cut off.
+    for part, partial in ((text, not whole), (line, not (ended or whole)), (text, True)):
+        try:
+            return from_json(part, allow_partial=partial)
+        except ValueError as error:
+            damaged = str(error)
+    # A damaged log is still a log, which is refused by its reader.
+    place = re.search(r"line (\d+) column (\d+)", damaged)
+    if place is None:
+        return None
+    lines = text.split(b"\n")[: int(place[1])]
+    lines[-1] = lines[-1][: max(0, int(place[2]) - 1)]
     try:
-        return from_json(line, allow_partial=not ended and not whole)
+        return from_json(b"\n".join(lines), allow_partial=True)
     except ValueError:
         return None
 
@@ -295,10 +302,10 @@ def _number(score: Any) -> float:
 def _outside(values: Scores, low: float, high: float) -> str:
     """Why scores outside of a range cannot be used, and the option with which they can."""
     known = values[np.isfinite(values)]
-    if not known.size or (low, high) == (-math.inf, math.inf):
+    if (low, high) == (-math.inf, math.inf):
         return f"the score is not a finite number on {int(np.isinf(values).sum())} of {len(values)} questions"
-    beyond = int(((values < low) | (values > high)).sum())
-    least, most = f"{known.min():g}", f"{known.max():g}"
+    beyond = int(((values < low) | (values > high) | np.isinf(values)).sum())
+    least, most = (f"{known.min():g}", f"{known.max():g}") if known.size else ("infinity", "infinity")
     levels = np.unique(known)
     kind = "share in [0, 1]" if (low, high) == (0.0, 1.0) else f"number in [{low:g}, {high:g}]"
     said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"

@@ -45,7 +45,9 @@ class _Metric(NamedTuple):
 
 TRUTH = Measurement("truth", "forced answer", "probability", metric="right / (right + wrong)", version="1", ratio=True)
 CHOICE = Measurement("choice", "letter options", "probability", metric="probability of the right letter", version="1")
-PROBABILITY = Measurement("probability", "forced answer", "probability", metric="geometric mean over tokens", version="1")
+PROBABILITY = Measurement(
+    "probability", "forced answer", "probability", metric="geometric mean over tokens", version="1"
+)
 OVERLAP = Measurement("rougeL", "own words", "overlap", metric="ROUGE-L recall", version="1")
 KNOWLEDGE = Measurement("knowledge, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
 VERBATIM = Measurement("verbatim, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
@@ -61,7 +63,11 @@ METRICS = {
     ),
     "q_a_para_prob": _Metric(
         Measurement(
-            "probability of a paraphrase", "forced answer", "probability", metric="geometric mean over tokens", version="1"
+            "probability of a paraphrase",
+            "forced answer",
+            "probability",
+            metric="geometric mean over tokens",
+            version="1",
         ),
         ("prob",),
     ),

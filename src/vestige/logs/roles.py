@@ -1,8 +1,8 @@
 """A roles file says which log is of which model: a CSV file with the columns pattern, role, name and forget set.
 
-A pattern is a path below the folder, in which `*` stands for anything; it takes a file, or all below a folder. The first
-line that fits a file holds. `role` is target, retrained, unlearned, placebo, or skip. A file that holds several models
-has a line for each, whose name is the model's in the file.
+A pattern is a path below the folder, in which `*` stands for anything; it takes a file, or all below a folder. The
+first line that fits a file holds. `role` is target, retrained, unlearned, placebo, or skip. A file that holds several
+models has a line for each, whose name is the model's in the file.
 """
 
 import csv
@@ -18,7 +18,14 @@ from vestige.core.text import closest, one_line
 
 FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
-_COLUMNS = {"pattern": "pattern", "role": "role", "name": "name", "forget": "forget", "forget set": "forget", "base": "base"}
+_COLUMNS = {
+    "pattern": "pattern",
+    "role": "role",
+    "name": "name",
+    "forget": "forget",
+    "forget set": "forget",
+    "base": "base",
+}
 
 
 class RoleLine(NamedTuple):
@@ -59,7 +66,9 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
                 raise InputError(f"{path}: no column of a roles file is called {one_line(str(name))!r}; {hint}")
             values[column] = str(value or "").strip()
         if not values.get("pattern"):
-            raise InputError(f"{path}, line {number}: has no pattern. Give a path below the folder, such as eval/full*.")
+            raise InputError(
+                f"{path}, line {number}: has no pattern. Give a path below the folder, such as eval/full*."
+            )
         role = values.get("role", "").lower()
         if role not in ROLES:
             raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role; {closest(role, list(ROLES))}")

@@ -144,7 +144,8 @@ def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) ->
         if known is not None and any(number_of(row.get(name)) is not None for row in rows[:20]):
             found[name] = known
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
-        found["options"] = CHOICE
+        # Whether the likeliest option is the right one follows from the probabilities.
+        return {"options": CHOICE}
     return found
 
 
