@@ -312,17 +312,3 @@ class RunFolder:
         """The subjects that are there: controls first, then cells, each in the order of their names."""
         for spec in [*sorted(self.path.glob("models/*/spec.json")), *sorted(self.path.glob("cells/*/spec.json"))]:
             yield SubjectFolder(spec.parent)
-
-
-@dataclass(frozen=True)
-class StudyState:
-    """What is known of a study's cells: small files named by their keys. `steps/engine.py` says how they are used."""
-
-    path: Path
-
-    done = Entry("done")
-    """A file for each cell that is whole: what it took, and where its results lie."""
-    leases = Entry("leases")
-    """Who works on a cell."""
-    failed = Entry("failed")
-    """Why a cell failed, and in which run."""

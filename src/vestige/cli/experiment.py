@@ -1,5 +1,6 @@
 """`vestige experiment`: the experiments of the papers, from one command to their tables."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,12 @@ def experiment_command(
     jobs: Annotated[int | None, typer.Option(min=1, help="Steps at once; by default one per GPU or core.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the cost and stop. Works without the hub.")] = False,
     executor: Annotated[str, typer.Option(help="Where steps run: local, ray or slurm.")] = "local",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="KEY=VALUE", help="For the executor: num_gpus=1, or finetune.num_gpus=1 for one type."
+        ),
+    ] = None,
     output_dir: Annotated[Path, typer.Option(help="The folder of the steps; experiments may share it.")] = Path(
         "runs/experiments"
     ),
@@ -41,14 +48,15 @@ def experiment_command(
         return
     if cpu and models:
         raise InputError("The CPU size is that of builtin:tiny. Give --models or --cpu.")
-    from vestige.experiments.lab import Lab
+    from vestige.experiments.lab import Lab, bits
     from vestige.experiments.tables import as_markdown, tables, write
-    from vestige.steps.runner import run_tasks, workers_for
+    from vestige.steps.runner import Executor, run_tasks, workers_for
 
+    where = Executor(executor, _options(option or []))
     lab = Lab(
         folder=output_dir.resolve(),
         models=_names(models),
-        seeds=[_number(text, int) for text in _names(seeds)],
+        seeds=[int(_number(text, int)) for text in _names(seeds)],
         methods=_names(methods),
         rates=[_number(text, float) for text in _names(rates)],
         cpu=cpu,
@@ -60,9 +68,12 @@ def experiment_command(
     if plan:
         return
     say(f"{name}: {len(lab.steps)} steps in {output_dir}")
+    workers = workers_for("cpu" if cpu else "auto", jobs, on_cpu=2)
     with progress_bar(name) as show:
-        lab.run(run_tasks, workers=workers_for("cpu" if cpu else "auto", jobs, on_cpu=2), show=show)
+        lab.run(run_tasks, workers=workers, executor=where, show=show)
     found = tables(lab.scores(), report)
+    if report.bits:
+        found["Bits that attacks carry and answers need"] = bits(lab)
     write(found, output_dir / "tables" / name)
     for title, table in found.items():
         typer.echo(f"\n{title}\n\n{as_markdown(table)}")
@@ -71,6 +82,20 @@ def experiment_command(
 
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _options(pairs: list[str]) -> dict[str, str | float]:
+    """The executor's options: numbers as numbers, since Ray and submitit read no text for them."""
+    options: dict[str, str | float] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--option {pair!r} has no value. Write --option KEY=VALUE.")
+        options[key] = value
+        with contextlib.suppress(ValueError):
+            options[key] = float(value)
+            options[key] = int(value)
+    return options
 
 
 def _number(text: str, kind: type) -> float:

@@ -20,6 +20,12 @@ EXPERIMENTS = {
     "pistol-q3": ("pistol:q3", "PISTOL, question 3: the type of data (Table 4)"),
     "pistol-q4": ("pistol:q4", "PISTOL, question 4: any models side by side"),
     "pistol-entity": ("pistol:entity", "every contract of one entity"),
+    "inconclusive": ("inconclusive:inconclusive", "2506.00688: formats, relearning, a searched prefix, bits, on TOFU"),
+    "inconclusive-wmdp": ("inconclusive:wmdp", "2506.00688 on WMDP-Bio, which models know from pretraining"),
+    "retain-only": ("inconclusive:retain_only", "2506.00688, section 4.1: what retained data teach of the rest"),
+    "tofu": ("tofu:tofu", "TOFU: forget01, 05 and 10 as OpenUnlearning reports them"),
+    "muse": ("muse:muse", "MUSE: texts repeated and known, larger requests, and one after another"),
+    "rtt": ("rtt:rtt", "2410.08827: some of the forgotten facts are shown, and others are asked"),
 }
 """Where each experiment is, and its subject."""
 

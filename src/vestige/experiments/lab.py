@@ -83,6 +83,16 @@ class Lab:
         return {"dtype": "bfloat16"}
 
     @property
+    def full(self) -> dict[str, Any]:
+        """How all weights are trained: kept in float32, with products in bfloat16.
+
+        Weights kept in bfloat16 lose updates below 1/256 of their size, which is nearly every one at a rate of 1e-6.
+        """
+        if self.cpu:
+            return {"device": "cpu"}
+        return {"dtype": "float32", "precision": "bfloat16"}
+
+    @property
     def saving(self) -> dict[str, Any]:
         """How an unlearned model is saved: the built-in ones train all weights, others an adapter."""
         if self.cpu or any(model.startswith("builtin:tiny") for model in self.models):
@@ -106,18 +116,30 @@ class Lab:
             asked["evals"] = {"qa": {"max_new_tokens": 32}}
         return asked
 
-    def ask_controls(self, columns: Mapping[str, Any], taught: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    def refuse_cpu(self, name: str, why: str) -> None:
+        """Refuse the CPU size of an experiment that has none."""
+        if self.cpu:
+            raise InputError(f"{name} has no CPU size, since {why}. Name a model by --models.")
+
+    def ask_controls(
+        self, columns: Mapping[str, Any], taught: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> list[tuple[Step, dict[str, Any]]]:
         """Retrain `controls` models without the forget set, for the first seed, and ask each.
 
-        Its scores have the method `retrained`, and seeds of their own.
+        Returns:
+            Each control with its columns: the method is `retrained`, and the seed is its own.
         """
+        controls: list[tuple[Step, dict[str, Any]]] = []
         if columns["seed"] != (self.seeds or (0,))[0]:
-            return
+            return controls
         for number in range(self.controls):
             # Seeds far from those of targets: a control shares none with a target but its first one.
             seed = columns["seed"] + 1000 * number
             model = self.step("finetune", name="retrained", forget=asked["forget"], **{**taught, "seed": seed})
-            self.ask(model, {**columns, "method": "retrained", "seed": seed}, **asked)
+            named = {**columns, "method": "retrained", "rate": "", "seed": seed}
+            self.ask(model, named, **asked)
+            controls.append((model, named))
+        return controls
 
     def chosen(self, methods: Sequence[str], *more: str) -> list[str]:
         """The methods to run: all, or those given, which may be among `more` too; others are refused."""
@@ -191,7 +213,8 @@ class Lab:
         tasks = []
         for step in self.steps.values():
             before = tuple(earlier.name for earlier in step.after)
-            tasks.append(Task(step.name, run_step, {"step": step}, after=before))
+            kind = step.function.rpartition(":")[2]
+            tasks.append(Task(step.name, run_step, {"step": step}, after=before, kind=kind))
         failed = execute(tasks, **how)
         if failed:
             reasons = [f"{name}: {error}" for name, error in failed.items()]
@@ -206,10 +229,43 @@ class Lab:
 
         frames = []
         for question in self.questions:
-            frames.append(call(question.step).items().assign(**question.columns))
+            frame = call(question.step).items()
+            # Of an attack with several points the last one counts.
+            frame = frame[frame["attack"].isin(["", frame["attack"].iloc[-1]])]
+            frames.append(frame.assign(**question.columns))
         if not frames:
             raise InputError("The experiment asked no model, so it has no scores.")
-        return pandas.concat(frames, ignore_index=True)
+        scores: DataFrame = pandas.concat(frames, ignore_index=True)
+        return scores
+
+
+def bits(lab: Lab) -> "DataFrame":
+    """The bits that each attack can carry in, beside those that the answers it asks for need (2506.00688, section 4.2).
+
+    Returns:
+        A row per attack: `carried`, the least of its upper bounds in bits; `needed`, the bits by which the attacked
+        model lacked the tested answers; and `ratio`. From a ratio of 1 on the attack could have carried the answers in.
+    """
+    import pandas
+
+    from vestige.artifacts.layout import AttackFolder
+    from vestige.steps.attack import read_spent
+
+    rows = []
+    for question in lab.questions:
+        if not question.step.function.endswith(":attack"):
+            continue
+        results = call(question.step)
+        frame = results.items()
+        lacking = frame[(frame["attack"] == "") & (frame["metric"] == "qa.answer_bits") & (frame["split"] == "forget")]
+        needed = -float(lacking["value"].sum())
+        carried = min(read_spent(AttackFolder(results.evidence[0]))["bounds_bits"].values())
+        row = {**question.columns, "attack": frame["attack"].iloc[-1], "carried": carried, "needed": needed}
+        rows.append({**row, "ratio": carried / needed})
+    table = pandas.DataFrame(rows).drop(columns="seed")
+    names = [name for name in table.columns if name not in ("carried", "needed", "ratio")]
+    means: DataFrame = table.groupby(names, sort=False).mean().reset_index()
+    return means
 
 
 def _steps_in(value: Any) -> list[Step]:

@@ -151,16 +151,16 @@ def find_rate(
                 raise InputError(f"The metric {one_line(metric)!r} scores no question of a set. Take another of qa.")
             chosen = frame["item"].isin(choosing)
             means = frame[chosen].groupby("split")["value"].mean()
-            tested[rate] = frame[~chosen].groupby("split")["value"].mean().to_dict()
+            tested[rate] = {str(k): float(v) for k, v in frame[~chosen].groupby("split")["value"].mean().items()}
             candidates.append(Candidate(rate, float(means["forget"]), float(means["retain"])))
         found = _choose(candidates, bounded, bound)
-        rate = None
+        best: float | None = None
         reached = False
         if found is not None:
-            rate = found.rate
+            best = found.rate
             reached = _shortfall(found, bounded, bound) == 0
-        test = tested.get(rate or 0.0, {})
-        result = FoundRate(rate, reached, goal, metric, test.get("forget"), test.get("retain"), tuple(candidates))
+        test = tested.get(best or 0.0, {})
+        result = FoundRate(best, reached, goal, metric, test.get("forget"), test.get("retain"), tuple(candidates))
         write_json(folder / "result.json", {**asdict(result), "candidates": result.rows})
     return result
 

@@ -1,6 +1,7 @@
 """The tables of an experiment: pooled scores, differences beside the paper's, and ranking reversals."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -38,6 +39,8 @@ class Report:
     comparisons: Sequence[Comparison] = ()
     ranked: Sequence[str] = ()
     """The metrics on the forget set that rank methods; pairs that they rank in opposite order are shown."""
+    bits: bool = False
+    """Whether the bits of each attack are shown."""
 
 
 def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
@@ -51,6 +54,8 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
         Pooled scores; a table of differences per comparison, with the paper's and, where controls were retrained, the
         difference above the controls'; and reversals.
     """
+    import pandas
+
     shown = scores[scores["metric"].isin(report.metrics) & scores["split"].isin(report.splits)]
     # A set of several members is the mean over them: each question's mean over the models that were asked it.
     identity = [*PLACE, "seed", "item", "edge", "attribute"]
@@ -59,6 +64,9 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
     found = {"Scores": _beside_paper(means, report.paper, ("set", "method", "split", "metric"), "mean")}
     for comparison in report.comparisons:
         rows = shown[shown[comparison.column].isin([comparison.first, comparison.second])]
+        if comparison.column == "method" and (rows.groupby("method")["rate"].nunique() == 1).all():
+            # Each method at its own rate.
+            rows = rows.assign(rate="")
         if comparison.splits:
             rows = rows[rows["split"].isin(comparison.splits)]
         if rows[comparison.column].nunique() < 2:
@@ -69,6 +77,12 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
         key = tuple(name for name in ("set", "first", "second", "method", "split", "metric") if name in differences)
         title = f"{comparison.second} less {comparison.first}"
         found[title] = _beside_paper(differences, report.paper, key, "difference")
+    for name in shown.loc[shown["attack"] != "", "attack"].unique():
+        # Before an attack and after it, over the questions that were asked both times.
+        before = shown[(shown["attack"] == "") & (shown["split"] == "forget")].assign(attack="before")
+        after = shown[(shown["attack"] == name) & (shown["split"] == "forget")]
+        rows = _in_order(pandas.concat([before, after]), Comparison("attack", "before", name))
+        found[f"Gain by {name}"] = pool(rows, by=[p for p in PLACE if p != "attack"], compare="attack")
     if report.ranked:
         ranked = means[(means["split"] == "forget") & (means["attack"] == "") & means["metric"].isin(report.ranked)]
         ranked = ranked[~ranked["method"].isin(["target", "retrained"])]
@@ -105,7 +119,9 @@ def _reversed(means: "DataFrame") -> "DataFrame":
     frames = []
     for (model, name), group in means.groupby(["model", "set"], sort=False):
         group = group.assign(method=group["method"] + " " + group["rate"])
-        frames.append(reversals(group, of="method", across="metric").assign(model=model, set=name))
+        turned = reversals(group, of="method", across="metric")
+        turned["model"], turned["set"] = str(model), str(name)
+        frames.append(turned)
     return pandas.concat(frames, ignore_index=True)
 
 
@@ -131,7 +147,7 @@ def write(found: "dict[str, DataFrame]", folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for title, table in found.items():
-        slug = title.lower().replace(" ", "-").replace(":", "")
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
         table.to_csv(folder / f"{slug}.csv", index=False)
         parts.append(f"## {title}\n\n{as_markdown(table)}\n")
     (folder / "tables.md").write_text("\n".join(parts), encoding="utf-8")

@@ -1,120 +1,356 @@
-"""Tasks of one command, made by the engine of cells. A task that is done does nothing, so that a run can resume.
+"""Tasks of one command, submitted to an executor of `concurrent.futures`: loky here, Ray on a cluster, Slurm.
 
-A task is a cell whose key is its place in the plan. Its request travels in memory, and what is known of it, leases and
-progress, lies in a temporary folder for as long as the command runs.
+A task that is done does nothing, so that the same command continues after an interruption. The scheduler handles the
+failure of a worker; results lie in folders that lock themselves, so no scheduler has to remember them.
 """
 
 import contextlib
+import os
+import pickle
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from vestige.artifacts.layout import StudyState
 from vestige.core import errors
-from vestige.steps.engine import Status, StudyCell, run_cells
+from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
+from vestige.core.text import closest, one_line
+from vestige.core.threads import VARIABLES, one_thread
 
 Report = Callable[[float], None]
 """Told by a task how much of it is done, from 0 to 1."""
+Failed = tuple[str, str] | None
+"""The class and message of a task's error; None if it succeeded."""
 
-PRELOADED = ("vestige.steps.attack", "vestige.steps.finetune", "vestige.steps.unlearn", "vestige.models.tiny")
-"""What takes seconds to import, and nearly every task and cell needs."""
+ONE_THREAD = dict.fromkeys(VARIABLES, "1")
+"""What a worker's libraries read when they load: their number of threads decides the last digits."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work: `run(**arguments, report=...)`, a function at the top of its module, after other tasks."""
+    """One piece of work: `run(**arguments, report=...)`, a function at the top of its module, after other tasks.
+
+    `kind` names the type of work, for which `Executor` may ask other resources.
+    """
 
     name: str
     run: Callable[..., None]
     arguments: Mapping[str, Any]
     after: tuple[str, ...] = ()
     weight: float = 1.0
+    kind: str = ""
 
 
 class TaskError(Exception):
     """An error that is none of Vestige's own: its class and its message."""
 
 
+@dataclass(frozen=True)
+class Executor:
+    """Where tasks run: `local`, `ray` or `slurm`, with the options of that scheduler.
+
+    An option of one type of task begins with its kind: `finetune.num_gpus`.
+    """
+
+    name: str = "local"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown executor."""
+        if self.name not in _POOLS:
+            raise InputError(f"There is no executor {one_line(self.name)!r}. {closest(self.name, list(_POOLS))}")
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """The options of one type of task."""
+        options = dict(self.options)
+        chosen = {name: value for name, value in options.items() if "." not in name}
+        for name, value in options.items():
+            if name.startswith(f"{kind}."):
+                chosen[name.removeprefix(f"{kind}.")] = value
+        return chosen
+
+
+class _Pool(Protocol):
+    """The part of `concurrent.futures.Executor` that is used, with the task's kind."""
+
+    def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
+        """Start a piece of work."""
+
+    def stop(self) -> None:
+        """End all work at once."""
+
+
 def run_tasks(
     tasks: Sequence[Task],
     *,
     workers: int,
+    executor: Executor | None = None,
     show: Callable[[float, str], None] = lambda _share, _names: None,
 ) -> dict[str, Exception]:
-    """Run the tasks in an order that respects `after`; the failures by task name.
+    """Run the tasks in an order that respects `after`.
 
-    `show` is told the share done of the whole plan, by the tasks' weights, and the names of those at work. Each worker
-    sees one GPU, which it shares where there are fewer. With no workers they run in this process, one after the other,
-    and an error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping
-    the processes, and MachineError when one of them was killed.
+    Args:
+        tasks: The tasks. One whose predecessor failed is left out.
+        workers: How many run at once. With 0 they run in this process, and an error ends them.
+        executor: Where they run; by default in processes of this machine, each with one GPU if there are any.
+        show: Told the share done of the whole plan, by the tasks' weights, and the names of those at work.
+
+    Returns:
+        The failures by task name.
+
+    Raises:
+        Interrupted: On Ctrl-C, after the workers were stopped.
+        MachineError: A worker of this machine was killed, or the disk or the memory gave out.
     """
-    plan = tuple(_ordered(tasks))
-    shares, whole = dict[str, float](), sum(task.weight for task in tasks)
-    by_key = {cell.key: task for cell, task in zip(_cells(plan), plan, strict=True)}
-
-    def tell(done: Iterable[str], at_work: Iterable[str]) -> None:
-        shares.update(dict.fromkeys(done, 1.0))
-        names = ", ".join(sorted(by_key[key].name for key in at_work))
-        show(sum(by_key[key].weight * share for key, share in shares.items()) / whole, names)
-
+    plan = _Plan(tasks, show)
     if not workers:
-        # In this process, as a worker of another engine runs it: an error is the caller's to handle.
-        for key, task in by_key.items():
-            task.run(**task.arguments, report=lambda _: None)
-            tell([key], [])
+        while plan.waiting:
+            task = plan.next_ready()
+            task.run(**task.arguments, report=lambda _share: None)
+            plan.end(task.name, None)
         return {}
+    chosen = executor or Executor()
     with tempfile.TemporaryDirectory(prefix="vestige-run-") as folder:
-
-        def read(status: Status) -> None:
-            for key in (at_work := status.at_work - status.done):
-                # Not there before its first word, and empty while that is written.
-                with contextlib.suppress(FileNotFoundError, ValueError):
-                    # A late word must not make a task look done.
-                    shares[key] = min(float(Path(folder, f"share-{key}").read_text()), 0.999)
-            tell(status.done, at_work)
-
-        failed = run_cells(
-            StudyState(Path(folder)),
-            partial(_cells, plan),
-            partial(_run, folder),
-            jobs=workers,
-            preload=PRELOADED,
-            restart=False,
-            show=read,
-        )
-    # As the errors that they were, which decide the exit code.
-    return {by_key[key].name: getattr(errors, error, TaskError)(reason) for key, (error, reason) in failed.items()}
+        pool = _POOLS[chosen.name](workers, chosen, folder)
+        try:
+            return _run_all(plan, pool, workers, folder if chosen.name == "local" else "")
+        except KeyboardInterrupt:
+            raise Interrupted("stopped; run the same command to go on from here") from None
+        finally:
+            pool.stop()
 
 
-def _ordered(tasks: Sequence[Task]) -> Iterator[Task]:
-    """Each task after those that it waits for, and else in the order of the plan."""
-    waiting = {task.name: task for task in tasks}
-    while waiting:
-        yield waiting.pop(next(name for name, task in waiting.items() if waiting.keys().isdisjoint(task.after)))
+class _Plan:
+    """The tasks that wait, are at work, are done and have failed."""
+
+    def __init__(self, tasks: Sequence[Task], show: Callable[[float, str], None]) -> None:
+        self.waiting = {task.name: task for task in tasks}
+        self.shares = dict.fromkeys(self.waiting, 0.0)
+        self.failed: dict[str, Exception] = {}
+        self._weights = {task.name: task.weight for task in tasks}
+        self._left_out: set[str] = set()
+        self._show = show
+
+    def ready(self) -> list[Task]:
+        """The tasks that can start; those that wait for a failed one are left out."""
+        found = []
+        for task in list(self.waiting.values()):
+            if any(name in self.failed or name in self._left_out for name in task.after):
+                self._left_out.add(task.name)
+                del self.waiting[task.name]
+            elif all(self.shares.get(name, 1.0) == 1.0 for name in task.after):
+                found.append(task)
+        return found
+
+    def next_ready(self) -> Task:
+        """One task that can start, which waits no longer."""
+        return self.waiting.pop(self.ready()[0].name)
+
+    def end(self, name: str, failed: Failed) -> None:
+        """Note that a task ended."""
+        if failed is not None:
+            kind, message = failed
+            # As the error that it was, which decides the exit code.
+            self.failed[name] = getattr(errors, kind, TaskError)(message)
+        else:
+            self.shares[name] = 1.0
+        self.tell([])
+
+    def tell(self, at_work: Sequence[str]) -> None:
+        """Show the progress."""
+        whole = sum(self._weights.values()) or 1.0
+        done = sum(self._weights[name] * share for name, share in self.shares.items())
+        self._show(done / whole, ", ".join(sorted(at_work)))
 
 
-def _cells(tasks: Sequence[Task]) -> list[StudyCell]:
-    keys = {task.name: f"{number}" for number, task in enumerate(tasks)}
-    return [StudyCell(keys[t.name], "task", t.name, tuple(keys[name] for name in t.after), t) for t in tasks]
+def _run_all(plan: _Plan, pool: _Pool, workers: int, folder: str) -> dict[str, Exception]:
+    running: dict[Future[Failed], str] = {}
+    while True:
+        for task in plan.ready():
+            if len(running) == workers:
+                break
+            del plan.waiting[task.name]
+            share = f"{folder}/share-{len(plan.waiting)}" if folder else ""
+            # Cut off from what the parent holds, so that what cannot be sent is refused here.
+            work = partial(_work, pickle.dumps(task), share)
+            running[pool.submit(task.kind, work)] = task.name
+            plan.shares[task.name] = 0.0
+            _SHARES[task.name] = share
+        if not running:
+            return plan.failed
+        ended, _ = wait(running, timeout=0.3, return_when=FIRST_COMPLETED)
+        for future in ended:
+            name = running.pop(future)
+            plan.end(name, _outcome(future, name))
+        for name in running.values():
+            # Not there before its first word, and empty while that is written.
+            with contextlib.suppress(OSError, ValueError):
+                plan.shares[name] = min(float(Path(_SHARES[name]).read_text()), 0.999)
+        plan.tell(list(running.values()))
 
 
-def _run(folder: str, cell: StudyCell) -> Mapping[str, Any]:
-    """Run the task of a cell, in a worker; it says now and then how far it is."""
-    last, path = 0.0, Path(folder) / f"share-{cell.key}"
+_SHARES: dict[str, str] = {}
 
-    def report(share: float) -> None:
+
+def _outcome(future: "Future[Failed]", name: str) -> Failed:
+    try:
+        failed = future.result()
+    except BrokenProcessPool as error:
+        raise MachineError(
+            f"the process that worked on {name!r} was killed, as happens when memory runs out; "
+            "run the same command again, with fewer at once"
+        ) from error
+    if failed is not None and failed[0] in ("MachineError", "MemoryError"):
+        raise MachineError(f"{name}: {failed[1]}")
+    return failed
+
+
+def _work(task: bytes, share: str) -> Failed:
+    """Run a task in a worker; it notes now and then how far it is."""
+    last = 0.0
+
+    def report(done: float) -> None:
         nonlocal last
-        if time.monotonic() - last > 0.1:
+        if share and time.monotonic() - last > 0.1:
             last = time.monotonic()
-            path.write_text(f"{share}")
+            Path(share).write_text(f"{done}")
 
-    task: Task = cell.point
-    task.run(**task.arguments, report=report)
-    return {}
+    one_thread()
+    loaded: Task = pickle.loads(task)
+    try:
+        loaded.run(**loaded.arguments, report=report)
+    except VestigeError as error:
+        return type(error).__name__, str(error)
+    # Whatever a library raises over this task: the others go on. Not every error can be sent, so its words are.
+    except Exception as error:
+        return type(error).__name__, f"{type(error).__name__}: {error}"
+    return None
+
+
+class _Local:
+    """Processes of this machine, by joblib's loky."""
+
+    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        if executor.options:
+            raise InputError("The executor local takes no options. Give --jobs, or another executor.")
+        cards = _cards()
+        self._pool = ProcessPoolExecutor(
+            workers, env=ONE_THREAD, initializer=_begin, initargs=(os.getpid(), cards, folder)
+        )
+
+    def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
+        future: Future[Failed] = self._pool.submit(work)
+        return future
+
+    def stop(self) -> None:
+        self._pool.shutdown(kill_workers=True)
+
+
+def _cards() -> list[str]:
+    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name for name in visible.split(",") if name]
+    return names or [str(number) for number in range(count)]
+
+
+def _begin(parent: int, cards: Sequence[str], folder: str) -> None:
+    """A worker sees one GPU, which it shares where there are fewer, and ends with its parent."""
+    number = 0
+    while True:
+        try:
+            # Of several that begin at once each takes another number.
+            os.close(os.open(f"{folder}/worker-{number}", os.O_CREAT | os.O_EXCL))
+            break
+        except FileExistsError:
+            number += 1
+    if cards:
+        os.environ["CUDA_VISIBLE_DEVICES"] = cards[number % len(cards)]
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+class _Ray:
+    """A Ray cluster, or this machine if none runs. Ray repeats a task whose worker or node died."""
+
+    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise InputError("The executor ray needs Ray. Install it by pip install 'vestige[ray]'.") from None
+        self._ray, self._executor = ray, executor
+        if not ray.is_initialized():
+            running = os.environ.get("RAY_ADDRESS")
+            ray.init(address=running or None, log_to_driver=False, runtime_env={"env_vars": ONE_THREAD})
+        resources: Any = ray.cluster_resources
+        self._with_gpus = resources().get("GPU", 0) > 0
+
+    def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
+        # A step uses one GPU where there are any; fractions let several share one.
+        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 5}
+        if self._with_gpus:
+            options["num_gpus"] = 1
+        options |= self._executor.of(kind)
+        future: Future[Failed] = self._ray.remote(**options)(_called).remote(work).future()
+        return future
+
+    def stop(self) -> None:
+        self._ray.shutdown()
+
+
+def _called(work: Callable[[], Failed]) -> Failed:
+    return work()
+
+
+class _Slurm:
+    """Jobs of Slurm by submitit; with `cluster=local` they are processes of this machine."""
+
+    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+        try:
+            import submitit
+        except ModuleNotFoundError:
+            raise InputError("The executor slurm needs submitit. Install it by pip install 'vestige[slurm]'.") from None
+        self._submitit, self._executor = submitit, executor
+        # A job is waited for by a thread, which gives it the form of concurrent.futures.
+        self._threads = ThreadPoolExecutor(workers)
+        self._jobs: list[Any] = []
+
+    def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
+        options = self._executor.of(kind)
+        folder = options.pop("folder", "vestige-jobs")
+        cluster = options.pop("cluster", None)
+        options.setdefault("timeout_min", 24 * 60)
+        # submitit pickles by class, and its jobs change their state while a thread waits.
+        jobs = self._submitit.AutoExecutor(folder=folder, cluster=cluster)
+        jobs.update_parameters(**options)
+        job = jobs.submit(work)
+        self._jobs.append(job)
+        return self._threads.submit(job.result)
+
+    def stop(self) -> None:
+        for job in self._jobs:
+            if not job.done():
+                job.cancel(check=False)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+_POOLS: Mapping[str, Callable[[int, Executor, str], _Pool]] = {"local": _Local, "ray": _Ray, "slurm": _Slurm}
 
 
 def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
