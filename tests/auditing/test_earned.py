@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, outcomes, subject, verdict
 
-from vestige.auditing.earned import made_of_others
+from vestige.auditing.earned import made_of_others, same_trainings
+from vestige.auditing.formats import unlike_controls
 from vestige.auditing.judge import judge, lay
+from vestige.auditing.scores import Source, column
 from vestige.core.items import Luck
 
 QUICK = 500
@@ -23,7 +25,9 @@ def training(seed, spread=5.0):
 
 
 def with_bits(values, share=0.0):
-    return subject(share) | {"forced/answer_bits": dict(zip(FORGET, np.minimum(values, 0.0).tolist(), strict=True))}
+    # Picks are the same in all of these subjects, as in no trainings.
+    table = {key: scores for key, scores in subject(share).items() if not key.startswith("option_")}
+    return table | {"forced/answer_bits": dict(zip(FORGET, np.minimum(values, 0.0).tolist(), strict=True))}
 
 
 def answering(controls, ga, **changes):
@@ -37,37 +41,71 @@ def accused(given):
     return made_of_others(lay(given, QUICK))
 
 
+def one_trainings(given, evidence="given"):
+    """Which models count as one training, by their answers."""
+    given = replace(given, plan=replace(given.plan, evidence_level=evidence))
+    return [same.models for same in same_trainings(lay(given, QUICK))]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_trainings_of_their_own_are_no_copies(seed):
+def test_trainings_of_their_own_are_not_one(seed):
     trainings = [training(100 * seed + k) for k in range(3)]
-    assert accused(answering(trainings, training(100 * seed + 50))) == {}
+    assert one_trainings(answering(trainings, training(100 * seed + 50))) == []
     # Nor where the subject is nearer to them than one training is to another, or one of them is far off.
-    assert accused(answering(trainings, training(100 * seed + 50, spread=4.0))) == {}
-    assert accused(answering([*trainings[:2], trainings[2] - 60], training(100 * seed + 51))) == {}
+    assert one_trainings(answering(trainings, training(100 * seed + 50, spread=4.0))) == []
+    assert one_trainings(answering([*trainings[:2], trainings[2] - 60], training(100 * seed + 51))) == []
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.5])
-def test_controls_that_are_the_subject_with_noise_are_told_by_their_answers(noise):
-    ga = training(1)
-    fakes = [ga + noise * np.random.default_rng(10 + k).normal(size=N) for k in range(3)]
-    found = accused(answering(fakes, ga))
-    assert len(found) >= 2
-    assert all("answers" in why and "from those of ga" in why for why in found.values())
-    # One among trainings is next to the subject, and the others are not.
-    one = accused(answering([fakes[0], training(2), training(3)], ga))
-    assert one.keys() == {RETRAINED[0]}
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize("is_sibling", [False, True])
+def test_controls_and_a_subject_made_of_one_model_are_one_training_and_open_its_claims(noise, is_sibling):
+    hidden = training(1)
+    made = [hidden + noise * np.random.default_rng(10 + k).normal(size=N) for k in range(4)]
+    given = answering(made[:3], made[3] if is_sibling else hidden)
+    assert one_trainings(given) == [(*RETRAINED, "ga")]
+    # Recorded trainings of this project are not one, and a subject may still be a copy of them.
+    one = answering([made[0], training(2), training(3)], made[3])
+    assert one_trainings(one, "verified") == [(RETRAINED[0], "ga")]
+    assert one_trainings(answering([made[0], made[1], training(3)], training(4)), "verified") == []
+    found = judge(replace(given, plan=replace(given.plan, evidence_level="given")), resamples=QUICK)
+    about = verdict(found, "not expressed")
+    assert about.outcome == "inconclusive"
+    assert "count as one training: in forced, bits on forget they differ by" in about.reason
 
 
-def test_the_very_same_answers_tell_a_copy_only_where_no_weights_were_seen():
-    given = answering([training(1), training(2), training(3)], training(1))
-    assert accused(given) == {}
-    unseen = replace(given, plan=replace(given.plan, unseen=(RETRAINED[0],)))
-    assert accused(unseen) == {
-        RETRAINED[0]: "its answers lie next to those of ga (the very same), so it was made of it"
+def test_two_logs_of_one_control_are_one_and_no_other_subject_is_touched_by_a_copied_one():
+    again = training(1) + 0.1 * np.random.default_rng(7).normal(size=N)
+    given = answering([training(1), again, training(2)], training(3))
+    found = judge(replace(given, plan=replace(given.plan, evidence_level="given")), resamples=QUICK)
+    assert found.retrained == (RETRAINED[0], RETRAINED[2])
+    assert not doubted(found)
+    assert found.untested[0].startswith("Only retrained-0 is used as a control, since retrained-0, retrained-1 count")
+    # A subject that is one of the controls opens its own claims and no other's.
+    both = answering([training(1), training(2), training(3)], again)
+    both.scores.values[Source("npo")] = both.scores.values[Source("ga")] | {
+        "forced/answer_bits": column(with_bits(training(9))["forced/answer_bits"])
     }
-    found = judge(unseen, resamples=QUICK)
-    assert not any(v.outcome == "holds" for v in found.verdicts if v.claim != "utility preserved")
-    assert "the weights of the other controls were not seen" in verdict(found, "not expressed").reason
+    plan = replace(both.plan, unlearned=("ga", "npo"), evidence_level="given")
+    found = judge(replace(both, plan=plan), resamples=QUICK)
+    reasons = {v.subject: v.reason for v in found.verdicts if v.claim == "not expressed"}
+    assert "count as one training" in reasons["ga"]
+    assert "count as one training" not in reasons["npo"]
+
+
+def test_a_control_at_the_level_of_the_target_with_the_pattern_of_the_controls_is_kept():
+    # Another recipe raises all scores by more than half of the way to the target.
+    rng = np.random.default_rng(0)
+    base = rng.beta(1, 6, N)
+    target = np.clip(rng.beta(6, 3, N), 0, 1)
+    rows = [np.clip(base + 0.02 * rng.normal(size=N), 0, 1) for _ in RETRAINED]
+    rows[0] = np.clip(base + 0.6 * (target.mean() - base.mean()), 0, 1)
+    tables = {}
+    for name, row in zip((*RETRAINED, "target", "ga"), (*rows, target, rows[1] + 0.01), strict=True):
+        tables[name] = {"forced/probability": dict(zip(FORGET, np.clip(row, 0, 1).tolist(), strict=True))}
+    assert unlike_controls(lay(case(tables), QUICK)) == {}
+    # The target's own pattern is told.
+    tables[RETRAINED[0]] = tables["target"]
+    assert unlike_controls(lay(case(tables), QUICK)).keys() == {RETRAINED[0]}
 
 
 def placed(**points):

@@ -1,24 +1,26 @@
 """Controls are earned: a model given as retrained stands for one that never knew until something speaks against it.
 
 Three things do. Its weights lie nearer to another model's of the audit than trainings lie to each other. Its answers
-differ from an unlearned model's or the target's less than by a training of its own. Or it knows: it states facts, picks
-options and ranks answers as nobody could who never saw them. The first two are said of one control, which is left out;
-the third of all of them, and then no claim holds that rests on controls.
+are nearer to another model's than those of any two trainings (`metrics.trainings`): the two count as one. Or it knows:
+it states facts, picks options and ranks answers as nobody could who never saw them. The first two are said of one
+control, which is left out. The third is said of all of them, and then no claim holds that rests on controls.
 
 Axes: M controls, N items.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import GIVEN, AuditPlan, Format
-from vestige.auditing.formats import Scale, TestedFormats, formats_of
+from vestige.auditing.formats import Scale, TestedFormats, formats_of, read_formats
 from vestige.auditing.ground import BITS_KEY, Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
+from vestige.metrics.intervals import ByItem
+from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
 
 NEAR, NEAR_CONTROL = 0.1, 0.01
 """What lies nearer to a subject or the target, or to a control, than this share of the way to the next control.
@@ -27,16 +29,14 @@ Of three controls of which one is of another kind two are near to each other, an
 """
 _NEARER = 0.85
 """A copy is nearer than this to what it was made of, as a share of how far it is from a control that is none."""
-_SHARED_WEIGHTS, _SHARED_ANSWERS = 0.1, 0.2
-"""Below these shares another control has nothing of what a control differs from another model by."""
+_SHARED_WEIGHTS = 0.1
+"""Below this share another control has nothing of what a control differs from another model by."""
 _TELLS = 0.2
 """A share with a greater standard error says nothing."""
-_BY_ITEM = 5
-"""So many answers tell as much as one would that had nothing in common with the others."""
 _OF_WEIGHTS = 1000
 """All weights together tell as much as so many that had nothing in common."""
 _LEAST_ITEMS = 8
-"""With fewer answers nothing is said of how alike models are."""
+"""With fewer picks nothing is said of what controls know."""
 _KNOWN = 0.5
 """Controls that pick the right option this far from chance to the target know what they pick."""
 _TAUGHT = 0.001
@@ -50,17 +50,55 @@ Distances = Mapping[str, Mapping[str, float]]
 """How far models lie from each other, by two names."""
 
 
-def made_of_others(ground: Ground) -> dict[str, str]:
-    """The controls that are another model of the audit or made of it, by name, each with the reason.
+def same_trainings(ground: Ground) -> list[OneTraining]:
+    """The controls that count as one training with another control, a subject or the target, by their answers.
 
-    A training that began with nothing of another model's differs from it by its own luck and by that model's, and the
-    latter is in what every other control differs from it by too. What was made of the other model has none of it.
+    Only measurements are compared in which the target clearly exceeds the controls, on the forget set and on the kept
+    questions. This accuses nobody: one model that two people evaluated looks the same.
     """
-    answers, n = _distances_of_answers(ground)
-    reasons = _copies(ground, ground.plan.apart, "weights", _SHARED_WEIGHTS, _OF_WEIGHTS)
-    for name, why in _copies(ground, answers, "answers", _SHARED_ANSWERS, n / _BY_ITEM).items():
-        reasons.setdefault(name, why)
-    return reasons
+    plan = ground.plan
+    names = (*plan.retrained, *plan.unlearned, plan.target)
+    trusted = plan.retrained if plan.evidence_level == "verified" else ()
+    pairs: list[Near] = []
+    for scale in read_formats(ground).judged:
+        if scale.unit not in ("leakage", "bits"):
+            continue
+        for key in dict.fromkeys((scale.key, scale.form.hits)):
+            for split, items in plan.splits.items():
+                compared = ground.judged if split == "forget" else items
+                rows = _rows(ground, names, key, compared)
+                # Kept facts that every training knows are hit by all of them.
+                if _are_hits(rows):
+                    found = near_hits(rows, trusted) if split == "forget" else ()
+                else:
+                    found = near(rows, _score_type(key), trusted)
+                where = f"in {scale.name} on {split}"
+                pairs += [pair._replace(why=f"{where} {pair.why}") for pair in found]
+    controls = set(plan.retrained)
+    return together(names, (pair for pair in pairs if controls & {pair.first, pair.second}))
+
+
+def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) -> dict[str, ByItem]:
+    """The scores of the models that were asked; NaN where a question is missing."""
+    rows = {}
+    for name in names:
+        table = ground.scores.table(name, key)
+        row = np.array([table.get(item, np.nan) for item in items])
+        if not np.isnan(row).all():
+            rows[name] = row
+    return rows
+
+
+def _are_hits(rows: Mapping[str, ByItem]) -> bool:
+    return all(bool(np.isin(row[~np.isnan(row)], (0.0, 1.0)).all()) for row in rows.values())
+
+
+def _score_type(key: str) -> str:
+    if key == BITS_KEY:
+        return "bits"
+    if key.endswith("/probability"):
+        return "probability"
+    return "overlap" if key.endswith("_recall") else ""
 
 
 def seen(plan: AuditPlan, name: str) -> bool:
@@ -68,9 +106,13 @@ def seen(plan: AuditPlan, name: str) -> bool:
     return plan.evidence_level != "logs" and name not in plan.unseen
 
 
-def _copies(ground: Ground, apart: Distances, kind: str, least: float, n: float) -> dict[str, str]:
-    """By distances alone, which are sums of squares of so many independent numbers."""
-    plan = ground.plan
+def made_of_others(ground: Ground) -> dict[str, str]:
+    """The controls whose weights are another model's of the audit or made of them, by name, each with the reason.
+
+    A training that began with nothing of another model's differs from it by its own luck and by that model's, and the
+    latter is in what every other control differs from it by too. What was made of the other model has none of it.
+    """
+    plan, apart = ground.plan, ground.plan.apart
     controls = [name for name in plan.retrained if name in apart]
     reasons: dict[str, str] = {}
     for number, name in enumerate(controls):
@@ -85,26 +127,24 @@ def _copies(ground: Ground, apart: Distances, kind: str, least: float, n: float)
             first = origin not in controls or controls.index(origin) < number
             next_one = min((to[x] for x in partners), default=0.0)
             least_way = (NEAR_CONTROL if origin in controls else NEAR) * next_one
-            # Weights that are seen have a digest, which tells the very same from others that merely answer alike.
-            tied = to[origin] == 0 and (kind == "weights" or not seen(plan, name))
-            if first and (tied or 0 < to[origin] < least_way):
+            if first and (to[origin] == 0 or 0 < to[origin] < least_way):
                 size = f"{to[origin] / next_one:.2g} of the way to the next control" if to[origin] else "the very same"
                 made = "so it was made of it"
                 # From distances alone a sole control of the target's start looks the same.
-                made += ", or no other control began where it did" if (kind, origin) == ("weights", plan.target) else ""
-                reasons.setdefault(name, f"its {kind} lie next to those of {shown(origin)} ({size}), {made}")
-            partner_shares = (_shared(apart, name, x, origin, n) for x in partners if x in apart and origin in apart[x])
+                made += ", or no other control began where it did" if origin == plan.target else ""
+                reasons.setdefault(name, f"its weights lie next to those of {shown(origin)} ({size}), {made}")
+            partner_shares = (_shared(apart, name, x, origin) for x in partners if x in apart and origin in apart[x])
             shares = [share for share in partner_shares if share is not None]
-            if shares and max(shares) < least:
+            if shares and max(shares) < _SHARED_WEIGHTS:
                 reasons.setdefault(
                     name,
-                    f"other controls share nothing of what its {kind} differ from those of {shown(origin)} by (at most "
-                    f"{max(max(shares), 0.0):.2f}, and about one half between trainings), so it was made of it",
+                    f"other controls share nothing of what its weights differ from those of {shown(origin)} by (at "
+                    f"most {max(max(shares), 0.0):.2f}, and about one half between trainings), so it was made of it",
                 )
     return reasons
 
 
-def _shared(apart: Distances, name: str, partner: str, origin: str, n: float) -> float | None:
+def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | None:
     """How much of what `one` differs from `other` by its partner differs from it by too: about one half of a training.
 
     The slope of the partner's differences on its own, which follows from the three distances. None where a partner lies
@@ -114,34 +154,9 @@ def _shared(apart: Distances, name: str, partner: str, origin: str, n: float) ->
     if not 0 < to_origin < _NEARER * to_partner:
         return 1.0
     slope = (to_origin**2 + partner_to_origin**2 - to_partner**2) / (2 * to_origin**2)
-    # A slope that is too unsteady says nothing, which happens with few answers and with partners far off.
-    error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / n)
+    # A slope that is too unsteady says nothing, which happens with partners far off.
+    error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / _OF_WEIGHTS)
     return float(slope) if error < _TELLS else None
-
-
-def _distances_of_answers(ground: Ground) -> tuple[Distances, int]:
-    """The root mean square of what two models' answers differ by, over all questions, and of how many.
-
-    In bits, or without these in the first graded score that there is: hits are too often the same.
-    """
-    plan = ground.plan
-    names = (plan.target, *plan.unlearned, *plan.retrained)
-    graded = [BITS_KEY, *(form.key for form in formats_of(ground.case) if form.graded)]
-    key = next((key for key in graded if all(ground.has(name, key) for name in names)), BITS_KEY)
-    names = tuple(name for name in names if ground.has(name, key))
-    items = ground.scores.common(names, key, [i for ids in plan.splits.values() for i in ids])
-    if len(names) < 2 or len(items) < _LEAST_ITEMS:
-        return {}, 0
-    rows = dict(zip(names, ground.scores.rows(names, key, items), strict=True))
-    if any(len(np.unique(row)) < _LEAST_ITEMS for row in rows.values()):
-        return {}, 0
-    apart = {
-        first: {
-            second: float(np.sqrt(np.mean((rows[first] - rows[second]) ** 2))) for second in names if second != first
-        }
-        for first in names
-    }
-    return apart, len(items)
 
 
 def knowing(

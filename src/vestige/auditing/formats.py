@@ -54,6 +54,9 @@ nobody's comes out near 1. They keep a claim from holding and fail none."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
+_SAME_PATTERN = 0.5
+"""A control has the pattern of others if its differences from them vary by less than this share of the target's."""
+
 Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
 EXPOSURE = "exposure"
 """The format in which the true answer is ranked among alternatives, where no model that never knew was given."""
@@ -346,6 +349,10 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
             rest = [control for control in names if control != name]
             rest_mean = float(np.mean([means[control] for control in rest]))
             if mean - rest_mean <= _ALIKE * (knows - rest_mean):
+                continue
+            # Another recipe may raise every score, and its pattern over questions is still that of the controls.
+            target, own, *others = ground.scores.rows([plan.target, name, *rest], form.key, items)
+            if np.var(own - np.mean(others, axis=0)) < _SAME_PATTERN * np.var(own - target):
                 continue
             # Means that are far apart by luck alone must not cost a control.
             gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))

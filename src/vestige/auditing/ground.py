@@ -6,7 +6,7 @@ key ends in `_bits`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -39,7 +39,7 @@ class Ground:
     """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
 
     A fact is asked in so many `wordings` on average. `doubts` speak against the controls: while there is one, no claim
-    holds that rests on them.
+    holds that rests on them. `doubts_of` do so for one subject.
     """
 
     case: Case
@@ -49,6 +49,7 @@ class Ground:
     resamples: int
     wordings: float = 1.0
     doubts: tuple[str, ...] = ()
+    doubts_of: Mapping[str, str] = field(default_factory=dict)
     samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
 
     @property
@@ -60,6 +61,11 @@ class Ground:
     def scores(self) -> Scores:
         """The values by source, key and item."""
         return self.case.scores
+
+    def about(self, subject: str) -> "Ground":
+        """The ground of the claims about one subject, with the doubts of it."""
+        doubt = self.doubts_of.get(subject)
+        return self if doubt is None else replace(self, doubts=(*self.doubts, doubt))
 
     def has(self, source: Sourced, key: str) -> bool:
         """Whether the source was asked what `key` measures."""

@@ -3,7 +3,7 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.auditing.ability import AttackAbility, read_ability
 from vestige.auditing.claims import SubjectEvidence, verdicts
-from vestige.auditing.earned import knowing, made_of_others, seen
+from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
 from vestige.auditing.formats import Scale, TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
@@ -37,13 +37,13 @@ from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, Singles, facts_stored_in, single_facts
-from vestige.core.text import sentence
+from vestige.core.text import listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 13
+VERSION = 14
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """What they are called in a sealed plan."""
@@ -74,7 +74,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 
 def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: int) -> AuditOutcome:
     """The outcome of a case in which no score is missing; `earned` says which controls stand, and what is doubted."""
-    ground = replace(lay(case, resamples), doubts=earned.doubts)
+    ground = replace(lay(case, resamples), doubts=earned.doubts, doubts_of=earned.doubts_of)
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
@@ -94,7 +94,12 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
     attacked = recovery, ability, budget
     verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, attacked, membership, losses_read)
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
-    warnings = (*weak_controls(ground), *doubts, *_like_target(tested))
+    of_subjects = (
+        sentence(f"No claim about {shown(name)} that rests on controls holds here: {doubt}")
+        for name, doubt in ground.doubts_of.items()
+        if name != plan.target
+    )
+    warnings = (*weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
     untested = (
         *unearned,
         *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
@@ -164,20 +169,60 @@ def _like_target(tested: TestedFormats) -> Iterator[str]:
 def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
     """The ground without the controls that are none, and these in a sentence each."""
     n_given = len(ground.plan.retrained)
-    sentences: list[str] = []
     doubts: list[str] = []
-    # Copies first: one that stands beside its original hides that the two are unlike the rest.
-    for test, lead in ((made_of_others, ":"), (unlike_controls, ", since it answers like the target:")):
-        reasons = test(ground)
-        remaining = tuple(name for name in ground.plan.retrained if name not in reasons)
-        ground = replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=remaining)))
-        sentences += [f"{shown(name)} is left out as a control{lead} {why}." for name, why in reasons.items()]
-        if not all(seen(ground.plan, name) for name in reasons):
-            # Answers alone do not tell every copy of several.
-            doubts.append(f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}")
+    made = made_of_others(ground)
+    sentences = [f"{shown(name)} is left out as a control: {why}." for name, why in made.items()]
+    ground = _without(ground, made)
+    # Copies first: one beside its original hides that the two are unlike the rest.
+    ground, merged, of_target = _merged(ground)
+    sentences += merged
+    doubts += of_target
+    alike = unlike_controls(ground)
+    ground = _without(ground, alike)
+    for name, why in alike.items():
+        sentences.append(f"{shown(name)} is left out as a control, since it answers like the target: {why}.")
+    if not all(seen(ground.plan, name) for name in alike):
+        # Answers alone do not tell every copy of several.
+        doubts.append(f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}")
     if sentences and not ground.plan.retrained:
         doubts.append(f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}")
     return replace(ground, doubts=tuple(doubts)), tuple(sentences)
+
+
+def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
+    """The ground with one control for each training, the sentences about the others, and doubts of all claims."""
+    plan = ground.plan
+    sentences: list[str] = []
+    doubts: list[str] = []
+    out: list[str] = []
+    doubts_of: dict[str, str] = {}
+    for same in same_trainings(ground):
+        controls = [name for name in same.models if name in plan.retrained]
+        others = [name for name in same.models if name not in plan.retrained]
+        # The control that was asked most stays.
+        first = max(controls, key=lambda name: len(ground.scores.keys(name)))
+        reason = f"{listed(same.models)} count as one training: {same.why}"
+        if not others:
+            sentences.append(f"Only {shown(first)} is used as a control, since {reason}.")
+            out += [name for name in controls if name != first]
+            continue
+        sentences.append(f"Not used as independent controls: {listed(controls)}, since {reason}.")
+        out += controls
+        if plan.target in others:
+            doubts.append(reason)
+        for subject in others:
+            doubts_of[subject] = reason
+    if doubts_of and not doubts and len(out) == len(plan.retrained):
+        # Without any control a subject would be held against chance, and fail for what anybody guesses.
+        out.remove(plan.retrained[0])
+        doubts.append(next(iter(doubts_of.values())))
+    return replace(_without(ground, out), doubts_of=doubts_of), sentences, doubts
+
+
+def _without(ground: Ground, names: Collection[str]) -> Ground:
+    """The ground without some of the controls."""
+    remaining = tuple(name for name in ground.plan.retrained if name not in names)
+    return replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=remaining)), samples={})
 
 
 def _with_margins(ground: Ground) -> Ground:
@@ -281,13 +326,14 @@ def _verdicts(
     groups: list[GroupLine] = []
     parts, stored_parts = parts_of(ground, tested), parts_of(ground, stored)
     for subject in ground.plan.audited:
+        about_it = ground.about(subject)
         expressed, inside = matrix.expressed[subject], expressed_in(ground, stored, subject)
         counts = [(r.attack, r.format) for r in recovery.tried if r.subject == subject and not r.why_not]
         carried = _carried(ground, budget, subject)
         judged = tested.asked_of(ground, subject)
         about = SubjectEvidence(
             subject=subject,
-            ground=ground,
+            ground=about_it,
             tested=tested,
             expressed=expressed,
             singles_before=single_facts(ground, subject, judged, ()),

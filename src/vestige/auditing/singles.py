@@ -370,6 +370,8 @@ def facts_stored_in(
         return (), f"How many facts are stored has no lower bound: {why}."
     lines = []
     for subject in plan.audited:
+        if subject in ground.doubts_of:
+            continue
         after = {name: Source.after(name, attack) for name in (subject, *plan.retrained)}
         names = [name for name, source in after.items() if ground.scores.keys(source)]
         trial = _Trial(ground, names, attack)

@@ -1,0 +1,201 @@
+"""Whether two models are one training, told by what they score on the same questions.
+
+Two trainings differ on single questions, even from the same base, on the same data, in the same laboratory. One model
+that was asked twice, or a copy with a little noise, does not. The scale is absolute: it comes from the published logs
+of models that others trained (docs/verdicts.md, `python -m benchmarks.one_training FOLDER`), and from controls whose
+own records say that they were trained apart. Copies of each other therefore cannot set it.
+
+Axes: N questions. NaN is a missing score. Scores of two models are compared on the questions that both answered.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import binom
+
+from vestige.metrics.intervals import ByItem
+
+LEAST_DISTANCES = {"probability": 0.08, "overlap": 0.13, "bits": 0.055}
+"""By type of score, a distance that no two trainings of the public logs go below (`distance`)."""
+LEAST_QUESTIONS = 12
+"""With fewer questions that matter nothing is said (`effective_questions`)."""
+AGREEMENT, MOST_AGREEMENT = 0.8, 0.93
+"""How far hits of two trainings agree beyond luck: usual on forgotten questions in the public logs, and the most."""
+_ROUNDING = 1e-9
+_TELLS_AGREEMENT = 10.0
+"""With fewer expected differences the agreement of two models is too unsteady to be a measure of others."""
+SURE = 1e-6
+"""Hits that independent trainings share with a smaller probability are of one training."""
+
+Rows = Mapping[str, ByItem]
+"""Scores of several models on the same questions, by name."""
+
+
+class Near(NamedTuple):
+    """Two models that are one training, and the reason, which completes "..., since ..."."""
+
+    first: str
+    second: str
+    why: str
+
+
+class OneTraining(NamedTuple):
+    """Models that count as one training, in the order in which they were given."""
+
+    models: tuple[str, ...]
+    why: str
+
+
+def effective_questions(scores: ByItem) -> float:
+    """On how many questions the spread of the scores rests: all N if these spread evenly, 1 if one alone stands out.
+
+    The participation ratio (sum z^2)^2 / sum z^4 of the deviations z from the mean; 0 where nothing varies.
+    """
+    deviations = scores - scores.mean()
+    # Rounding alone makes the mean of equal scores differ from them.
+    if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
+        return 0.0
+    return float((deviations**2).sum() ** 2 / (deviations**4).sum())
+
+
+def distance(first: ByItem, second: ByItem) -> float | None:
+    """The RMS distance of two models over questions, in units of the spread between questions.
+
+    sqrt(mean((a - b)^2) / (var(a) + var(b))): 0 for the same scores, at least about 1 for unrelated ones. The unit
+    makes bits, shares and base models comparable.
+
+    Returns:
+        None where the spread of either model rests on fewer than `LEAST_QUESTIONS` questions.
+
+    Example:
+        >>> distance(np.arange(20.0), np.arange(20.0))
+        0.0
+    """
+    both = ~(np.isnan(first) | np.isnan(second))
+    a, b = first[both], second[both]
+    if len(a) < LEAST_QUESTIONS or min(effective_questions(a), effective_questions(b)) < LEAST_QUESTIONS:
+        return None
+    return float(np.sqrt(((a - b) ** 2).mean() / (a.var() + b.var())))
+
+
+def near(rows: Rows, score_type: str, trusted: Collection[str] = ()) -> Iterator[Near]:
+    """The pairs of models that are nearer to each other than any two trainings of the public logs.
+
+    Args:
+        rows: Graded scores of one measurement, by model.
+        score_type: Key of `LEAST_DISTANCES`. Of any other type the least of all distances is asked.
+        trusted: Models whose records say that they were trained apart. No pair of these is returned, and the limit is
+            at most their least distance.
+    """
+    limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
+    for first, second in combinations([name for name in rows if name in trusted], 2):
+        apart = distance(rows[first], rows[second])
+        if apart is not None:
+            limit = min(limit, apart)
+    for first, second in combinations(rows, 2):
+        if first in trusted and second in trusted:
+            continue
+        apart = distance(rows[first], rows[second])
+        if apart is not None and apart < limit:
+            why = f"they differ by {apart:.2g} of the spread between questions (two trainings: {limit:.2g} or more)"
+            yield Near(first, second, why)
+
+
+def agreement(first: ByItem, second: ByItem) -> float | None:
+    """How far the hits of two models agree beyond luck: 1 for the same hits, 0 for unrelated ones.
+
+    1 - D / (2 N p (1 - p)) with D questions on which they differ and the share p of hits. This is the correlation
+    within questions of a model in which each question has its own difficulty. None where luck alone would give fewer
+    than ten differences.
+    """
+    share = float(np.mean([first, second]))
+    expected = 2 * len(first) * share * (1 - share)
+    return 1 - float((first != second).sum()) / expected if expected >= _TELLS_AGREEMENT else None
+
+
+def equal_by_chance(n: int, share: float, agreement: float, models: int) -> float:
+    """The probability that so many independent trainings have the same hits on all of N questions.
+
+    The difficulty q of a question follows a beta distribution with mean `share` and a correlation `agreement` within
+    questions: q ~ Beta(share * s, (1 - share) * s) with s = (1 - agreement) / agreement. All models are right with
+    probability E[q^k], and all wrong with E[(1 - q)^k].
+    """
+    if agreement >= 1:
+        return 1.0
+    size = (1 - agreement) / max(agreement, 1e-3)
+    right = wrong = 1.0
+    for k in range(models):
+        right *= (share * size + k) / (size + k)
+        wrong *= ((1 - share) * size + k) / (size + k)
+    return float((right + wrong) ** n)
+
+
+def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -> float:
+    """The probability that two independent trainings differ in so few hits, or fewer, of N questions."""
+    return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
+
+
+def near_hits(rows: Rows, trusted: Collection[str] = ()) -> Iterator[Near]:
+    """The pairs of models whose hits are more alike than those of independent trainings are by luck.
+
+    How far trainings agree is what models here agree whose hits differ (the median), and at most what is usual in the
+    public logs. Hits that differ somewhere are held against the most that two public trainings agree.
+
+    Args:
+        rows: Hits (0 or 1) of one measurement, by model.
+        trusted: Models whose records say that they were trained apart; no pair of these is returned.
+    """
+    if len(rows) < 2:
+        return
+    values = np.array(list(rows.values()))
+    table = dict(zip(rows, values[:, ~np.isnan(values).any(axis=0)], strict=True))
+    pairs: list[tuple[str, str]] = []
+    own: list[float] = []
+    recorded = 0.0
+    for first, second in combinations(table, 2):
+        found = agreement(table[first], table[second])
+        if not np.array_equal(table[first], table[second]):
+            pairs.append((first, second))
+            if found is not None:
+                own.append(found)
+        if found is not None and first in trusted and second in trusted:
+            recorded = max(recorded, found)
+    # The median, since one copy that differs in one hit would else speak for all others.
+    usual = max(recorded, min(AGREEMENT, float(np.median(own)))) if own else max(recorded, AGREEMENT)
+    most = max(recorded, MOST_AGREEMENT)
+    groups: dict[bytes, list[str]] = {}
+    for name, hits in table.items():
+        groups.setdefault(hits.tobytes(), []).append(name)
+    for names in groups.values():
+        hits = table[names[0]]
+        p = equal_by_chance(len(hits), float(hits.mean()) if len(hits) else 0.0, usual, len(names))
+        for name in names[1:]:
+            if p < SURE and not (names[0] in trusted and name in trusted):
+                yield Near(names[0], name, f"their hits are equal in all {len(hits)} questions (p = {p:.1g})")
+    for first, second in pairs:
+        if first in trusted and second in trusted:
+            continue
+        differing = int((table[first] != table[second]).sum())
+        share = float(np.mean([table[first], table[second]]))
+        p = as_equal_by_chance(differing, len(table[first]), share, most)
+        if p < SURE:
+            why = f"their hits differ in {differing} of {len(table[first])} questions (p = {p:.1g})"
+            yield Near(first, second, why)
+
+
+def together(names: Iterable[str], pairs: Iterable[Near]) -> list[OneTraining]:
+    """The models that count as one training: those that pairs connect, with the reason of the first of the pairs."""
+    found: list[tuple[set[str], str]] = []
+    for pair in pairs:
+        joined, why = {pair.first, pair.second}, pair.why
+        apart = []
+        for group, reason in found:
+            if group & joined:
+                joined, why = joined | group, reason
+            else:
+                apart.append((group, reason))
+        found = [*apart, (joined, why)]
+    order = list(names)
+    return [OneTraining(tuple(name for name in order if name in group), why) for group, why in found]
