@@ -247,9 +247,12 @@ def finetune(
     seed: int = 0,
     train_factual: bool = False,
     save: str = "merged",
+    imitate: AnyModel | None = None,
     **settings: "Unpack[FinetuneKeys]",
 ) -> Model:
     """Teach a model the answers of a data set; with `forget` all but those, as a `retrained` control.
+
+    With `imitate` it is taught that model's distributions on the answers, by KL, in place of the answers themselves.
 
     `builtin:tiny` gets the settings that were found for it, any other PISTOL's; `settings` are `TrainingSettings`.
     """
@@ -262,7 +265,15 @@ def finetune(
     splits = None if forget is None else requests.questions(corpus, _selector(forget))
     start = requests.model_settings(_path(model), read)
     request = requests.finetuning(
-        start, corpus, splits, training, name=name, seed=seed, factual=train_factual, save=save
+        start,
+        corpus,
+        splits,
+        training,
+        name=name,
+        seed=seed,
+        factual=train_factual,
+        save=save,
+        imitate=None if imitate is None else _path(imitate),
     )
     trained = train(SubjectFolder(Path(output_dir)), request)
     return Model(Path(output_dir), trained.steps, trained.stopped, splits.told if splits else ())

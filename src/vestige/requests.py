@@ -6,6 +6,7 @@ which is wrong. Nothing is trained or asked here, and weights are read only wher
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from vestige.steps.controls import Recipe, recipe_from, recipe_without
 from vestige.steps.evaluate import Subject
 from vestige.steps.finetune import FinetuneRequest
 from vestige.steps.making import pick_form
-from vestige.steps.subjects import any_subject, origin_of, own_dtype
+from vestige.steps.subjects import any_subject, load_checked, origin_of, own_dtype
 from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn_request
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -109,6 +110,7 @@ def finetuning(
     seed: int = 0,
     factual: bool = False,
     save: str = "merged",
+    imitate: str | None = None,
 ) -> FinetuneRequest:
     """A training on the answers of all items; with `splits` on all but their forget set; the factual ones on request.
 
@@ -117,6 +119,11 @@ def finetuning(
     """
     if factual and not corpus.factual:
         raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
+    imitated, digest = None, ""
+    if imitate is not None:
+        other = model.model_copy(update={"model": imitate})
+        digest = origin_of(other).digest
+        imitated = partial(load_checked, other, digest, "the model to imitate")
     items = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
     sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
     return FinetuneRequest(
@@ -130,6 +137,8 @@ def finetuning(
         name=name or (f"retrained {splits.forget}" if splits else "target"),
         forget=splits.forget if splits else "",
         save=pick_form(save),
+        imitated=imitated,
+        imitated_digest=digest,
         # What the model is taught now is no longer forgotten.
         forgotten=tuple(dict.fromkeys(rest for rest in (forget_set.less(items) for forget_set in sets) if rest.items)),
     )

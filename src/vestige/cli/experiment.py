@@ -20,6 +20,17 @@ def experiment_command(
     goal: Annotated[
         str, typer.Option(help="Find each learning rate for a goal, on a target of another seed: 'retain>=0.9'.")
     ] = "",
+    data: Annotated[str, typer.Option(help="Data in place of the experiment's, with --forget (holes).")] = "",
+    forget: Annotated[str, typer.Option(help="The forget set of --data.")] = "",
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option("--benchmark", metavar="NAME=DATA", help="Multiple-choice questions to ask each model (holes)."),
+    ] = None,
+    searches: Annotated[str, typer.Option(help="Searches of probes by commas, or none (holes).")] = "latent",
+    probing: Annotated[
+        list[str] | None,
+        typer.Option("--probe", metavar="KEY=VALUE", help="Settings of probes: judge, by, k, asks (holes)."),
+    ] = None,
     controls: Annotated[int, typer.Option(min=0, help="Retrained models for each forget set of the first seed.")] = 0,
     most_items: Annotated[int | None, typer.Option(min=1, help="The most retained questions to ask.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Steps at once; by default one per GPU or core.")] = None,
@@ -63,6 +74,11 @@ def experiment_command(
         controls=controls,
         goal=goal,
         most_items=most_items,
+        data_file=data,
+        forget=forget,
+        benchmarks={key: str(value) for key, value in _options(benchmark or []).items()},
+        searches=[name for name in _names(searches) if name != "none"],
+        probing=_options(probing or []),
     )
     report = find_experiment(name)(lab)
     if plan:
@@ -72,6 +88,10 @@ def experiment_command(
     with progress_bar(name) as show:
         lab.run(run_tasks, workers=workers, executor=where, show=show)
     found = tables(lab.scores(), report)
+    if report.holes:
+        from vestige.experiments.holes import probe_table
+
+        found["Holes"] = probe_table(lab)
     if report.bits:
         found["Bits that attacks carry and answers need"] = bits(lab)
     write(found, output_dir / "tables" / name)

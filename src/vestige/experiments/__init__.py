@@ -20,6 +20,8 @@ EXPERIMENTS = {
     "pistol-q3": ("pistol:q3", "PISTOL, question 3: the type of data (Table 4)"),
     "pistol-q4": ("pistol:q4", "PISTOL, question 4: any models side by side"),
     "pistol-entity": ("pistol:entity", "every contract of one entity"),
+    "holes": ("holes:holes", "2511.00030: knowledge holes after LLMU, GA + KL and NPO-GD, and their mitigation"),
+    "holes-rmu": ("holes:holes_rmu", "2511.00030: knowledge holes after RMU on texts"),
     "inconclusive": ("inconclusive:inconclusive", "2506.00688: formats, relearning, a searched prefix, bits, on TOFU"),
     "inconclusive-wmdp": ("inconclusive:wmdp", "2506.00688 on WMDP-Bio, which models know from pretraining"),
     "retain-only": ("inconclusive:retain_only", "2506.00688, section 4.1: what retained data teach of the rest"),

@@ -35,6 +35,10 @@ class Step:
     reads: str = ""
     """The value of result.json that a later step takes from this one; empty for the folder itself."""
 
+    def file(self, name: str) -> "Step":
+        """The same step, of which a later one takes a file."""
+        return self.value(f"/{name}")
+
     def value(self, name: str) -> "Step":
         """The same step, of which a later one takes a value of result.json."""
         return Step(self.name, self.function, self.arguments, self.folder, self.after, name)
@@ -69,8 +73,19 @@ class Lab:
     """The learning rates, in place of the experiment's; with `goal` those that are tried."""
     most_items: int | None = None
     """The most retained questions that are asked."""
+    data_file: str = ""
+    """Data in place of the experiment's, with `forget`."""
+    forget: str = ""
+    """The forget set in `data_file`."""
+    benchmarks: Mapping[str, str] = field(default_factory=dict)
+    """Data sets of multiple-choice questions by name, asked of each model before and after (`holes`)."""
+    searches: Sequence[str] = ("latent",)
+    """How probes search beside the adjacent questions (`holes`)."""
+    probing: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of probes in place of the experiment's (`holes`): `judge`, `by`, `k`, `asks`."""
     steps: dict[Path, Step] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
+    probes: list[Question] = field(default_factory=list)
     _asked: dict[str, Step] = field(default_factory=dict)
 
     @property
@@ -99,6 +114,13 @@ class Lab:
             return {}
         return {"save": "adapter"}
 
+    @property
+    def device(self) -> dict[str, Any]:
+        """Where models are, for steps whose models were made before."""
+        if self.cpu:
+            return {"device": "cpu"}
+        return {}
+
     def tiny(self, model: str) -> bool:
         """Whether the model is made on the spot and has its own settings."""
         return model.startswith("builtin:tiny")
@@ -115,6 +137,14 @@ class Lab:
         if self.cpu:
             asked["evals"] = {"qa": {"max_new_tokens": 32}}
         return asked
+
+    def found_data(self, data: SourceSettings, forget: str) -> tuple[SourceSettings, str]:
+        """The data and the forget set: those given, or the experiment's."""
+        if bool(self.data_file) != bool(self.forget):
+            raise InputError("The data and the forget set go together. Give --data and --forget.")
+        if self.data_file:
+            return SourceSettings(data=self.data_file), self.forget
+        return data, forget
 
     def refuse_cpu(self, name: str, why: str) -> None:
         """Refuse the CPU size of an experiment that has none."""
@@ -284,6 +314,8 @@ def _steps_in(value: Any) -> list[Step]:
 def _resolved(value: Any) -> Any:
     """The arguments with the folder, or the value, that each step among them stands for."""
     if isinstance(value, Step):
+        if value.reads.startswith("/"):
+            return f"{value.folder}{value.reads}"
         if value.reads:
             return json.loads((value.folder / "result.json").read_text(encoding="utf-8"))[value.reads]
         return str(value.folder)

@@ -41,6 +41,8 @@ class Report:
     """The metrics on the forget set that rank methods; pairs that they rank in opposite order are shown."""
     bits: bool = False
     """Whether the bits of each attack are shown."""
+    holes: bool = False
+    """Whether the tables of the probes are shown."""
 
 
 def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":

@@ -66,6 +66,8 @@ class FilterSettings(Settings):
     """Quality that the unlearned model's answer must not exceed."""
     alike: float = THRESHOLD
     """Drop near-duplicates: prompts above this cosine."""
+    paper_order: bool = False
+    """Filter as the paper: overlap before near-duplicates, and near-duplicates within each search alone."""
     diverse: bool = True
     """Of each search, test the first prompts that are together as diverse as the adjacent ones."""
     step: PositiveInt = STEP
@@ -206,10 +208,15 @@ def filter_candidates(
     on_stage(f"first answers of the target to {len(desk.left)} prompts")
     target_calls = len(desk.left)
     first = _drop_poorly_answered(desk, seed=seed)
-    embeddings = _drop_alike(desk)
+    embeddings = _embeddings(desk)
+    if not settings.paper_order:
+        _drop_alike(desk, embeddings)
     n_texts = settings.n_held_against(len(desk.left), len(texts))
     on_stage(f"whether {n_texts} of {len(texts)} texts of the forget set answer {len(desk.left)} prompts")
     _drop_overlapping(desk, texts, first, embeddings)
+    if settings.paper_order:
+        # Appendix B.2: a prompt that the forget set answers is gone before its near-duplicates are looked for.
+        _drop_alike(desk, embeddings)
     selections = _drop_beyond_diversity(desk, embeddings)
     remaining = desk.left
     on_stage(f"fresh answers to {len(remaining)} prompts")
@@ -283,13 +290,23 @@ def _drop_overlapping(
                 desk.dropped[i] = "not judged"
 
 
-def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
-    """Drop near-duplicates within each source and of adjacent prompts; the embeddings, by place, of all there were."""
+def _embeddings(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
+    """The embeddings of the prompts that are left, by place."""
     remaining = desk.left
     if not remaining:
         return {}
-    embeddings = dict(zip(remaining, desk.actors.embed(desk.prompts(remaining)), strict=True))
-    by_source = _by_source(desk, remaining)
+    return dict(zip(remaining, desk.actors.embed(desk.prompts(remaining)), strict=True))
+
+
+def _drop_alike(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> None:
+    """Drop near-duplicates within each source and of adjacent prompts.
+
+    In the paper's order those within each search alone: the adjacent prompts stay as they are, and no search is held
+    against them.
+    """
+    by_source = _by_source(desk, desk.left)
+    if desk.settings.paper_order:
+        by_source.pop(ADJACENT, None)
     adjacent: list[int] = []
     # The adjacent ones first, since the others are held against those of them that are kept.
     for source, places in sorted(by_source.items(), key=lambda pair: pair[0] != ADJACENT):
@@ -303,7 +320,6 @@ def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
         desk.dropped |= dict.fromkeys(set(places) - {places[k] for k in chosen}, "near-duplicate")
         if source == ADJACENT:
             adjacent = [places[k] for k in chosen]
-    return embeddings
 
 
 def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> dict[str, Selection]:

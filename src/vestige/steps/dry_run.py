@@ -19,7 +19,7 @@ from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import micro_batches
 from vestige.training.checkpoints import TrainingJob
-from vestige.training.loop import refuse_unsound, total_steps
+from vestige.training.loop import refuse_rounding, refuse_unsound, total_steps
 from vestige.training.parallel import World
 from vestige.training.settings import TrainingSettings
 
@@ -58,6 +58,7 @@ def forecast(model: PreTrainedModel, job: TrainingJob) -> Forecast:
     """
     settings = job.settings
     refuse_unsound(model, settings, job.world.kind)
+    refuse_rounding(model)
     every = list(model.parameters())
     trained = [p for p in every if p.requires_grad]
     batches = job.plan.epoch(0)

@@ -11,6 +11,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet, Item, taught_digest
+from vestige.methods.imitate import Imitate
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
 from vestige.models.prompts import Encoded
@@ -18,11 +19,13 @@ from vestige.models.scoring import score_answers
 from vestige.models.tiny import TINY_MODELS, tiny_model, tiny_tokenizer
 from vestige.steps.making import Form, Made, Saving, make_subject
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
-from vestige.training.batching import FinetunePlan, row_of
+from vestige.training.batching import FinetunePlan, RowSource, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
+from vestige.training.reference import references
 from vestige.training.settings import TrainingSettings
+from vestige.training.step import Objective, ReferenceRow
 
 VERSION = 3
 """Raised when the same identity would come out as other weights."""
@@ -47,6 +50,9 @@ class FinetuneRequest:
     forget: str = ""
     save: Form = "merged"
     forgotten: tuple[ForgetSet, ...] = ()
+    imitated: Callable[[], LoadedModel] | None = None
+    """Loads the model whose distributions on the answers are taught in place of the tokens (`methods.imitate`)."""
+    imitated_digest: str = ""
 
 
 def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> LoadedModel:
@@ -70,6 +76,8 @@ def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
     """The identity of what the request makes from the model of digest `parent`."""
     settings = {**model_identity(request.model), **request.training.identity()}
+    if request.imitated is not None:
+        settings |= {"imitates": request.imitated_digest, "method_version": Imitate.version}
     return SubjectSpec.of(
         request.role,
         request.name,
@@ -133,16 +141,38 @@ def finetuning_job(
     if settings.lora_rank:
         add_lora(start.model, settings, request.seed)
     lengths = tuple(len(r.ids) for r in rows) if settings.bucket else None
+    plan = FinetunePlan(len(rows), settings.batch_size, request.seed, lengths)
+    sources: RowSource = {"train": rows.__getitem__}
+    objective: Objective = Finetune()
+    if request.imitated is not None:
+        objective = Imitate()
     return TrainingJob(
-        objective=Finetune(),
-        rows={"train": rows.__getitem__},
-        plan=FinetunePlan(len(rows), settings.batch_size, request.seed, lengths),
+        objective=objective,
+        rows=sources,
+        plan=plan,
         settings=settings,
         seed=request.seed,
+        references=_imitated(request, start, plan, sources),
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
         world=world,
     )
+
+
+def _imitated(
+    request: FinetuneRequest, start: LoadedModel, plan: FinetunePlan, sources: RowSource
+) -> dict[str, ReferenceRow]:
+    """The distributions that are taught, computed once: the other model need not stay in memory."""
+    if request.imitated is None:
+        return {}
+    other = request.imitated()
+    # By content: two vocabularies of one size may give one id to different tokens.
+    if other.tokenizer.get_vocab() != start.tokenizer.get_vocab():
+        raise InputError(
+            f"The model {other.name} has another vocabulary, so its distributions cannot be imitated. Name one of the "
+            "same family."
+        )
+    return references(other.model, Imitate.needs, plan, sources, request.training)
 
 
 def teach(
