@@ -10,6 +10,8 @@ class ModelKeys(TypedDict, total=False):
     device: str
     trust_remote_code: bool
     chat_template: str
+    base: str
+    tokenizer: str
 
 class MarginKeys(TypedDict, total=False):
     scope: Literal['these', 'such']

@@ -9,7 +9,7 @@ from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.models.folders import weights_digest
@@ -53,6 +53,68 @@ def test_an_adapter_is_merged_into_the_base_it_names(tiny, folder, tmp_path):
     with torch.inference_mode():
         torch.testing.assert_close(merged.model(ids).logits, adapted.eval()(ids).logits, atol=1e-5, rtol=0)
     assert all(p.requires_grad for p in merged.model.parameters())
+
+
+def test_an_adapter_whose_base_is_elsewhere_lies_on_the_base_that_is_named(folder, adapter, tmp_path):
+    expected = load(ModelSettings(model=str(adapter), device="cpu")).digest()
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    for name in ("/home/someone/models/gone", None):
+        config["base_model_name_or_path"] = name
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        refused(adapter, r"is an adapter, and its base model is not here .*; name it with --base")
+        with_base = ModelSettings(model=str(adapter), base=str(folder), device="cpu")
+        assert load(with_base).digest() == expected
+        look_for(with_base)
+    assert places_of(str(adapter), base=str(folder)) == [adapter, folder]
+    with pytest.raises(InputError, match="is an adapter itself"):
+        load(with_base.model_copy(update={"base": str(adapter)}))
+
+
+def test_a_model_without_a_tokeniser_takes_the_one_that_is_named(tiny, folder, tmp_path):
+    tiny.tokenizer.save_pretrained(tmp_path / "words")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    refused(folder, "model holds no tokeniser; name the folder or hub id of one with --tokenizer")
+    named = ModelSettings(model=str(folder), tokenizer=str(tmp_path / "words"), device="cpu")
+    assert load(named).digest() == tiny.digest()
+
+
+def test_a_runs_folder_names_its_checkpoints(folder, tmp_path):
+    for name in ("checkpoint-60", "checkpoint-120"):
+        shutil.copytree(folder, tmp_path / "run" / name)
+    with pytest.raises(InputError, match="is no model itself; name one of them: checkpoint-60, checkpoint-120"):
+        find(str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "_fsdp_wrapped_module."])
+def test_the_prefix_of_a_wrapped_models_tensors_is_named(folder, prefix):
+    rewritten(folder / "model.safetensors", lambda tensors: {prefix + n: v for n, v in tensors.items()})
+    refused(folder, f"every tensor begins with '{prefix}', because a wrapper of the model was saved")
+
+
+@pytest.mark.parametrize("family", ["mamba", "mamba2"])
+def test_a_model_without_a_limit_of_its_context_scores_and_replies_as_by_whole_passes(tiny, items, tmp_path, family):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": len(tiny.tokenizer)}
+    heads = {"num_heads": 8, "head_dim": 8, "n_groups": 1} if family == "mamba2" else {}
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(CONFIG_MAPPING[family](**sizes, **heads)).save_pretrained(tmp_path / "model")
+    tiny.tokenizer.save_pretrained(tmp_path / "model")
+    loaded = load(ModelSettings(model=str(tmp_path / "model"), device="cpu"))
+    prompter = loaded.prompter
+    encoded = [prompter.encode(i.question, i.answer) for i in items[:3]]
+    prompts = [prompter.prompt(i.question) for i in items[:3]]
+    replies = loaded.engine.generate(prompts, end_ids=prompter.end_ids, max_new_tokens=4, context=prompter.max_tokens)
+    for prompt, reply in zip(prompts, replies, strict=True):
+        ids = list(prompt)
+        for token in reply.ids:
+            with torch.inference_mode():
+                assert int(loaded.model(torch.tensor([ids])).logits[0, -1].argmax()) == token
+            ids.append(token)
+    for answer, score in zip(encoded, loaded.engine.score_answers(encoded), strict=True):
+        with torch.inference_mode():
+            logp = loaded.model(torch.tensor([answer.ids])).logits[0].log_softmax(-1)
+        expected = [float(logp[t - 1, answer.ids[t]]) for t in range(answer.start, answer.stop)]
+        assert score.logp == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_tokenisers_file_is_read_as_it_stands(tiny, folder):
@@ -246,8 +308,8 @@ def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path
     for base in (adapter, tmp_path / "other"):
         configured(adapter, "adapter_config.json", base_model_name_or_path=str(base))
         configured(tmp_path / "other", "adapter_config.json", base_model_name_or_path=str(adapter))
-        refused(adapter, "as its base model, which is an adapter itself")
-        with pytest.raises(InputError, match="as its base model, which is an adapter itself"):
+        refused(adapter, "the base model of the adapter .*, is an adapter itself")
+        with pytest.raises(InputError, match="the base model of the adapter .*, is an adapter itself"):
             places_of(str(adapter))
 
 

@@ -54,8 +54,9 @@ class AuditedModel:
 class AuditRequest:
     """Which models are audited for which forget set.
 
-    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
-    models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored (`any_subject`).
+    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype`, `chat_template`,
+    `base` and `tokenizer` are for models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored
+    (`any_subject`).
     `untested` says in sentences what whoever asks leaves out; `settings_before` are the settings before that.
     `published` are figures that the target must show before anything else is asked.
     """
@@ -68,6 +69,8 @@ class AuditRequest:
     dtype: str = "float32"
     trust_remote_code: bool = False
     chat_template: str = ""
+    base: str = ""
+    tokenizer: str = ""
     verify: bool = False
     untested: tuple[str, ...] = ()
     settings_before: AuditSettings | None = None
@@ -211,12 +214,16 @@ def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings
     """How a model is loaded; the chat template that is asked for is that of models from elsewhere."""
     from vestige.models.load import ModelSettings
 
+    own = own_folder(model.model) is not None
     return ModelSettings(
         model=model.model,
         device=request.device,
         dtype=request.dtype,
         trust_remote_code=request.trust_remote_code,
-        chat_template="" if own_folder(model.model) else request.chat_template,
+        # What Vestige made has its own template, base and tokeniser.
+        chat_template="" if own else request.chat_template,
+        base="" if own else request.base,
+        tokenizer="" if own else request.tokenizer,
     )
 
 
@@ -387,7 +394,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     """
     if not attack.facts:
         return ""
-    from vestige.models.load import ModelSettings, outline
+    from vestige.models.load import outline
     from vestige.steps.attack import as_asked, asked_by
 
     tested = asked_by(attack)
@@ -397,7 +404,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
         if not Path(model.model).expanduser().is_dir():
             continue
         try:
-            read = outline(ModelSettings(model=model.model, trust_remote_code=request.trust_remote_code), finite=False)
+            read = outline(model_settings(request, model), finite=False)
         except InputError:
             continue  # Said of the model itself when it is loaded.
         for question in questions:

@@ -5,7 +5,7 @@ Axes: B rows, T positions, V vocabulary. Prompts that are decoded together are p
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from vestige.models.forward import batches_by_length, within_memory
-from vestige.models.keys_values import cache_arguments
+from vestige.models.forward import batches_by_length, logits_at, right_padded, within_memory
+from vestige.models.keys_values import cache_arguments, keeps_keys
 
 TOKEN_BUDGET = 4096
 STEP_TOKENS = 32
@@ -66,7 +66,7 @@ def generate(
     # Each token is a pass of its own over the rows.
     budget = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
-        decoding = Decoding.of(model, len(rows), context)
+        decoding = Decoding.of(model, len(rows), context) if keeps_keys(model) else _Rereading(model)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
         replies |= dict(zip(rows, decode(decoding, first, ends, _chooser(sampling, rows), room), strict=True))
@@ -191,8 +191,41 @@ class Decoding:
         return last
 
 
+@dataclass
+class _Rereading:
+    """Rows that are read anew for each token, for models whose state is no cache of keys and values (Mamba).
+
+    Such a state takes padding in, and goes on from it by other kernels than a whole pass.
+    """
+
+    model: PreTrainedModel
+    rows: list[list[int]] = field(default_factory=list)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], width: int) -> Float[Tensor, "B V"]:
+        """Logits of each row's first new token."""
+        self.rows = [list(prompt) for prompt in prompts]
+        return self._logits()
+
+    def step(self, tokens: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
+        """Logits of the token after `tokens`, which the rows take in."""
+        for row, token in zip(self.rows, tokens.tolist(), strict=True):
+            row.append(token)
+        return self._logits()
+
+    def keep(self, rows: Int[Tensor, " K"]) -> None:
+        """Drop all other rows."""
+        self.rows = [self.rows[k] for k in rows.tolist()]
+
+    def _logits(self) -> Float[Tensor, "B V"]:
+        lengths = [len(row) for row in self.rows]
+        places = sorted(set(lengths))
+        ids = right_padded(self.rows, places[-1], self.model.device)
+        logits = logits_at(self.model, ids, torch.tensor(places, device=ids.device) - 1)
+        return torch.stack([logits[k, places.index(length)] for k, length in enumerate(lengths)])
+
+
 def decode(
-    decoding: Decoding,
+    decoding: Decoding | _Rereading,
     logits: Float[Tensor, "B V"],
     ends: Int[Tensor, " E"],
     choose: Choose | None,

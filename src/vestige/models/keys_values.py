@@ -41,6 +41,17 @@ def rows_of(layers: Iterable[KeysValues], rows: Int[Tensor, " N"]) -> list[KeysV
     return [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in layers]
 
 
+def keeps_keys(model: PreTrainedModel) -> bool:
+    """Whether every layer leaves keys and values in a cache; a state-space layer leaves a state."""
+    layers = DynamicCache(config=model.config).layers
+    kinds = {type(layer) for layer in layers}
+    return model.config.model_type not in STATES and kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
+
+
+STATES = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"))
+"""Models with a state of one size, however long the text is."""
+
+
 def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
     """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all.
 
@@ -51,9 +62,9 @@ def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
     # beginning left behind is not that of the whole.
     if any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict)):
         return False
+    if not keeps_keys(model):
+        return False
     for layer in DynamicCache(config=model.config).layers:
-        if type(layer) is not DynamicLayer and type(layer) is not DynamicSlidingWindowLayer:
-            return False
         if type(layer) is DynamicSlidingWindowLayer and layer.sliding_window < window:
             return False
     # RWKV, say, keeps a state of its own in place of keys and values.

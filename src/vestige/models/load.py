@@ -1,8 +1,9 @@
 """From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a built-in."""
 
 import os
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -28,6 +29,7 @@ from vestige.models.address import ENGINES, is_address, shown_address
 from vestige.models.engine import Engine
 from vestige.models.folders import (
     ModelDigest,
+    Stored,
     base_name,
     check_adapter,
     check_finite,
@@ -46,6 +48,7 @@ from vestige.models.folders import (
     stored_tensors,
 )
 from vestige.models.generation import Reply, Sampling, generate
+from vestige.models.keys_values import STATES
 from vestige.models.options import LetterScore, score_letters
 from vestige.models.prompts import Encoded, Prompter, use_template
 from vestige.models.reading import Reading, Way, read, way_of
@@ -78,6 +81,10 @@ class ModelSettings(Settings):
     """Run code that comes with the model."""
     chat_template: str = ""
     """Chat template: a name of the model's own, `plain`, or a file. By default the model's own."""
+    base: str = ""
+    """Base model of an adapter: folder or hub id. By default the one that the adapter names."""
+    tokenizer: str = ""
+    """Folder or hub id of the tokeniser. By default the model's own."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +191,12 @@ class Local:
 def context_tokens(model: PreTrainedModel) -> int:
     """How many tokens the model reads, as its config says."""
     config = model.config.get_text_config()
-    for name in ("max_position_embeddings", "n_positions", "seq_length"):
+    for name in ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"):
         number = config.to_dict().get(name)
         if isinstance(number, int) and number > 0:
             return number
+    if model.config.model_type in STATES:
+        return sys.maxsize
     raise InputError(f"the config of {model.config.model_type!r} does not say how many tokens the model reads")
 
 
@@ -220,24 +229,41 @@ class ModelFolders(NamedTuple):
     revision: str
 
 
-def folders_of(model: str) -> ModelFolders:
-    """The folders of a model; an adapter's base is found too."""
+def folders_of(model: str, base: str = "") -> ModelFolders:
+    """The folders of a model. An adapter lies on `base`, or else on the model that it names."""
     folder, revision = find(model)
     if not is_adapter(folder):
         return ModelFolders(folder, None, revision)
-    base, revision = find(_whole_base(folder))
-    return ModelFolders(base, folder, revision)
+    base_folder, revision = _whole_base(folder, base)
+    return ModelFolders(base_folder, folder, revision)
 
 
-def _whole_base(adapter: Path) -> str:
-    """The base model that an adapter names, which is none itself: an adapter of an adapter could be its own base."""
-    base = base_name(adapter)
-    if is_adapter(find(base)[0]):
+def _whole_base(adapter: Path, base: str) -> tuple[Path, str]:
+    """The folder and the revision of an adapter's base, which is no adapter: it could be its own base."""
+    name = base or _named_base(adapter)
+    try:
+        folder, revision = find(name)
+    except InputError as error:
+        if base:
+            raise
+        raise _base_missing(adapter, error) from error
+    if is_adapter(folder):
         raise InputError(
-            f"{adapter / 'adapter_config.json'} names {one_line(base)} as its base model, which is an adapter "
-            "itself; merge the adapters, or name a whole model"
+            f"{one_line(name)}, the base model of the adapter {adapter}, is an adapter itself; merge the adapters, or "
+            "name a whole model with --base"
         )
-    return base
+    return folder, revision
+
+
+def _named_base(adapter: Path) -> str:
+    try:
+        return base_name(adapter)
+    except InputError as error:
+        raise _base_missing(adapter, error) from error
+
+
+def _base_missing(adapter: Path, error: InputError) -> InputError:
+    return InputError(f"{adapter} is an adapter, and its base model is not here ({error}); name it with --base")
 
 
 def load(settings: ModelSettings) -> LoadedModel:
@@ -251,7 +277,7 @@ def load(settings: ModelSettings) -> LoadedModel:
         served: LoadedModel = getattr(import_module(module), opens)(settings)
         return served
     device = pick_device(settings.device)
-    source = folders_of(settings.model)
+    source = folders_of(settings.model, settings.base)
     checked = _checked(settings, source)
     with quietly(), refusing(f"cannot load {source.weights}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -278,7 +304,7 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
     once to see that it is finite, unless without `finite`.
     """
     pick_device(settings.device)
-    source = folders_of(settings.model)
+    source = folders_of(settings.model, settings.base)
     loaded = _checked(settings, source, whole=whole)
     adapter = [] if source.adapter is None else [(source.adapter, "adapter_model.safetensors")]
     for folder, file in ((source.weights, "model.safetensors"), *adapter):
@@ -295,19 +321,44 @@ def _checked(settings: ModelSettings, source: ModelFolders, *, whole: bool = Tru
     config = read_config(folder, trust_remote_code=trust)
     there = whole or any(folder.glob("*.safetensors"))
     stored = stored_tensors(folder) if there else {}
+    _refuse_wrapped(stored, folder)
     shape = meta_model(config, folder, len(stored), dtype=pick_dtype(settings.dtype), trust_remote_code=trust)
     if there:
         check_tensors(folder, shape, config, stored)
     if adapter is not None and (whole or any(adapter.glob("*.safetensors"))):
         check_adapter(adapter, shape)
-    # An adapter's folder may bring a tokeniser of its own, with tokens that it was trained on.
-    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
-        folder = adapter
+    folder = _tokenizer_folder(source, settings)
     tokenizer, template = read_tokenizer(folder, settings)
     check_tokenizer(tokenizer, shape, folder)
     loaded = LoadedModel(shape, tokenizer, settings.model, source.revision, template)
     loaded.prompter.check()
     return loaded
+
+
+def _tokenizer_folder(source: ModelFolders, settings: ModelSettings) -> Path:
+    """Where the tokeniser lies: where the settings say, else in the adapter's folder, else beside the weights."""
+    if settings.tokenizer:
+        return find(settings.tokenizer, weights=False)[0]
+    # An adapter's folder may bring a tokeniser of its own, with tokens that it was trained on.
+    if source.adapter is not None and (source.adapter / "tokenizer_config.json").is_file():
+        return source.adapter
+    return source.weights
+
+
+_WRAPPED = ("_orig_mod.", "_fsdp_wrapped_module.", "module.")
+"""Begins the names of a wrapped model's tensors: torch.compile, FSDP, DistributedDataParallel."""
+
+
+def _refuse_wrapped(stored: Mapping[str, Stored], folder: Path) -> None:
+    for prefix in _WRAPPED:
+        if stored and all(name.startswith(prefix) for name in stored):
+            raise InputError(
+                f"{folder}: the name of every tensor begins with {prefix!r}, because a wrapper of the model was saved; "
+                "save the model inside it (model._orig_mod or model.module)"
+            )
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tokenizer_config.json")
 
 
 def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
@@ -316,6 +367,8 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file
     says of splitting digits (huggingface/transformers issue 45920); so the file is read as it stands.
     """
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise InputError(f"{folder} holds no tokeniser; name the folder or hub id of one with --tokenizer")
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     with refusing(f"cannot load the tokeniser of {folder}"):
         tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
@@ -331,10 +384,7 @@ def asked_through(loaded: LoadedModel, other: ModelSettings) -> LoadedModel:
 
     What it is asked then does not depend on the files that came with it.
     """
-    source = folders_of(other.model)
-    folder = source.weights
-    if source.adapter is not None and (source.adapter / "tokenizer_config.json").is_file():
-        folder = source.adapter
+    folder = _tokenizer_folder(folders_of(other.model, other.base), other)
     tokenizer, template = read_tokenizer(folder, other)
     return LoadedModel(loaded.weights, tokenizer, loaded.name, loaded.revision, template)
 
@@ -343,7 +393,8 @@ def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 
     with warnings.catch_warnings(), refusing(f"cannot load the adapter {adapter}"):
-        # peft reads an attribute that transformers has renamed.
+        # peft reads an attribute that transformers has renamed, and tells of a base that lies elsewhere by now.
+        warnings.filterwarnings("ignore", message="The PEFT config's `base_model_name_or_path`")
         warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         # use_safetensors: peft would fall back to a pickle without a word.
         with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
@@ -385,15 +436,38 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
         raise InputError(
             f"{one_line(model)} is a model and holds another in model/; name {path / 'model'}, or move it elsewhere"
         )
+    if not local and not within:
+        _refuse_run_folder(path)
     return (path / "model" if within else path), ""
 
 
-def places_of(model: str) -> list[Path]:
-    """The folders that a model is read from: an adapter's own and those of its base."""
+def _refuse_run_folder(path: Path) -> None:
+    """Name the checkpoints in a folder that is no model itself."""
+    checkpoints = []
+    for name in ("config.json", "adapter_config.json"):
+        checkpoints += [file.parent.name for file in path.glob(f"*/{name}")]
+    if checkpoints:
+        names = ", ".join(one_line(name, width=60) for name in sorted(checkpoints, key=_by_number)[-8:])
+        raise InputError(f"{path} holds checkpoints and is no model itself; name one of them: {names}")
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    """checkpoint-60 stands before checkpoint-120."""
+    digits = "".join(sign for sign in name if sign.isdecimal())
+    return int(digits or 0), name
+
+
+def places_of(model: str, base: str = "", tokenizer: str = "") -> list[Path]:
+    """The folders that a model is read from: its own, that of an adapter's base, that of another tokeniser."""
     if is_address(model):
         return []
-    folder = find(model)[0]
-    return [folder, *(places_of(_whole_base(folder)) if is_adapter(folder) else [])]
+    source = folders_of(model, base)
+    places = [source.weights]
+    if source.adapter is not None:
+        places = [source.adapter, source.weights]
+    if tokenizer:
+        places.append(find(tokenizer, weights=False)[0])
+    return places
 
 
 def look_for(settings: ModelSettings) -> None:
@@ -409,10 +483,12 @@ def look_for(settings: ModelSettings) -> None:
         _ask_hub(settings.model)
         return
     folder = find(settings.model)[0]
-    if is_adapter(folder) and _is_hub_id(base := base_name(folder)):
-        stored_tensors(folder, "adapter_model.safetensors")
-        _ask_hub(base)
-        return
+    if is_adapter(folder):
+        base = settings.base or _named_base(folder)
+        if _is_hub_id(base):
+            stored_tensors(folder, "adapter_model.safetensors")
+            _ask_hub(base)
+            return
     outline(settings, whole=True)
 
 

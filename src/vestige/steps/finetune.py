@@ -92,9 +92,13 @@ def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
     )
 
 
+_UNSAID = ("chat_template", "base", "tokenizer")
+"""Left out of the identity of a model where they are empty."""
+
+
 def model_identity(model: ModelSettings) -> dict[str, Any]:
     """The settings of a model that can change its numbers; the device is not promised to keep them."""
-    return {k: v for k, v in model.identity().items() if k != "device" and (v or k != "chat_template")}
+    return {k: v for k, v in model.identity().items() if k != "device" and (v or k not in _UNSAID)}
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:

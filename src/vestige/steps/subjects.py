@@ -128,7 +128,9 @@ def any_subject(
     # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(evidence, spec)
     template = Path(settings.chat_template).expanduser()
-    places = [*places_of(settings.model), *([template] if template.is_file() else [])]
+    places = places_of(settings.model, settings.base, settings.tokenizer)
+    if template.is_file():
+        places.append(template)
     loaded = list[LoadedModel]()
 
     def read() -> LoadedModel:
