@@ -81,8 +81,11 @@ def test_logs_are_judged_and_their_digests_and_level_stand_in_the_run(tmp_path, 
     assert outcome.evidence_level == "logs"
     leak = {cell.format: cell.leakage.value for cell in outcome.matrix}
     assert leak["probability"] == pytest.approx(0.4, abs=0.02)
-    digests = {json.loads(p.read_text())["digest"] for p in (tmp_path / "run").glob("models/*/done.json")}
-    assert len(digests) == 5
+    (record,) = (tmp_path / "run").glob("audit/*/logs.json")
+    assert len({log["sha256"] for log in json.loads(record.read_text())["logs"]}) == 5
+    # The scores lie in one file, and no model is written for them.
+    assert not (tmp_path / "run" / "models").exists()
+    assert next((tmp_path / "run").glob("audit/*/scores.jsonl.gz")).is_file()
 
 
 def test_a_log_without_texts_is_matched_by_position_with_one_of_as_many_questions_that_has_them(tmp_path, logs, put):

@@ -79,6 +79,18 @@ def test_questions_without_a_score_count_as_known_for_a_pass(whose, tmp_path):
     assert "42 of 60 facts" in vestige.read_audit(tmp_path).report().read_text()
 
 
+def test_an_empty_score_is_missing_and_a_score_that_runs_the_other_way_is_turned_round(tmp_path):
+    rng = np.random.default_rng(12)
+    scores = table(rng, LEAK)
+    empty = [row | {"score": None, "reason": "timed out"} if row["model"] == "sub" and row["score"] > 0.9 else row
+             for row in scores]  # fmt: skip
+    assert not_expressed(empty, tmp_path / "empty")["verdict"] == "inconclusive"
+    refusals = [row | {"score": 1 - row["score"], "direction": "lower"} for row in scores]
+    turned, plain = (not_expressed(rows_, tmp_path / name) for name, rows_ in (("lower", refusals), ("plain", scores)))
+    assert turned["verdict"] == plain["verdict"] == "fail"
+    assert turned["numbers"]["match"]["value"] == pytest.approx(plain["numbers"]["match"]["value"])
+
+
 def test_what_one_model_was_not_asked_changes_no_other_verdict(tmp_path):
     other = ("other", "unlearned", never(np.random.default_rng(7)))
     rng = np.random.default_rng(3)

@@ -160,7 +160,8 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
     [
         (lambda rows: [{**rows[0], "scroe": 1}, *rows], "'scroe'; did you mean 'score'"),
         (lambda rows: [{**rows[0], "score": float("nan")}, *rows[1:]], "row 1: the column score holds nan"),
-        (lambda rows: [{**rows[0], "score": None}, *rows[1:]], "row 1: the column score is empty"),
+        (lambda rows: [{**rows[0], "item": None}, *rows[1:]], "row 1: the column item is empty"),
+        (lambda rows: [{**rows[0], "direction": "down"}, *rows[1:]], "direction 'down' is not one"),
         (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], "1.5 is no share"),
         (lambda rows: [{**rows[0], "score": "much"}, *rows[1:]], "'much', which is no number"),
         (lambda rows: [{**rows[0], "unit": "bits", "score": -3.0, "format": "forced"},

@@ -323,7 +323,8 @@ class AuditPlan:
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `formats` are those of a table of scores, which no evaluation says.
     `banked` names the laboratory of each control that is from the bank of public logs.
-    `sealed` is the plan that was sealed before the models were asked.
+    `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores,
+    where these were given.
     `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
     `unverified_readings` says by model why no claim about it may hold, and `read_otherwise` what differs between the
     tokenisers, in sentences.
@@ -364,6 +365,7 @@ class AuditPlan:
     asked_twice: dict[str, str] = field(default_factory=dict)
     unverified_readings: dict[str, str] = field(default_factory=dict)
     read_otherwise: tuple[str, ...] = ()
+    table: str = ""
 
     @property
     def audited(self) -> tuple[str, ...]:

@@ -175,6 +175,8 @@ class AuditFolder:
     """A file for each task that is done, with where its answers lie."""
     apart = Entry("apart.json")
     """How far the weights of the models lie from each other, by the digests of these weights."""
+    scores = Entry("scores.jsonl.gz")
+    """The score table, where the scores were given."""
     judgements = Entry("judgements.json")
     """When these answers were judged, at which margins, and with which verdicts; the first stays."""
     outcome = Entry("outcome.json")

@@ -41,16 +41,17 @@ class Measurement:
     """How a question was asked and scored.
 
     `direction` is 1 where a higher score means more knowledge, and -1 where a lower one does. Scores lie in [`low`,
-    `high`]. `metric` and `version` name the definition: two definitions of one metric are two measurements. A `ratio`
-    divides one probability by another, so that it says little where both are tiny.
+    `high`], and where one of these is None they have no end on that side. `metric` and `version` name the definition:
+    two definitions of one metric are two measurements. A `ratio` divides one probability by another, so that it says
+    little where both are tiny.
     """
 
     name: str
     question_type: QuestionType
     score_type: ScoreType
     direction: Literal[1, -1] = 1
-    low: float = 0.0
-    high: float = 1.0
+    low: float | None = 0.0
+    high: float | None = 1.0
     metric: str = ""
     version: str = ""
     ratio: bool = False
@@ -232,10 +233,12 @@ def _agree(where: str, label: str, first: object, value: object) -> None:
 
 
 def _within(where: str, label: str, number: float, measurement: Measurement) -> None:
-    if math.isinf(number) or not (math.isnan(number) or measurement.low <= number <= measurement.high):
+    low = -math.inf if measurement.low is None else measurement.low
+    high = math.inf if measurement.high is None else measurement.high
+    if math.isinf(number) or not (math.isnan(number) or low <= number <= high):
         raise InputError(
-            f"{where}: the {label} {number!r} lies outside of [{measurement.low:g}, {measurement.high:g}]. Divide it "
-            "by its largest value, or describe the score otherwise."
+            f"{where}: the {label} {number!r} lies outside of [{low:g}, {high:g}]. Divide it by its largest value, or "
+            "describe the score otherwise."
         )
 
 

@@ -5,7 +5,7 @@ first tokens of the answer are put into the reply) and `SAMPLING` (the best of k
 plain reply to the same question, so their values stand under the plain reply's key.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import log2
 from typing import Any
@@ -24,12 +24,14 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_prompt, read_records, read_scores
+from vestige.artifacts.scores import ScoreTable, read_table
 from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
+from vestige.auditing.scored import scores_of
 from vestige.auditing.scores import Carried, Case, Column, Ranked, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
-from vestige.core.ids import content_id
+from vestige.core.ids import content_id, file_digest
 from vestige.core.store import read_sealed, typed
 from vestige.metrics.leaks import Misjudged, leak_score
 from vestige.metrics.membership import answer_scores, kept
@@ -59,6 +61,8 @@ Values = dict[Source, dict[str, Column]]
 
 def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
+    if plan.table:
+        return Case(plan, scores_of(read_table_of(run, plan)), {}, formats=plan.formats)
     values: Values = {}
     scored_by: dict[tuple[Source, str], set[str]] = {}
     # Attacks that show text ask their own items, which stand for those of the forget set.
@@ -100,6 +104,14 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     )
 
 
+def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
+    """The score table that the plan was made of; refused where it is gone or another one."""
+    path = run.audit(plan.forget).scores
+    if not path.is_file() or file_digest(path) != plan.table:
+        raise InputError(f"{path} is gone or was changed after it was written. Judge the scores again.")
+    return read_table(path)
+
+
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
     """The checks as they concern what is judged: answers that are given away and set apart decide nothing."""
     if (soundness.forget, soundness.digest) != (plan.forget, plan.data):
@@ -118,6 +130,37 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
     best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
+    given = _given_replies(run, plan) if plan.table else _replies_on_disk(run, plan, {key[:2] for key in keys})
+    for subject, name, item, form in given:
+        key = subject, name, plan.facts.get(item, item)
+        if key in keys:
+            question, answer, reply = form["asked"], form["answer"], form["reply"]
+            sought = {part: form[part] for part in ("fact", "accepted", "wrong") if part in form}
+            score = leak_score(reply, answer, question=question, **sought)
+            if key not in best or score > best[key][0]:
+                best[key] = score, question, answer, reply
+
+    def with_text(fact: FactLine) -> FactLine:
+        _, question, answer, reply = best.get((fact.subject, fact.attack, fact.item), (0.0, "", "", ""))
+        return replace(fact, question=question, answer=answer, reply=reply)
+
+    return tuple(with_text(fact) for fact in facts)
+
+
+_Reply = tuple[str, str, str, Mapping[str, Any]]
+"""A model, an attack, a question, and what was asked, the answer and the reply."""
+
+
+def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
+    """The replies in the score table."""
+    for (subject, attack, _), texts in read_table_of(run, plan).texts.items():
+        for item, text in texts.items():
+            if text.reply:
+                yield subject, attack, item, {"asked": text.question, "answer": text.answer, "reply": text.reply}
+
+
+def _replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[str, str]]) -> Iterator[_Reply]:
+    """The replies of the evaluations of these models after these attacks."""
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
     judged = {stage: [stage[0]] for stage in stages}
@@ -127,26 +170,15 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
             judged.setdefault(stage, []).append(name)
     for evaluation in plan.evaluations:
         subject, attack = evaluation.subject, evaluation.attack
-        stage_of = judged.get((attack, evaluation.point), ())
-        names = [name for name in stage_of if any(key[:2] == (subject, name) for key in keys)]
+        names = [name for name in judged.get((attack, evaluation.point), ()) if (subject, name) in wanted]
         if not names:
             continue
         stands_for = _stands_for(folders[subject, attack]) if (subject, attack) in folders else {}
         for row in read_records(EvalFolder(run.path / evaluation.path)):
             item = stands_for.get(str(row["item"]), str(row["item"]))
-            for key in ((subject, name, plan.facts.get(item, item)) for name in names):
-                for form in _replies(row) if key in keys else ():
-                    question, answer, reply = form["asked"], form["answer"], form["reply"]
-                    sought = {part: form[part] for part in ("fact", "accepted", "wrong") if part in form}
-                    score = leak_score(reply, answer, question=question, **sought)
-                    if key not in best or score > best[key][0]:
-                        best[key] = score, question, answer, reply
-
-    def with_text(fact: FactLine) -> FactLine:
-        _, question, answer, reply = best.get((fact.subject, fact.attack, fact.item), (0.0, "", "", ""))
-        return replace(fact, question=question, answer=answer, reply=reply)
-
-    return tuple(with_text(fact) for fact in facts)
+            for form in _replies(row):
+                for name in names:
+                    yield subject, name, item, form
 
 
 def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -132,11 +132,6 @@ def _judged(
     stated: Stated,
 ) -> AuditOutcome:
     scored = _scored(read)
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for parsed in read:
-        by_name[parsed.entry.name].append(parsed.digest)
-    about = [*sorted(stated.splits.items()), *sorted(stated.how.scales.items()), *sorted(stated.how.columns.items())]
-    digests = {name: content_id([*sorted(of_model), *about], length=64) for name, of_model in by_name.items()}
     unread = Counter(problem for parsed in read for problem in parsed.log.unread)
     not_read = [
         f"Not read of {n} of {len(read)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
@@ -156,7 +151,6 @@ def _judged(
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
-        digests=digests,
         untested=(*left_out, *dict.fromkeys(scored.notes), *not_read),
         banked=banked,
     )

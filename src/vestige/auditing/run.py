@@ -402,7 +402,8 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
             outcome = read_outcome(folder)
             write_verdicts(run)
             return outcome
-    case = replace(read_case(run, plan), formats=formats)
+    case = read_case(run, plan)
+    case = replace(case, formats=case.formats or formats)
     outcome_without_failed = with_readings(drop_failed_evidence(judge(case), plan), plan)
     facts = with_replies(run, plan, outcome_without_failed.facts)
     # First what bears on every verdict, since a report shows few at once.
@@ -434,7 +435,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
     # A place is named by all that can change its answers, so that places tell whether these are the same.
-    answers = content_id(places, length=32)
+    answers = plan.table or content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
     recorded = read_judgements(folder)
     before = [judgement for judgement in recorded if judgement.answers == answers]

@@ -5,20 +5,21 @@ in [0, 1], bits are log2 of the answer's probability, and of an `order` only lar
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 
 import pyarrow as pa
 
-from vestige.artifacts.audits import Format
-from vestige.auditing.formats import FORMATS
+from vestige.artifacts.audits import GIVEN, Format
+from vestige.artifacts.scores import Measurement, Question, QuestionType, Role, ScoreTable, Split, Texts
+from vestige.auditing.formats import FORMATS, RATIOS
 from vestige.auditing.ground import BITS_KEY
 from vestige.auditing.measures import kept_key
 from vestige.auditing.membership import PREFIX
+from vestige.auditing.scores import Column, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line
 from vestige.data.tables import read_table
@@ -32,7 +33,10 @@ COLUMNS: Mapping[str, str] = {
     "wording": "which wording of the question this is, where `item` names the fact",
     "format": "how it was asked and scored; `score` by default",
     "attack": "the attack after which it was asked; empty: the model as it is",
-    "score": "a number",
+    "score": "a number; empty where the question was not answered or not scored",
+    "reason": "why the score is missing",
+    "question_type": "own words, letter options, text options, forced answer, or internal layers",
+    "direction": "higher (the default) where a higher score means that the model knows, or lower",
     "unit": "share (in [0, 1], the default), bits (log2 of the answer's probability), or order (membership)",
     "chance": "what guessing scores on this question, in the unit of the score",
     "group": "the contract, person or other group that the fact belongs to",
@@ -41,16 +45,11 @@ COLUMNS: Mapping[str, str] = {
     "reply": "what the model said, to be shown",
 }
 """The columns of a table of scores; all but model, role, item and score may be left out."""
-NEEDED = ("model", "role", "item", "score")
-SPLITS = ("forget", "retain", "independent", "factual", "holdout")
+NEEDED = ("model", "role", "item")
+SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
-ROLES: Mapping[str, str] = {
-    "target": "target",
-    "retrained": "retrained",
-    "unlearned": "unlearned",
-    "placebo": "suppressed",
-}
-"""The roles of a table, and what they are called in a run."""
+ROLES: tuple[Role, ...] = get_args(Role)
+DIRECTIONS = {"higher": 1, "lower": -1}
 _OWN = {form.name: form for form in FORMATS}
 
 
@@ -68,7 +67,7 @@ class QuestionScore(NamedTuple):
     model: str
     role: str
     item: str
-    score: float
+    score: float | None
     split: str = "forget"
     fact: str = ""
     format: str = "score"
@@ -79,19 +78,30 @@ class QuestionScore(NamedTuple):
     question: str = ""
     answer: str = ""
     reply: str = ""
+    reason: str = ""
+    question_type: str = ""
+    direction: str = "higher"
 
 
 @dataclass
-class ScoreTable:
-    """What the rows say, score_table: values by model, attack, key and item; texts by model, attack and item."""
+class _Read:
+    """What the rows say of models, questions and measurements, and the scores of one model by one measurement."""
 
-    values: dict[tuple[str, str], dict[str, dict[str, float]]] = field(default_factory=dict)
-    texts: dict[tuple[str, str], dict[str, dict[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     roles: dict[str, str] = field(default_factory=dict)
     splits: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
-    chances: set[str] = field(default_factory=set)
+    types: dict[str, str] = field(default_factory=dict)
+    directions: dict[str, str] = field(default_factory=dict)
     about: dict[str, dict[str, str]] = field(default_factory=lambda: {"fact": {}, "group": {}, "question": {}})
+    columns: dict[tuple[str, str, str], "_RowsOfColumn"] = field(default_factory=dict)
+
+
+@dataclass
+class _RowsOfColumn:
+    scores: dict[str, float | None] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    chances: dict[str, float] = field(default_factory=dict)
+    texts: dict[str, Texts] = field(default_factory=dict)
 
 
 def read_scores(table: Any) -> list[QuestionScore]:
@@ -128,10 +138,13 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
-    for name in ("split", "format", "unit"):
+    for name in ("split", "format", "unit", "direction"):
         text[name] = text[name] or str(QuestionScore._field_defaults[name])
-    chance = None if row.get("chance") in (None, "") else _number(where, "chance", row["chance"])
-    return QuestionScore(**text, score=_number(where, "score", row["score"]), chance=chance)
+    numbers = {}
+    for name in ("score", "chance"):
+        empty = row.get(name) in (None, "")
+        numbers[name] = None if empty else _number(where, name, row[name])
+    return QuestionScore(**text, **numbers)
 
 
 def _text(where: str, name: str, value: Any) -> str:
@@ -151,40 +164,93 @@ def _number(where: str, name: str, value: Any) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InputError(
-            f"{where}: the column {name} holds {one_line(repr(value))}, which is no number; leave such "
-            "rows out if the question was not answered, and say so"
+            f"{where}: the column {name} holds {one_line(repr(value))}, which is no number. Leave it empty if the "
+            "question was not answered, and give the reason."
         )
     return number
 
 
 def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
-    """The rows by model, key and item; what contradicts itself is refused by name."""
-    read = ScoreTable()
+    """The rows as a score table.
+
+    Raises:
+        InputError: A row contradicts another one, or holds what it cannot hold.
+    """
+    read = _Read()
     for row in rows:
         _check(read, row)
-        key = _key(row)
-        table = read.values.setdefault((row.model, row.attack), {}).setdefault(key, {})
-        if row.item in table:
+        column = read.columns.setdefault((row.model, row.attack, _name(row)), _RowsOfColumn())
+        if row.item in column.scores:
             raise InputError(f"{_where(row)} has two scores; give one, or tell the questions apart by `wording`")
-        table[row.item] = row.score
+        column.scores[row.item] = row.score
+        if row.reason:
+            column.reasons[row.item] = row.reason
         if row.chance is not None:
-            read.chances.add(row.format)
-            chance = (_OWN[row.format].chance if row.format in _OWN else "") or f"{row.format}/chance"
-            read.values[row.model, row.attack].setdefault(chance, {})[row.item] = row.chance
-        # Any of the rows of a question may bring its texts.
-        texts = {name: text for name in ("question", "answer", "reply") if (text := getattr(row, name))}
-        if texts:
-            read.texts[row.model, row.attack].setdefault(row.item, {}).update(texts)
-    return read
+            column.chances[row.item] = row.chance
+        if row.question or row.answer or row.reply:
+            column.texts[row.item] = Texts(row.question, row.answer, row.reply)
+    questions = {
+        item: Question(cast(Split, split), read.about["fact"].get(item, ""), read.about["group"].get(item, ""))
+        for item, split in read.splits.items()
+    }
+    table = ScoreTable()
+    measurements = {name: _measurement(read, name) for name in read.units}
+    for (model, attack, name), column in read.columns.items():
+        table.add(
+            model,
+            cast(Role, read.roles[model]),
+            measurements[name],
+            column.scores,
+            attack=attack,
+            stage=GIVEN if attack else "",
+            questions=questions,
+            reasons=column.reasons,
+            chances=column.chances,
+            texts=column.texts,
+        )
+    return table
 
 
-def _check(read: ScoreTable, row: QuestionScore) -> None:
-    for column, value, allowed in (("role", row.role, ROLES), ("split", row.split, SPLITS), ("unit", row.unit, UNITS)):
+def _name(row: QuestionScore) -> str:
+    # Bits of forced answers stand beside their probabilities.
+    return f"{row.format}, bits" if (row.format, row.unit) == ("forced", "bits") else row.format
+
+
+def _measurement(read: _Read, name: str) -> Measurement:
+    """How the questions of one format were asked and scored; what is 0 or 1 throughout counts hits."""
+    unit = read.units[name]
+    direction = DIRECTIONS[read.directions[name]]
+    columns = [column for (_, _, of), column in read.columns.items() if of == name]
+    kind = read.types.get(name) or _usual_type(name, any(chance for c in columns for chance in c.chances.values()))
+    about = {"question_type": kind, "direction": direction, "ratio": name in RATIOS}
+    if unit == "bits":
+        return Measurement(name, score_type="bits", low=None, high=0.0, **about)
+    if unit == "order":
+        return Measurement(name, score_type="order", low=None, high=None, **about)
+    hits = all(score in (0.0, 1.0, None) for column in columns for score in column.scores.values())
+    return Measurement(name, score_type="hit" if hits else "overlap", **about)
+
+
+def _usual_type(name: str, guessed: bool) -> QuestionType:
+    if name.removesuffix(", bits") in _OWN:
+        return _OWN[name.removesuffix(", bits")].question_type
+    return "text options" if guessed else "own words"
+
+
+def _check(read: _Read, row: QuestionScore) -> None:
+    for column, value, allowed in (
+        ("role", row.role, ROLES),
+        ("split", row.split, SPLITS),
+        ("unit", row.unit, UNITS),
+        ("direction", row.direction, tuple(DIRECTIONS)),
+        ("question type", row.question_type or "own words", get_args(QuestionType)),
+    ):
         if value not in allowed:
             words = ", ".join(allowed)
             raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one; they are {words}")
     before = {
         "role": (read.roles.setdefault(row.model, row.role), row.role),
+        "direction": (read.directions.get(_name(row), row.direction), row.direction),
         "split": (read.splits.setdefault(row.item, row.split), row.split),
         **{
             column: (texts.setdefault(row.item, value), value)
@@ -198,8 +264,10 @@ def _check(read: ScoreTable, row: QuestionScore) -> None:
                 f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row; one "
                 "model has one role, and one item is one question"
             )
-    # Bits of forced answers stand beside their probabilities.
-    name = f"{row.format}, bits" if (row.format, row.unit) == ("forced", "bits") else row.format
+    name = _name(row)
+    read.directions.setdefault(name, row.direction)
+    if row.question_type:
+        read.types.setdefault(name, row.question_type)
     unit = read.units.setdefault(name, row.unit)
     if unit != row.unit:
         raise InputError(
@@ -209,6 +277,8 @@ def _check(read: ScoreTable, row: QuestionScore) -> None:
     # Bits of another format would have no prior and no margin.
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
+    if row.unit == "bits" and row.direction != "higher":
+        raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
     for name, number in (("score", row.score), ("chance", row.chance)):
         if number is None:
             continue
@@ -228,29 +298,54 @@ def _where(row: QuestionScore) -> str:
     return ", ".join(one_line(part, width=60) for part in parts if part)
 
 
-def _key(row: QuestionScore) -> str:
-    # An order has no scale, so that nothing but an AUC can be made of it.
-    if row.unit == "order":
-        return f"{PREFIX}{row.format}"
-    if row.unit == "bits":
-        return BITS_KEY
-    if row.format in _OWN:
-        return _OWN[row.format].key
-    # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
-    return f"{row.format}/score" if row.split == "forget" else kept_key(row.format)
-
-
-def formats_in(read: ScoreTable) -> tuple[Format, ...]:
-    """The formats of the table that are not Vestige's own; what is 0 or 1 throughout counts hits."""
+def formats_in(table: ScoreTable) -> tuple[Format, ...]:
+    """The formats of the table that are not Vestige's own."""
     formats = []
-    for name, unit in read.units.items():
-        if unit != "share" or name in _OWN:
+    for name, measurement in table.measurements.items():
+        if measurement.score_type in ("bits", "order") or name in _OWN:
             continue
         key = f"{name}/score"
-        both = (key, kept_key(name))
-        values = {v for tables in read.values.values() for k in both for v in tables.get(k, {}).values()}
         # Hits have a known chance and another prior than graded scores.
-        counts = values <= {0.0, 1.0}
-        chance = f"{name}/chance" if name in read.chances else ""
-        formats.append(Format(name, key, key if counts or chance else "", chance, graded=not counts))
+        counts = measurement.score_type == "hit"
+        chance = f"{name}/chance" if table.chances.get(name) else ""
+        hits = key if counts or chance else ""
+        about = {"graded": not counts, "question_type": measurement.question_type}
+        formats.append(Format(name, key, hits, chance, **about))
     return tuple(formats)
+
+
+def scores_of(table: ScoreTable) -> Scores:
+    """The scores by model, stage and `format/metric`, without what is missing."""
+    values: dict[Source, dict[str, Column]] = {}
+    for asked, column in table.columns.items():
+        measurement = table.measurements[asked.measurement]
+        tables = values.setdefault(Source(*asked[:3]), {})
+        key, kept = _keys(measurement)
+        parts: dict[str, dict[str, float]] = {}
+        for item, score in zip(column.items, column.array.tolist(), strict=True):
+            if math.isnan(score):
+                continue
+            # A share that runs the other way is turned round; an order is, by its sign.
+            known = score if measurement.direction > 0 else (measurement.high or 0.0) - score
+            parts.setdefault(key if table.questions[item].split == "forget" else kept, {})[item] = known
+        tables |= {name: Column(part) for name, part in parts.items()}
+        chances = table.chances.get(measurement.name)
+        if chances:
+            own = _OWN.get(measurement.name)
+            chance = (own.chance if own is not None else "") or f"{measurement.name}/chance"
+            tables[chance] = Column({item: chances[item] for item in column.items if item in chances})
+    return Scores(values)
+
+
+def _keys(measurement: Measurement) -> tuple[str, str]:
+    """The key of what is asked of the forget set, and of what was to be kept."""
+    name = measurement.name
+    # An order has no scale, so that nothing but an AUC can be made of it.
+    if measurement.score_type == "order":
+        return f"{PREFIX}{name}", f"{PREFIX}{name}"
+    if measurement.score_type == "bits":
+        return BITS_KEY, BITS_KEY
+    if name in _OWN:
+        return _OWN[name].key, _OWN[name].key
+    # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
+    return f"{name}/score", kept_key(name)

@@ -118,7 +118,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
     So is one with a model whose files are not those that it was finished with, of which `verify` reads every one.
     """
     read = [_read_subject(run, folder, verify=verify) for folder in run.subjects()]
-    if not read:
+    if not read and not run.audits():
         raise InputError(
             f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json);"
             " give the folder of a run"
