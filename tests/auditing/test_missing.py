@@ -1,5 +1,7 @@
 """Adversarial tables: what is missing, masked or known to all controls counts against the claim, and never for it."""
 
+import json
+
 import numpy as np
 import pytest
 from hand_made import FORGET, case
@@ -215,3 +217,43 @@ def test_an_honest_model_of_a_weaker_recipe_does_not_fail_utility_where_controls
     (line,) = [v for v in audit.verdicts if v["claim"] == "utility preserved"]
     assert line["verdict"] == "inconclusive"
     assert line["numbers"]["retain, match"]["low"] < 0.2 < line["numbers"]["retain, match"]["high"]
+
+
+def samples(folder, correct, *, drop=()):
+    """A log of lm-evaluation-harness."""
+    folder.mkdir(parents=True)
+    lines = []
+    for n, score in enumerate(correct.tolist()):
+        if n not in drop:
+            question = f"What about {n}?"
+            asked = {"gen_args_0": {"arg_0": question, "arg_1": {}}}
+            about = {"doc_id": n, "doc": {"question": question}, "target": f"a{n}", "arguments": asked}
+            scored = {"resps": [["x"]], "filtered_resps": ["x"], "metrics": ["exact_match"], "exact_match": score}
+            lines.append(about | scored | {"filter": "none"})
+    path = folder / "samples_forget_2026-11-27T00-00-00.000000.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("whose", "code"), [("", 3), ("target", 4), ("sub", 4)])
+def test_by_the_real_command_a_log_without_the_leaked_questions_does_not_pass(whose, code, tmp_path):
+    from typer.testing import CliRunner
+
+    from vestige.cli.app import app
+
+    rng = np.random.default_rng(13)
+    drop = {whose: LEAK}
+    words = [f"target={samples(tmp_path / 'target', np.ones(FACTS), drop=drop.get('target', ()))}"]
+    for n in range(5):
+        words.append(f"retrained:c{n}={samples(tmp_path / f'c{n}', never(rng)['match'])}")
+    subject = knowing(never(rng), LEAK)["match"]
+    words.append(f"unlearned:sub={samples(tmp_path / 'sub', subject, drop=drop.get('sub', ()))}")
+    options = [part for word in words for part in ("--logs", word)]
+    result = CliRunner().invoke(app, ["audit", *options, "--output-dir", str(tmp_path / "run")])
+    assert result.exit_code == code, result.output
+    (line,) = [row for row in json.loads((tmp_path / "run" / "verdicts.json").read_text())
+               if row["claim"] == "not expressed"]  # fmt: skip
+    assert line["verdict"] == ("inconclusive" if whose else "fail")
+    assert line["tested"] == (42 if whose else 60)
+    assert ("42 of 60 facts" in result.output) == bool(whose)

@@ -275,7 +275,8 @@ class Format(NamedTuple):
     `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
     `prompt` names what the model reads, which several readings of one question share; "" is its own.
     Multiple choice is judged by the probability of the right option, which differs less between trainings than the
-    pick does (docs/verdicts.md).
+    pick does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a
+    fact of nobody's comes out near 1. It keeps a claim from holding and fails none by single facts.
     """
 
     name: str
@@ -285,6 +286,7 @@ class Format(NamedTuple):
     graded: bool = False
     prompt: str = ""
     question_type: QuestionType = "own words"
+    ratio: bool = False
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,6 @@ _GUESSED = 0.1
 """A fact that is guessed as often as this may well be what all controls guess."""
 LEAST_BITS = math.log2(0.001)
 """An answer that is less likely is not given away, however unlikely who never knew finds it."""
-RATIOS = frozenset({"truth"})
-"""Graded scores of logs that divide one probability by another: on a broken model each of them is tiny, and a fact of
-nobody's comes out near 1. They keep a claim from holding and fail none."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
@@ -474,7 +471,7 @@ def _like_target(scale: Scale) -> frozenset[str]:
     """
     ground, form = scale.ground, scale.form
     target, rows = scale.controls.target, scale.controls.retrained
-    if form.name in RATIOS:
+    if form.ratio:
         return frozenset()
     least = rows.min(axis=0)
     if scale.unit == "bits":

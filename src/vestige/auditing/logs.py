@@ -799,7 +799,7 @@ def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Colum
 
 
 def _rows(columns: Sequence[_Column]) -> Iterator[QuestionScore]:
-    """The rows of the table; a missing score has none."""
+    """The rows of the table; a missing score has the reason."""
     bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
     for column in columns:
         part = column.part
@@ -811,13 +811,14 @@ def _rows(columns: Sequence[_Column]) -> Iterator[QuestionScore]:
         texts = {"question": part.questions, "answer": part.answers, "reply": part.replies}
         shown = {name: values for name, values in texts.items() if values and part.split == "forget"}
         for place, (item, score) in enumerate(zip(column.items, part.scores.tolist(), strict=True)):
-            if np.isnan(score):
-                continue
+            missing = bool(np.isnan(score))
             yield QuestionScore(
                 model=column.entry.name,
                 role=column.entry.role,
                 item=item,
-                score=score,
+                score=None if missing else score,
+                reason=part.reasons.get(place, "") if missing else "",
+                question_type=part.measurement.question_type,
                 split=part.split,
                 format="forced" if kind == "bits" else part.name,
                 attack=column.entry.attack,

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import pyarrow as pa
 
 from vestige.artifacts.audits import GIVEN, Format
-from vestige.artifacts.scores import Measurement, Question, QuestionType, Role, ScoreTable, Split, Texts
-from vestige.auditing.formats import FORMATS, RATIOS
+from vestige.artifacts.scores import Measurement, Question, QuestionType, Role, ScoreTable, ScoreType, Split, Texts
+from vestige.auditing.formats import FORMATS
 from vestige.auditing.ground import BITS_KEY
 from vestige.auditing.measures import kept_key
 from vestige.auditing.membership import PREFIX
@@ -49,7 +49,9 @@ NEEDED = ("model", "role", "item")
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
 ROLES: tuple[Role, ...] = get_args(Role)
-DIRECTIONS = {"higher": 1, "lower": -1}
+DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
+RATIOS = frozenset({"truth"})
+"""Formats of logs that divide one probability by another."""
 _OWN = {form.name: form for form in FORMATS}
 
 
@@ -140,11 +142,8 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
     for name in ("split", "format", "unit", "direction"):
         text[name] = text[name] or str(QuestionScore._field_defaults[name])
-    numbers = {}
-    for name in ("score", "chance"):
-        empty = row.get(name) in (None, "")
-        numbers[name] = None if empty else _number(where, name, row[name])
-    return QuestionScore(**text, **numbers)
+    score = _number(where, "score", row.get("score"))
+    return QuestionScore(**text, score=score, chance=_number(where, "chance", row.get("chance")))
 
 
 def _text(where: str, name: str, value: Any) -> str:
@@ -157,7 +156,10 @@ def _text(where: str, name: str, value: Any) -> str:
     raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
 
 
-def _number(where: str, name: str, value: Any) -> float:
+def _number(where: str, name: str, value: Any) -> float | None:
+    """The number, or None where the column is empty."""
+    if value in (None, ""):
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -219,16 +221,27 @@ def _name(row: QuestionScore) -> str:
 def _measurement(read: _Read, name: str) -> Measurement:
     """How the questions of one format were asked and scored; what is 0 or 1 throughout counts hits."""
     unit = read.units[name]
-    direction = DIRECTIONS[read.directions[name]]
     columns = [column for (_, _, of), column in read.columns.items() if of == name]
-    kind = read.types.get(name) or _usual_type(name, any(chance for c in columns for chance in c.chances.values()))
-    about = {"question_type": kind, "direction": direction, "ratio": name in RATIOS}
+    guessed = any(chance for column in columns for chance in column.chances.values())
+    kind = cast(QuestionType, read.types.get(name)) or _usual_type(name, guessed)
+    score_type: ScoreType = "overlap"
+    low: float | None = 0.0
+    high: float | None = 1.0
     if unit == "bits":
-        return Measurement(name, score_type="bits", low=None, high=0.0, **about)
-    if unit == "order":
-        return Measurement(name, score_type="order", low=None, high=None, **about)
-    hits = all(score in (0.0, 1.0, None) for column in columns for score in column.scores.values())
-    return Measurement(name, score_type="hit" if hits else "overlap", **about)
+        score_type, low, high = "bits", None, 0.0
+    elif unit == "order":
+        score_type, low, high = "order", None, None
+    elif all(score in (0.0, 1.0, None) for column in columns for score in column.scores.values()):
+        score_type = "hit"
+    return Measurement(
+        name=name,
+        question_type=kind,
+        score_type=score_type,
+        direction=DIRECTIONS[read.directions[name]],
+        low=low,
+        high=high,
+        ratio=name in RATIOS,
+    )
 
 
 def _usual_type(name: str, guessed: bool) -> QuestionType:
@@ -308,9 +321,17 @@ def formats_in(table: ScoreTable) -> tuple[Format, ...]:
         # Hits have a known chance and another prior than graded scores.
         counts = measurement.score_type == "hit"
         chance = f"{name}/chance" if table.chances.get(name) else ""
-        hits = key if counts or chance else ""
-        about = {"graded": not counts, "question_type": measurement.question_type}
-        formats.append(Format(name, key, hits, chance, **about))
+        formats.append(
+            Format(
+                name=name,
+                key=key,
+                hits=key if counts or chance else "",
+                chance=chance,
+                graded=not counts,
+                question_type=measurement.question_type,
+                ratio=measurement.ratio,
+            )
+        )
     return tuple(formats)
 
 

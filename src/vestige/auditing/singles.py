@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from vestige.artifacts.audits import AuditPlan, FactLine, Format, PlannedAttack, StoredLine
 from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import BITS, LEAST_BITS, RATIOS, Scale, TestedFormats, clustered
+from vestige.auditing.formats import BITS, LEAST_BITS, Scale, TestedFormats, clustered
 from vestige.auditing.ground import BITS_KEY, Ground, groups_of
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
@@ -112,6 +112,7 @@ def single_facts(
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
     if graded and len(_controls(graded)) < LEAST_CONTROLS:
         return Singles(None, (), (_TOO_FEW,))
+    ratios = _ratios(scales)
     tests = []
     for attack in dict.fromkeys(attack.name for attack, _ in attacks) if attacks else [""]:
         used = [s for s in scales if not attacks or any(a.name == attack and f == s.name for a, f in attacks)]
@@ -123,7 +124,7 @@ def single_facts(
     if not failing:
         # What is not sure enough to fail a claim is too likely for it to hold.
         near = [test for p, test in found if test.by != FIRST and p <= max(_SUSPECT, 1 / test.controls)]
-        why = ("by a ratio alone" if test.by in RATIOS else "too few to be sure" for test in near)
+        why = ("by a ratio alone" if test.by in ratios else "too few to be sure" for test in near)
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
         return Singles(None, (), (*said, *_untested(ground, subject, scales, attacks)))
     reason = "; ".join(str(test) for _, test in failing)
@@ -219,6 +220,11 @@ def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> 
     return replace(line, bits=bits, never=(min(never), max(never)) if never else None)
 
 
+def _ratios(scales: Sequence[Scale]) -> frozenset[str]:
+    """The formats whose scores divide one probability by another."""
+    return frozenset(scale.name for scale in scales if scale.form.ratio)
+
+
 def _controls(scales: Sequence[Scale]) -> tuple[str, ...]:
     """The `retrained` that were asked in all of these: a training that was not asked in one is no control."""
     first, *further = scales
@@ -237,6 +243,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.name == "forced"))]
     if not used:
         return []
+    ratios = _ratios(used)
     trial = _Trial(ground, (subject, *_controls(used)), attack)
     together, has_groups = _together(ground.plan, ground.judged)
     tests = _by_scores(trial, used, together)
@@ -253,7 +260,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
             # What was found of all judged facts, as of those that were asked.
             result._replace(facts=result.facts[[index[item] for item in items]]),
             len(trial.names) - 1,
-            by in RATIOS or (few and (result.events < 2 or not has_groups)),
+            by in ratios or (few and (result.events < 2 or not has_groups)),
             says,
         )
         for by, items, result in (*tests, *words)
@@ -317,11 +324,12 @@ def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> li
             singly.append((scale.name, items, extreme([standing], together)))
     tests: list[_Named] = []
     # A ratio is tested apart, so that it corrects nothing and hides nothing that fails a claim.
-    for of_kind in ([t for t in singly if t[0] not in RATIOS], [t for t in singly if t[0] in RATIOS]):
+    ratios = _ratios(scales)
+    for of_kind in ([t for t in singly if t[0] not in ratios], [t for t in singly if t[0] in ratios]):
         if of_kind:
             name, items, most = min(of_kind, key=lambda test: test[2].p)
             tests.append((name, items, most._replace(p=min(1.0, len(singly) * most.p))))
-    both = [entry for name, entry in stand.items() if name not in RATIOS]
+    both = [entry for name, entry in stand.items() if name not in ratios]
     if len(both) > 1:
         every = {i for items, _ in both for i in items}
         items = tuple(i for i in trial.ground.judged if i in every)

@@ -71,7 +71,7 @@ def judge_table(
         table = score_table(rows)
         names = _names_by_role(table)
         notes = (*_refuse_copies(table), *_drop_unasked(table))
-        splits = {split: items for split in SPLITS if (items := table.items(split))}
+        splits: dict[str, tuple[str, ...]] = {split: items for split in SPLITS if (items := table.items(split))}
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         folder = run.audit(forget)
         write_table(folder.scores, table)
