@@ -13,6 +13,7 @@ from vestige.metrics.trainings import (
     equal_by_chance,
     near,
     near_hits,
+    same_pattern,
     together,
 )
 
@@ -46,6 +47,14 @@ def test_nothing_is_said_of_too_few_questions():
     # All models fail at all questions, or one question makes all of the spread.
     assert distance(np.zeros(100), np.zeros(100)) is None
     assert distance(np.eye(100)[0], np.eye(100)[0]) is None
+
+
+def test_a_pattern_is_that_of_the_controls_whatever_the_level():
+    target = 1 - ALTERNATING
+    assert same_pattern(ALTERNATING + 5, ALTERNATING, target)
+    assert not same_pattern(target, ALTERNATING, target)
+    # Where no question differs from another, the level decides.
+    assert not same_pattern(np.full(20, 0.9), np.zeros(20), np.ones(20))
 
 
 def test_pairs_are_near_on_the_scale_of_the_public_logs_unless_their_records_say_that_they_were_trained_apart():

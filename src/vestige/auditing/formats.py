@@ -33,6 +33,7 @@ from vestige.metrics.gains import (
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.planning import more_than_guesses
+from vestige.metrics.trainings import same_pattern
 from vestige.metrics.verdicts import Evidence, admitted, steady
 
 BITS = "forced, bits"
@@ -50,9 +51,6 @@ LEAST_BITS = math.log2(0.001)
 """An answer that is less likely is not given away, however unlikely who never knew finds it."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
-
-_SAME_PATTERN = 0.5
-"""A control has the pattern of others if its differences from them vary by less than this share of the target's."""
 
 Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
 EXPOSURE = "exposure"
@@ -349,7 +347,7 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
                 continue
             # Another recipe may raise every score, and its pattern over questions is still that of the controls.
             target, own, *others = ground.scores.rows([plan.target, name, *rest], form.key, items)
-            if np.var(own - np.mean(others, axis=0)) < _SAME_PATTERN * np.var(own - target):
+            if same_pattern(own, np.mean(others, axis=0), target):
                 continue
             # Means that are far apart by luck alone must not cost a control.
             gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))

@@ -24,6 +24,7 @@ LEAST_QUESTIONS = 12
 AGREEMENT, MOST_AGREEMENT = 0.8, 0.93
 """How far hits of two trainings agree beyond luck: usual on forgotten questions in the public logs, and the most."""
 _ROUNDING = 1e-9
+_SAME_PATTERN = 0.5
 _TELLS_AGREEMENT = 10.0
 """With fewer expected differences the agreement of two models is too unsteady to be a measure of others."""
 SURE = 1e-6
@@ -78,6 +79,15 @@ def distance(first: ByItem, second: ByItem) -> float | None:
     if len(a) < LEAST_QUESTIONS or min(effective_questions(a), effective_questions(b)) < LEAST_QUESTIONS:
         return None
     return float(np.sqrt(((a - b) ** 2).mean() / (a.var() + b.var())))
+
+
+def same_pattern(own: ByItem, controls: ByItem, target: ByItem) -> bool:
+    """Whether a control has the pattern of the other controls over questions, whatever its level.
+
+    Another recipe may raise all scores of an honest training. Its differences from the mean of the other controls then
+    vary by less than half of what its differences from the target do: var(own - controls) < var(own - target) / 2.
+    """
+    return bool(np.var(own - controls) < _SAME_PATTERN * np.var(own - target))
 
 
 def near(rows: Rows, score_type: str, trusted: Collection[str] = ()) -> Iterator[Near]:
