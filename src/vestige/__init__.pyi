@@ -3,12 +3,14 @@
 __version__: str
 
 from .api import Audit as Audit
+from .api import Comparison as Comparison
 from .api import Holes as Holes
 from .api import Model as Model
 from .api import Results as Results
 from .api import attack as attack
 from .api import audit as audit
 from .api import check_data as check_data
+from .api import compare as compare
 from .api import compile_data as compile_data
 from .api import evaluate as evaluate
 from .api import finetune as finetune

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Soundness
     from vestige.artifacts.holes import HoleTable
     from vestige.artifacts.records import ItemScores
+    from vestige.auditing.compare import ComparedScore
     from vestige.auditing.forecast import AuditPower
     from vestige.auditing.request import AuditRequest
     from vestige.data.corpus import Corpus, SourceSettings
@@ -784,3 +785,66 @@ def _corpus(data: Data) -> "Corpus":
     from vestige.data.corpus import open_corpus
 
     return open_corpus(_source(data))
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Rows):
+    """Models compared with the first on the same questions: a row for each model, task and score."""
+
+    scores: "tuple[ComparedScore, ...]"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return [asdict(score) for score in self.scores]
+
+    @property
+    def markdown(self) -> str:
+        """A Markdown table, for a pull request."""
+        from vestige.auditing.compare import markdown
+
+        return markdown(self.scores)
+
+
+def compare(
+    first: Named,
+    *others: Named,
+    clusters: Mapping[str, str] | None = None,
+    difference: float | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Compare models on the same questions by their logs or tables of scores; no control is needed.
+
+    Args:
+        first: A log, a folder of logs of one model, or a table of scores. The other models are compared with it.
+        others: The logs or tables of the other models. They may be left out if the first is a table of several models.
+        clusters: By question id or question text, the document or group that it shares with others.
+        difference: The difference for which the needed number of questions is given; the observed one by default.
+        seed: Seed of the resamples.
+
+    Returns:
+        Paired differences with 95 % intervals, p-values corrected by Holm's method over all rows, and the number of
+        questions that would show the difference.
+
+    Raises:
+        InputError: A log cannot be read, or two models have no question or score in common.
+
+    Example:
+        >>> vestige.compare("base/samples_arc.jsonl", "mine/samples_arc.jsonl").to_frame()  # doctest: +SKIP
+    """
+    from vestige.auditing.compare import compare as compare_models
+
+    paths = [Path(path) for path in (first, *others)]
+    names = short_names(paths)
+    scores = compare_models(dict(zip(names, paths, strict=True)), clusters=clusters, difference=difference, seed=seed)
+    return Comparison(scores)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest endings of paths that tell them apart, without the suffix of a file."""
+    parts = [path.with_suffix("").parts for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError("two of the logs are the same file. Give the logs of different models.")

@@ -52,7 +52,7 @@ def paired_difference(
     second: ByQuestion,
     *,
     clusters: Sequence[str] | None = None,
-    bounds: Bounds = (0.0, 1.0),
+    bounds: Bounds | None = (0.0, 1.0),
     seed: int = 0,
 ) -> PairedDifference:
     """Compare two models on the same questions.
@@ -61,7 +61,7 @@ def paired_difference(
         first: Scores of the first model by question, shape (N,). NaN is a missing score.
         second: Scores of the second model on the same questions, shape (N,).
         clusters: The document or group of each question, if questions share one.
-        bounds: The least and greatest possible score.
+        bounds: The least and greatest possible score, or None for scores without bounds, such as bits.
         seed: Seed of the resamples.
 
     Returns:
@@ -81,13 +81,16 @@ def paired_difference(
     if not known.any():
         raise ValueError("no question has a score of both models")
     differences = (second - first)[known]
-    width = bounds[1] - bounds[0]
     labels = None
     if clusters is not None:
         labels = [label for label, both in zip(clusters, known, strict=True) if both]
-    interval = interval_of_mean(differences, clusters=labels, bounds=(-width, width), seed=seed)
+    possible = None
+    if bounds is not None:
+        width = bounds[1] - bounds[0]
+        possible = (-width, width)
+    interval = interval_of_mean(differences, clusters=labels, bounds=possible, seed=seed)
     sums = _cluster_sums(differences, labels)
-    lowest, highest = _worst(first, second, bounds)
+    lowest, highest = _worst(first, second, bounds or (-math.inf, math.inf))
     return PairedDifference(
         value=float(differences.mean()),
         low=interval.low,

@@ -1,0 +1,285 @@
+"""Two or more models on the same questions: paired differences of any score in their logs, without controls.
+
+Every log is read by the readers of `vestige.logs`, or as a table of scores, and questions are matched as in an audit of
+logs (`auditing.questions`). Each model is compared with the first. Holm's correction covers all rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.scores import Measurement
+from vestige.auditing.logs import files_of
+from vestige.auditing.questions import Items, Questions
+from vestige.auditing.scored import QuestionScore, read_scores
+from vestige.core.errors import InputError
+from vestige.core.seeds import derive_seed
+from vestige.core.text import one_line
+from vestige.logs import read_log, reader_of
+from vestige.logs.log import LogPart
+from vestige.metrics.contrasts import holm
+from vestige.metrics.pairs import ByQuestion, paired_difference, questions_needed
+
+LEVEL = 0.05
+"""The level at which a difference is shown, after Holm's correction over all rows."""
+
+Finding = Literal["higher", "lower", "no difference shown", "open"]
+
+
+class _Score(NamedTuple):
+    """One kind of score on one task, as questions of several models are compared by it."""
+
+    task: str
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """One model against the first by one score on one task. `difference` is model minus first.
+
+    `finding` is `open` where the questions that one of the two lacks could turn the sign. `needed` is the number of
+    questions that would show a difference of this size, or of the size that was asked for, with a power of 80 %.
+    """
+
+    task: str
+    score: str
+    first: str
+    model: str
+    mean_first: float
+    mean_model: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    p_holm: float
+    n: int
+    n_clusters: int
+    n_missing: int
+    needed: int | None
+    finding: Finding
+
+
+Values = dict[_Score, dict[str, float]]
+
+
+def compare(
+    models: Mapping[str, Path],
+    *,
+    clusters: Mapping[str, str] | None = None,
+    difference: float | None = None,
+    seed: int = 0,
+) -> tuple[ComparedScore, ...]:
+    """Compare models question by question.
+
+    Args:
+        models: Logs, folders of logs or tables of scores, by the name to show. A table with several models adds each
+            of them under its own name. The first model is the one that the others are compared with.
+        clusters: By question id or question text, the document or group that it shares with others.
+        difference: The difference for which `needed` is given; the observed one by default.
+        seed: Seed of the resamples.
+
+    Returns:
+        One row for each further model, task and score.
+
+    Raises:
+        InputError: Fewer than two models are given, or two have no question in common.
+
+    Example:
+        `compare({"base": Path("base/samples_arc.jsonl"), "mine": Path("mine/samples_arc.jsonl")})`
+    """
+    registry: dict[str, Questions] = {}
+    texts: dict[str, str] = {}
+    scores: dict[str, Values] = {}
+    groups = dict(clusters or {})
+    for name, path in models.items():
+        for own_name, values in _read(name, path, registry, texts, groups):
+            if own_name in scores:
+                raise InputError(f"two models are called {one_line(own_name, width=60)}. Give each a name of its own.")
+            scores[own_name] = values
+    if len(scores) < 2:
+        raise InputError("a comparison needs at least two models. Give a second log or table.")
+    (first, of_first), *others = scores.items()
+    rows = []
+    for name, values in others:
+        common = [score for score in of_first if score in values]
+        if not common:
+            theirs, ours = _listed(values), _listed(of_first)
+            raise InputError(
+                f"{one_line(first, width=60)} has {ours}, and {one_line(name, width=60)} has {theirs}. They have no "
+                "score of the same task in common."
+            )
+        for score in common:
+            row = _compared(first, name, score, of_first[score], values[score], (texts, groups), difference, seed)
+            rows.append(row)
+    adjusted = holm([row.p_value for row in rows])
+    return tuple(replace(row, p_holm=p, finding=_finding(row, p)) for row, p in zip(rows, adjusted, strict=True))
+
+
+def _listed(values: Values) -> str:
+    names = [f"{score.measurement.name} on {score.task}" for score in values]
+    return one_line(", ".join(names), width=200)
+
+
+def _read(
+    name: str, path: Path, registry: dict[str, Questions], texts: dict[str, str], groups: dict[str, str]
+) -> Iterator[tuple[str, Values]]:
+    """The scores of the models in a file or folder, by task and measurement and by question."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such log or table. Check the path.")
+    if path.is_file() and not reader_of(path):
+        yield from _of_table(read_scores(path), name, groups)
+        return
+    values: Values = {}
+    for file in files_of(path):
+        log = read_log(file)
+        own: dict[str, dict[Items, Items]] = {}
+        for part in log.parts:
+            task = part.task or part.split
+            questions = registry.setdefault(task, Questions(task))
+            items = _items(part, questions, own.setdefault(task, {}), file)
+            score = _Score(task, part.measurement)
+            known = values.setdefault(score, {})
+            for item, value in zip(items, part.scores.tolist(), strict=True):
+                if item in known:
+                    raise InputError(f"{file}: {part.name} on {one_line(task)} has two scores of one question.")
+                known[item] = value
+            for place, item in enumerate(items):
+                texts[item] = part.questions[place] if part.questions else ""
+                if part.ids and part.ids[place] in groups:
+                    groups.setdefault(item, groups[part.ids[place]])
+    yield name, values
+
+
+def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: Path) -> Items:
+    try:
+        if part.prompts:
+            own[part.ids] = questions.of_texts(part)
+            return own[part.ids]
+        items = questions.of_position(part, own)
+    except InputError as error:
+        raise InputError(f"{file}{error}") from error
+    if items is None:
+        raise InputError(f"{file}: {part.name} has no text or id by which its questions can be matched.")
+    return items
+
+
+def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) -> Iterator[tuple[str, Values]]:
+    by_model: dict[str, Values] = {}
+    for row in rows:
+        if row.unit == "bits":
+            measurement = Measurement(row.format, "own words", "bits", low=-np.inf, high=np.inf)
+        else:
+            measurement = Measurement(row.format, "own words", "overlap")
+        known = by_model.setdefault(row.model, {}).setdefault(_Score(row.split, measurement), {})
+        if row.item in known:
+            raise InputError(f"{one_line(row.model)}: the question {one_line(row.item)} has two scores.")
+        known[row.item] = row.score
+        if row.group:
+            groups.setdefault(row.item, row.group)
+    if len(by_model) == 1:
+        yield name, next(iter(by_model.values()))
+    else:
+        yield from by_model.items()
+
+
+def _compared(
+    first: str,
+    name: str,
+    score: _Score,
+    of_first: Mapping[str, float],
+    of_model: Mapping[str, float],
+    about: tuple[Mapping[str, str], Mapping[str, str]],
+    difference: float | None,
+    seed: int,
+) -> ComparedScore:
+    texts, groups = about
+    items = list(dict.fromkeys([*of_first, *of_model]))
+    a: ByQuestion = np.array([of_first.get(item, np.nan) for item in items])
+    b: ByQuestion = np.array([of_model.get(item, np.nan) for item in items])
+    known = ~(np.isnan(a) | np.isnan(b))
+    if not known.any():
+        raise InputError(
+            f"{one_line(first, width=60)} and {one_line(name, width=60)} have no question of "
+            f"{one_line(score.task, width=60)} in common. Give logs of the same questions."
+        )
+    labels = None
+    if groups:
+        labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
+    bounds = None
+    if np.isfinite([score.measurement.low, score.measurement.high]).all():
+        bounds = score.measurement.low, score.measurement.high
+    paired = paired_difference(
+        a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)
+    )
+    differences = (b - a)[known]
+    size = abs(paired.value) if difference is None else difference
+    needed = None
+    if size > 0 and len(differences) > 1:
+        of_known = None if labels is None else [label for label, both in zip(labels, known, strict=True) if both]
+        if of_known is not None and len(set(of_known)) < 2:
+            of_known = None
+        needed = questions_needed(differences, size, clusters=of_known)
+    return ComparedScore(
+        task=score.task,
+        score=score.measurement.name,
+        first=first,
+        model=name,
+        mean_first=float(a[known].mean()),
+        mean_model=float(b[known].mean()),
+        difference=paired.value,
+        low=paired.low,
+        high=paired.high,
+        p_value=paired.p_value,
+        p_holm=paired.p_value,
+        n=paired.n,
+        n_clusters=paired.n_clusters,
+        n_missing=paired.n_missing,
+        needed=needed,
+        finding=_open_or(paired.value, paired.worst_low, paired.worst_high, paired.n_missing),
+    )
+
+
+def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) -> Finding:
+    """Whether the missing questions could turn the sign; otherwise the sign, which the test confirms or does not."""
+    if n_missing and worst_low <= 0 <= worst_high:
+        return "open"
+    return "higher" if value > 0 else "lower"
+
+
+def _finding(row: ComparedScore, p_holm: float) -> Finding:
+    if p_holm > LEVEL:
+        return "no difference shown"
+    return row.finding
+
+
+def markdown(rows: Sequence[ComparedScore]) -> str:
+    """The comparison as a Markdown table, for a pull request."""
+    head = "| task | score | model | difference | 95 % interval | p (Holm) | questions | needed | finding |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        missing = f" ({row.n_missing} missing)" if row.n_missing else ""
+        needed = "" if row.needed is None else f"{row.needed:,}"
+        cells = [
+            _cell(row.task),
+            _cell(row.score),
+            f"{_cell(row.model)} against {_cell(row.first)}",
+            f"{row.difference:+.3f}",
+            f"[{row.low:+.3f}, {row.high:+.3f}]",
+            f"{row.p_holm:.3g}",
+            f"{row.n}{missing}",
+            needed,
+            row.finding,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text of a log inside a Markdown table, where a bar, a tag or a backtick would act."""
+    plain = one_line(text, width=60)
+    for sign in "\\|<>`[]*_":
+        plain = plain.replace(sign, f"\\{sign}")
+    return plain

@@ -1,0 +1,69 @@
+"""`vestige compare`: paired differences of models on the same questions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vestige.cli.command import command
+from vestige.cli.options import AsJson, Seed
+from vestige.cli.tables import print_json
+from vestige.core.errors import InputError
+
+WORSE = 3
+"""Exit code where a model scores lower than the first."""
+OPEN = 4
+"""Exit code where missing questions leave a difference open."""
+
+
+@command()
+def compare_command(
+    logs: Annotated[
+        list[Path],
+        typer.Argument(help="Logs, folders of logs or tables of scores. The first is the one to compare with."),
+    ],
+    clusters: Annotated[
+        Path | None,
+        typer.Option(help="A CSV file with the columns item (id or text of a question) and cluster."),
+    ] = None,
+    difference: Annotated[
+        float | None, typer.Option(min=0.0, help="Give the number of questions that this difference needs.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the Markdown table to this file.")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.
+
+    No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none is
+    shown to, but questions that a log lacks could change a finding.
+    """
+    from vestige.api import compare
+    from vestige.core.files import write_text
+
+    compared = compare(*logs, clusters=_clusters(clusters), difference=difference, seed=seed)
+    if output is not None:
+        write_text(output, compared.markdown)
+    if as_json:
+        print_json({"rows": compared.rows})
+    else:
+        typer.echo(compared.markdown, nl=False)
+    findings = {score.finding for score in compared.scores}
+    if "lower" in findings:
+        raise typer.Exit(WORSE)
+    if "open" in findings:
+        raise typer.Exit(OPEN)
+
+
+def _clusters(path: Path | None) -> dict[str, str] | None:
+    if path is None:
+        return None
+    from vestige.data.tables import read_table
+
+    clusters = {}
+    for row in read_table(path).rows:
+        item, cluster = row.values.get("item"), row.values.get("cluster")
+        if item is None or cluster is None:
+            raise InputError(f"{path}: a row has no item or no cluster. Give both columns in every row.")
+        clusters[str(item)] = str(cluster)
+    return clusters

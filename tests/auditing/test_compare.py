@@ -1,0 +1,81 @@
+"""Models compared by their logs: the difference, its clusters, missing questions, and hostile names."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vestige.api import compare, short_names
+from vestige.cli.app import app
+from vestige.core.errors import InputError
+
+
+def rows(path: Path, scores: dict[str, float]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"id": f"q{n}", "question": f"Where is {n}?", "score": s}) for n, s in scores.items()]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_difference_is_taken_question_by_question_in_any_order(tmp_path: Path):
+    first = rows(tmp_path / "a/rows.jsonl", {str(n): float(n % 2) for n in range(40)})
+    second = rows(tmp_path / "b/rows.jsonl", {str(n): 1.0 for n in reversed(range(40))})
+    (score,) = compare(first, second).scores
+    assert (score.first, score.model, score.n, score.difference) == ("a/rows", "b/rows", 40, 0.5)
+    assert score.low > 0.25
+    assert score.p_holm == pytest.approx(2 / 20_001, rel=2)
+    assert score.finding == "higher"
+    # Differences are 0 or 1: variance 20 * 0.25 / 39 * 2 = 10 / 39; 7.849 (10 / 39) / 0.25 = 8.05.
+    assert score.needed == 9
+
+
+def test_questions_of_one_document_widen_the_interval(tmp_path: Path):
+    first = rows(tmp_path / "a.jsonl", {str(n): 0.0 for n in range(40)})
+    second = rows(tmp_path / "b.jsonl", {str(n): float(n < 20) for n in range(40)})
+    documents = {f"q{n}": f"document {n // 4}" for n in range(40)}
+    (alone,) = compare(first, second).scores
+    (clustered,) = compare(first, second, clusters=documents).scores
+    assert (alone.n_clusters, clustered.n_clusters) == (40, 10)
+    assert clustered.high - clustered.low > 1.5 * (alone.high - alone.low)
+
+
+def test_questions_that_a_log_lacks_leave_the_finding_open(tmp_path: Path):
+    first = rows(tmp_path / "a.jsonl", {str(n): float(n < 20) for n in range(40)})
+    second = rows(tmp_path / "b.jsonl", {str(n): float(n >= 10) for n in range(20)})
+    # The 20 questions that the second log lacks could all be right there, and 10 others are wrong.
+    (score,) = compare(first, second).scores
+    assert (score.n, score.n_missing, score.finding) == (20, 20, "open")
+    ended = CliRunner().invoke(app, ["compare", str(first), str(second)])
+    assert ended.exit_code == 4, ended.output
+
+
+def test_the_command_ends_with_3_where_a_model_scores_lower_and_escapes_names(tmp_path: Path):
+    first = rows(tmp_path / "a.jsonl", {str(n): 1.0 for n in range(40)})
+    second = rows(tmp_path / "b|<script>.jsonl", {str(n): 0.0 for n in range(40)})
+    ended = CliRunner().invoke(app, ["compare", str(first), str(second), "--output", str(tmp_path / "out.md")])
+    assert ended.exit_code == 3, ended.output
+    assert "-1.000" in ended.output
+    assert "<script>" not in (tmp_path / "out.md").read_text()
+
+
+def test_a_table_of_several_models_needs_no_second_file(tmp_path: Path):
+    lines = ["model,role,item,score"]
+    lines += [f"old,unlearned,q{n},{n % 2}" for n in range(20)]
+    lines += [f"new,unlearned,q{n},1" for n in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (score,) = compare(tmp_path / "t.csv").scores
+    assert (score.first, score.model, score.difference) == ("old", "new", 0.5)
+
+
+def test_logs_without_a_common_question_or_a_second_model_are_refused(tmp_path: Path):
+    first = rows(tmp_path / "a.jsonl", {str(n): 1.0 for n in range(9)})
+    second = rows(tmp_path / "b.jsonl", {str(n): 1.0 for n in range(10, 19)})
+    with pytest.raises(InputError, match="no question"):
+        compare(first, second)
+    with pytest.raises(InputError, match="at least two models"):
+        compare(first)
+    with pytest.raises(InputError, match="no such log"):
+        compare(first, tmp_path / "missing.jsonl")
+    with pytest.raises(InputError, match="same file"):
+        short_names([first, first])
