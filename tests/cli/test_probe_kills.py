@@ -10,9 +10,7 @@ from tests.judges.faulty_server import serving
 from tests.probed import make_probed, verdict
 from typer.testing import CliRunner
 
-from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.judges.spending import ServerReplies
 
 KILLS, CONCURRENCY, STRIDE = 20, 2, 80
 SMALL = (
@@ -107,7 +105,6 @@ def test_a_probe_killed_at_twenty_random_writes_comes_to_the_same_bytes_and_coun
         paid = list(log.paid)
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
     assert sorted(set(paid)) == needed
-    lost = ServerReplies(ProbeFolder(tmp_path / "broken").judge).lost()
     assert kills == KILLS
-    assert len(paid) - len(needed) <= lost.calls <= CONCURRENCY * kills
+    assert len(paid) - len(needed) <= CONCURRENCY * kills
     assert not list((tmp_path / "broken").rglob("*.partial"))

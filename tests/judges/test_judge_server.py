@@ -142,10 +142,12 @@ def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
         judged = PromptedJudge(writer(log, tmp_path)).judge(requests_of(40))
         time.sleep(0.1)
         twice = len(log.paid) - len(set(log.paid))
+        counted = ServerReplies(tmp_path)
+        counted.update()
     assert scores(judged) == [1.0 + i % 10 for i in range(40)]
     assert len(set(log.paid)) == 40
-    lost = ServerReplies(tmp_path).lost()
-    assert twice <= lost.calls <= 2 * kills, "two threads, so at most two a kill, and none of them unnoticed"
+    assert twice <= 2 * kills, "two requests at a time, so that a kill loses at most two"
+    assert 40 <= counted.taken.calls <= 40 + twice
 
 
 def test_the_key_goes_into_the_header_and_into_nothing_else(tmp_path, monkeypatch, capfd):
@@ -235,22 +237,14 @@ def test_a_limit_stops_before_it_is_passed_and_counts_what_was_paid_before(tmp_p
         assert few == 7
 
 
-def test_a_limit_holds_for_all_that_is_asked_in_a_folder_and_counts_what_a_kill_has_lost(tmp_path):
+def test_a_limit_holds_for_all_that_is_asked_in_a_folder(tmp_path):
     with serving(rating) as log:
         for first in (0, 3):
             PromptedJudge(writer(log, tmp_path, Limits(most_requests=6))).judge(requests_of(3, first=first))
         assert len(log.paid) == 6
         seventh = PromptedJudge(writer(log, tmp_path, Limits(most_requests=6))).judge(requests_of(1, first=6))
-        # Two were under way when a run was killed: the reply to one had been kept, and nobody has seen the other's.
-        name = next(tmp_path.glob("??/*.json")).stem
-        ServerReplies(tmp_path).begin(name, 0, Amount(1, 500, 50))
-        ServerReplies(tmp_path).begin("0" * 32, 0, Amount(1, 1000, 100))
         eighth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=7))).judge(requests_of(1, first=7))
-        assert ServerReplies(tmp_path).lost() == (1, 1000, 100)
-        ninth = PromptedJudge(writer(log, tmp_path, Limits(most_requests=8))).judge(requests_of(1, first=7))
-    # Six calls were answered and one was lost: a seventh is not to be had for seven, and is for eight.
-    assert [j.failure for j in (*seventh, *eighth, *ninth)] == ["limit", "limit", ""]
-    assert ServerReplies(tmp_path).lost().calls == 1
+    assert [j.failure for j in (*seventh, *eighth)] == ["limit", ""]
 
 
 def test_a_limit_of_money_needs_prices():

@@ -309,7 +309,7 @@ def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path
         configured(adapter, "adapter_config.json", base_model_name_or_path=str(base))
         configured(tmp_path / "other", "adapter_config.json", base_model_name_or_path=str(adapter))
         refused(adapter, "the base model of the adapter .*, is an adapter itself")
-        with pytest.raises(InputError, match="the base model of the adapter .*, is an adapter itself"):
+        with pytest.raises(InputError, match=r"the base model of the adapter .*, is an adapter itself"):
             places_of(str(adapter))
 
 

@@ -36,7 +36,7 @@ _WITHIN = """
     spec.json provenance.json done.json identity.json collected.json asked.json asked-*.json records.jsonl
     unfinished.jsonl scores.jsonl summary-*.json summary.json shown.jsonl search.json prompt.json train/metrics.jsonl
     train/trajectory.jsonl score.json asked/*.json plan.json outcome.json trained/*.json judge/??/*.json
-    judge/under-way judge/under-way/* judge/replies.jsonl lost.jsonl
+    judge/replies.jsonl
 
     adjacent.jsonl attempts.jsonl iterations.jsonl answers/*.jsonl judged/*.jsonl scored/*.jsonl tested.jsonl
     holes.jsonl repeats.jsonl map.json used.jsonl table.json answers.jsonl mitigation/*.json general/*.json

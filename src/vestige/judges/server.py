@@ -1,8 +1,7 @@
 """A writer that is any OpenAI-compatible server: several requests at a time, retried, limited, kept on the disk.
 
 A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
-were under way, at most `concurrency`, are asked again, since nobody has seen their replies; they are counted
-(`spending.ServerReplies`), and at their most against the limits.
+were under way, at most `concurrency`, are asked again, because nobody has seen their replies.
 """
 
 import logging
@@ -51,10 +50,9 @@ class ServerWriter:
         names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
-            self._replies.settle()
+            self._replies.mend()
             self._replies.update()
-            lost = self._replies.lost() if self.settings.bind else Amount(0, 0, 0)
-            client = Client(self.settings, Ledger(self.settings, self._replies.taken.plus(lost)))
+            client = Client(self.settings, Ledger(self.settings, self._replies.taken))
             rejections: list[str] = []
             written = client.each(by_name.items(), lambda job: self._ask(client, rejections, *job), finish=True)
             self._replies.update()
@@ -93,14 +91,7 @@ class ServerWriter:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
         replies, body = self._replies.read(name), body_of(self.settings, prompt)
         most = most_of(prompt, self.settings.reasoning_tokens)
-
-        def note(sent: bool) -> None:
-            if sent:
-                self._replies.begin(name, len(replies), most)
-            else:
-                self._replies.end(name)
-
-        job = Job("chat/completions", body, partial(_reply, client, prompt), most, _amount, note)
+        job = Job("chat/completions", body, partial(_reply, client, prompt), most, _amount)
         # The disk may hold replies of an earlier run, of which the last may be enough.
         while (done := _come_to(prompt, replies, self.settings.readings)) is None:
             try:

@@ -1,11 +1,10 @@
 """What judging may cost, and the replies that were paid for, on the disk.
 
-Replies lie in one file a request, named by its content, written whole. A file holds every reply to its request, those
-too in which no verdict could be read: they were paid for as well. What failed before a reply came is not kept, and is
-asked again. No file holds a key. One more file lists all replies with the tokens that they took and the model that gave
-them, so that nobody has to open each of them again.
+Replies lie in one file for each request, named by its content and written whole. A file holds every reply to its
+request, those without a verdict too, because they were paid for as well. No file holds a key. One more file counts all
+replies: a line for each, with its tokens and the model that gave it.
 
-Requests under way are noted before they are sent, so that what a kill cost is known, though its replies are not.
+A reply is counted before it is kept. So a kill never loses a count, and a reply that a kill lost counts.
 """
 
 import json
@@ -15,15 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
-from vestige.core.files import (
-    append_lines,
-    drop_torn_line,
-    json_line,
-    machine_errors,
-    read_json,
-    read_jsonl,
-    write_json,
-)
+from vestige.core.files import append_lines, drop_torn_line, json_line, read_json, write_json
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
 from vestige.judges.base import Prompt
@@ -67,20 +58,16 @@ def request_name(url: str, body: Mapping[str, Any]) -> str:
 
 
 class ServerReplies:
-    """The replies in a folder, the list of them, and notes of the requests that are on their way.
+    """The replies in a folder, and the count of them.
 
-    `taken` is what the listed ones took, and `models` how many there are by (model asked for, model told); `update`
-    reads the list on from where it ended the last time. `told` is what has been said of them, so that it is said once.
-
-    A note is written before a request is sent and taken away when its reply is kept, or when none came. A note that is
-    there when nobody works in the folder is of a request whose reply nobody has seen: the server may have been paid for
-    it, and it is sent again. No note brings a reply back. It is counted, at the most that it can have taken.
+    `taken` is the sum of the counted replies, and `models` how many there are by (model asked for, model told).
+    `update` reads the count on from where it ended. `told` holds the notes that were given, so that each is given once.
     """
 
     def __init__(self, folder: Path) -> None:
         """Begin with nothing read."""
-        self.folder, self.listed = folder, folder / "replies.jsonl"
-        self._notes, self._lost = folder / "under-way", folder / "lost.jsonl"
+        self.folder = folder
+        self.listed = folder / "replies.jsonl"
         self._n_read = 0
         self.taken = Amount(0, 0, 0)
         self.models: Counter[tuple[str, str]] = Counter()
@@ -98,71 +85,25 @@ class ServerReplies:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
 
     def write(self, name: str, url: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
-        """Keep all replies to the request so far, of which the last is new, list that one, and take the note away."""
+        """Count the last of the replies to a request, and keep all of them."""
+        reply = replies[-1]
+        row = {
+            "request": name,
+            "asked": body["model"],
+            "answered": reply.model,
+            "prompt_tokens": reply.prompt_tokens,
+            "completion_tokens": reply.completion_tokens,
+        }
+        append_lines(self.listed, [json_line(row)])
         write_json(self._path(name), {"url": url, "request": body, "replies": [r._asdict() for r in replies]})
-        self._list(name, body, replies[-1:])
-        self.end(name)
-
-    def _list(self, name: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
-        rows = [
-            {
-                "request": name,
-                "asked": body["model"],
-                "answered": reply.model,
-                "prompt_tokens": reply.prompt_tokens,
-                "completion_tokens": reply.completion_tokens,
-            }
-            for reply in replies
-        ]
-        append_lines(self.listed, map(json_line, rows))
 
     def _path(self, name: str) -> Path:
         # Folders of two digits: some systems are slow with a hundred thousand files in one.
         return self.folder / name[:2] / f"{name}.json"
 
-    def begin(self, name: str, n_kept: int, most: Amount) -> None:
-        """Note that the request `name`, to which `n_kept` replies lie on the disk, is about to be sent."""
-        note = {"request": name, "n_kept": n_kept, **most._asdict()}
-        with machine_errors(self._notes):
-            self._notes.mkdir(parents=True, exist_ok=True)
-            # Not flushed: what the system was given outlives the process, and only the loss of power takes it.
-            (self._notes / name).unlink(missing_ok=True)
-            with (self._notes / name).open("x") as file:
-                file.write(json_line(note))
-
-    def end(self, name: str) -> None:
-        """Take the note away."""
-        with machine_errors(self._notes):
-            (self._notes / name).unlink(missing_ok=True)
-
-    def settle(self) -> None:
-        """Turn the notes that a kill left into losses, but for those whose reply was kept after all."""
-        drop_torn_line(self._lost)
-        for path in sorted(self._notes.iterdir()) if self._notes.is_dir() else ():
-            text = path.read_text()
-            # One that is not whole was being written, so that its request was not sent yet.
-            notes = list(read_jsonl(path)) if text.endswith("\n") else []
-            for note in notes:
-                name, replies = note["request"], self.read(note["request"])
-                if len(replies) <= note["n_kept"]:
-                    append_lines(self._lost, [json_line(note)])
-                    continue
-                # The kill came between keeping the reply and listing it.
-                drop_torn_line(self.listed)
-                rows = read_jsonl(self.listed) if self.listed.exists() else []
-                n_listed = sum(row["request"] == name for row in rows)
-                self._list(name, read_json(self._path(name))["request"], replies[n_listed:])
-            path.unlink()
-
-    def lost(self) -> Amount:
-        """The requests that were under way when a run was killed, once for each time, and the most they can have taken.
-
-        A kill between counting one and taking its note away counts it twice.
-        """
-        rows = list(read_jsonl(self._lost)) if self._lost.exists() else []
-        prompt, completion = (sum(row[name] for row in rows) for name in ("prompt_tokens", "completion_tokens"))
-        # Whether the server had begun to answer nobody knows: the most that it can have taken counts.
-        return Amount(len(rows), prompt, completion)
+    def mend(self) -> None:
+        """Drop a line that a kill left torn. Only who has the folder's lock may."""
+        drop_torn_line(self.listed)
 
     def update(self) -> None:
         """Read what was added to the list."""

@@ -103,8 +103,7 @@ class Ledger:
 class Job(Generic[T_co]):
     """A request, what is made of its reply (Garbled where that is none), and the most that it can take.
 
-    `taken` says what it did take; without it that is the reply's `usage`, and `most` where the reply has none. `note`
-    is called with True before each attempt and with False when that one failed.
+    `taken` says what it did take; without it that is the reply's `usage`, and `most` where the reply has none.
     """
 
     path: str
@@ -112,7 +111,6 @@ class Job(Generic[T_co]):
     read: Callable[[Any], T_co]
     most: Amount = Amount(1, 0, 0)  # noqa: RUF009 it is a tuple
     taken: Callable[[Any], Amount] | None = None
-    note: Callable[[bool], None] = lambda sent: None
 
 
 class Client:
@@ -216,7 +214,6 @@ class Client:
         taken = job.most if job.taken is None else Amount(0, 0, 0)
         # What was booked is put back whatever happens: others wait for it.
         try:
-            job.note(True)
             body = await self._once(job)
             if job.taken is None:
                 sent, received = used_tokens(body)
@@ -231,7 +228,6 @@ class Client:
         except Fault as fault:
             if job.taken is None and fault.code:
                 taken = Amount(1, 0, 0)
-            job.note(False)
             raise
         finally:
             self.ledger.settle(job.most, taken)

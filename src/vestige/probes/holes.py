@@ -66,16 +66,10 @@ class FilterRequest:
 
 
 def server_notes(folder: ProbeFolder) -> list[str]:
-    """What the judge's server did that the table does not show: who answered, and what was lost."""
+    """Which other model the judge's server answered with."""
     replies = ServerReplies(folder.judge)
     replies.update()
-    notes, lost = replies.other_models(), replies.lost()
-    if lost.calls:
-        notes.append(
-            f"{lost.calls} requests to the judge's server were under way when a run was killed and were sent again; "
-            f"they may have been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
-        )
-    return notes
+    return replies.other_models()
 
 
 def candidates_in(folder: ProbeFolder) -> list[Candidate]:
