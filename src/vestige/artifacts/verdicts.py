@@ -17,7 +17,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
-from vestige.core.estimates import to_json
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_json
 from vestige.core.text import one_line
 
@@ -73,6 +73,25 @@ def tested_said(outcome: AuditOutcome) -> str:
     least = min((v.n_tested for v in lines), default=outcome.n_judged)
     facts = "fact" if outcome.n_judged == 1 else "facts"
     return f"{least:,} of {outcome.n_judged:,} {facts}" if least < outcome.n_judged else f"{least:,} {facts}"
+
+
+def compared(outcome: AuditOutcome) -> tuple[str, dict[str, Estimate]]:
+    """The one format in which models are compared, and what is left of each in it.
+
+    Of the formats that all models were asked in it is the one with the largest lower bounds on average. A table that
+    showed each model in the format that reveals most of it would rank formats, and not models.
+    """
+    leaks: dict[str, dict[str, Estimate]] = {}
+    for cell in outcome.matrix:
+        if cell.leakage is not None:
+            leaks.setdefault(cell.format, {})[cell.subject] = cell.leakage
+    judged = {subject for of_format in leaks.values() for subject in of_format if subject in outcome.unlearned}
+    bounds = {}
+    for name, of_format in leaks.items():
+        if of_format.keys() >= judged:
+            bounds[name] = sum(of_format[subject].low for subject in judged)
+    name = max(bounds, key=bounds.__getitem__, default="")
+    return name, leaks.get(name, {})
 
 
 def percentage(x: float) -> str:

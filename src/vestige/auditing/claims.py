@@ -305,9 +305,16 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
         detectable=main.detectable if main is not None else None,
         against=against,
         n_asked=len(ground.judged),
-        n_tested=len({item for scale in scales for item in scale.items}),
+        n_tested=_n_tested(scales),
         question_types=tuple(dict.fromkeys(scale.form.question_type for scale in scales)),
     )
+
+
+def _n_tested(scales: Sequence[Scale]) -> int:
+    """On how many facts a subject was asked, less those that cannot be judged in the format with most of these."""
+    asked = {item for scale in scales for item in scale.items}
+    same = [len(scale.same) for scale in scales]
+    return len(asked) - max(same, default=0)
 
 
 def benchmark_valid(about: SubjectEvidence) -> ClaimEvidence:

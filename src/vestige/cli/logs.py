@@ -288,10 +288,19 @@ _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 
 def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
     """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
-    from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, reversal_said, tested_said, verdict_word
+    from vestige.artifacts.verdicts import (
+        WORDS,
+        bound_said,
+        compared,
+        controls_said,
+        reversal_said,
+        tested_said,
+        verdict_word,
+    )
 
     for outcome in outcomes:
         lines = {(v.subject, v.claim): v for v in outcome.verdicts}
+        form, leaks = compared(outcome)
         rows = []
         for subject in outcome.unlearned:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
@@ -300,7 +309,11 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
             rows.append([subject, verdict_word(forgot), bound, WORDS[utility.outcome]])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
         title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"
-        print_table(title, heads, rows, no_wrap=heads[1:2])
+        print_table(title, heads, rows)
+        # Models are compared on one score, whatever shows most of each.
+        levels = [f"{subject} {leaks[subject].said()}" for subject in outcome.unlearned if subject in leaks]
+        if len(levels) > 1:
+            print(one_line(f"All models in {form}: {'; '.join(levels)}", width=2000))
         for text in (*outcome.warnings, *map(reversal_said, outcome.reversals)):
             print(one_line(text, width=1000))
     print(

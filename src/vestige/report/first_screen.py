@@ -25,6 +25,7 @@ from vestige.artifacts.verdicts import (
     BOUNDS_SAID,
     UNCHANGED,
     WORDS,
+    compared,
     controls_said,
     facts_said,
     measured,
@@ -270,11 +271,12 @@ def _marks(outcome: AuditOutcome, scale: _Scale, steps: Sequence[HarderStep], su
     """What is left at each step; without steps, as the model stands and after the attack that brings back most."""
     marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
-        for css, lines, words in (
-            ("left", outcome.worst, "left"),
-            ("after", outcome.attacked, "after attack"),
-        ):
-            marks += [(css, words, _place_name(w.where), w.leakage) for w in lines if w.subject == subject]
+        form, leaks = compared(outcome)
+        if subject in leaks:
+            marks.append(("left", "left", _place_name(form), leaks[subject]))
+        for w in outcome.attacked:
+            if w.subject == subject:
+                marks.append(("after", "after attack", _place_name(w.where), w.leakage))
     for css, words, form, e in marks:
         places = {"at": scale.place(e.value), "low": scale.place(e.low), "high": scale.place(e.high)}
         rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
