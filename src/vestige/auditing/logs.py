@@ -20,7 +20,7 @@ import numpy as np
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
-from vestige.auditing.questions import Items, Questions
+from vestige.auditing.questions import Items, Questions, by_position
 from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
@@ -521,6 +521,12 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
     seen = {item for item, score in zip(items, part.scores, strict=True) if not np.isnan(score)}
     taken: list[tuple[LogPart, list[int], list[str]]] = []
     for other, further, others in several[1:]:
+        if by_position(others) and others != items:
+            notes.append(
+                f"{name} has several logs with {part.name} without texts; {one_line(str(other.entry.path.name), width=60)} "
+                f"with {len(others)} questions is not counted."
+            )
+            continue
         places = [n for n, item in enumerate(others) if item not in seen]
         repeated = len(others) - len(places)
         if repeated:
@@ -715,6 +721,7 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
     kept = []
     lacking: dict[_Key, list[str]] = defaultdict(list)
     further: dict[_Key, int] = defaultdict(int)
+    unfit: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
         key = column.part.split, column.part.name
         if key not in of_target:
@@ -724,7 +731,7 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
         own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
-                raise Unfit(column.entry.name, _of_another_set(column, target_items[key]))
+                unfit[column.entry.name, column.entry.attack].append(_of_another_set(column, target_items[key]))
             continue
         places = [n for n, item in enumerate(column.items) if item in items]
         if len(places) < len(column.items):
@@ -732,8 +739,15 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
-            raise Unfit(column.entry.name, _cut_short(column, lacks, len(target_items[key])))
+            unfit[column.entry.name, column.entry.attack].append(_cut_short(column, lacks, len(target_items[key])))
+            continue
         kept.append(column)
+    fit = {(one.entry.name, one.entry.attack) for one in kept if one.part.split == "forget"}
+    for model, problems in unfit.items():
+        # A model that can be compared by one score of the forget set stays with that.
+        if model not in fit:
+            raise Unfit(model[0], problems[0])
+        notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in problems]
     for (split, name), models in lacking.items():
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."

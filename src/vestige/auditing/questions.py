@@ -5,6 +5,7 @@ known by its full prompt without the words of a template. A prompt that stands s
 tells apart, is refused: pairing it by position would pair different questions wherever an order differs.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,11 @@ from vestige.logs.log import LogPart
 
 Items = tuple[str, ...]
 """The ids of the questions of one part, in its order."""
+
+
+def by_position(items: Items) -> bool:
+    """Whether questions are known by their position alone, which means nothing beside other numbers of questions."""
+    return bool(items) and re.fullmatch(r"\w+ \d+ of \d+", items[0]) is not None
 
 
 class Questions:

@@ -84,6 +84,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
 
 
 _MODEL_FILES = ("config", "tokenizer", "vocab", "special_tokens", "added_tokens", "generation_config", "trainer_state")
+BESIDE = "it is read with forget.json beside it"
 _ADVICE = "give scores by question as one table (docs/logs.md)"
 
 
@@ -102,7 +103,14 @@ def why_unread(path: Path) -> str:
         return (
             "it is a summary of lm-evaluation-harness; its samples_*.jsonl (--log_samples) have the scores by question"
         )
-    if isinstance(value, dict) and not any(isinstance(inner, dict | list) for inner in value.values()):
+    if {"text", "ppl"} <= start.first_row.keys():
+        return BESIDE
+    if "avg_gt_loss" in start.first_row:
+        return "it is one question set of TOFU; eval_log_aggregated.json beside it has all of them"
+    if {"question", "answer"} <= start.first_row.keys():
+        return "it holds questions and answers without scores"
+    numbers = isinstance(value, dict) and bool(value) and all(isinstance(v, int | float | str | None) for v in value.values())
+    if numbers or "summary" in stem:
         return "it is a summary without scores by question; the log by question lies beside it, as in TOFU_EVAL.json"
     if value is None:
         return f"it is no JSON, no table and no archive of Inspect; {_ADVICE}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, json_lines, listed, number_of, refuse_repeated
+from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, json_lines, listed, number_of, refuse_repeated
 
 
 def holds(start: Beginning) -> bool:
@@ -30,11 +30,10 @@ def read(path: Path, how: How) -> Log:
             scores.append(None if error else number_of(_of(row, "evaluation").get("score")))
             if error:
                 reasons[place] = f"the sample ended in an error: {one_line(str(error), width=60)}"
-        known = {score for score in scores if score is not None}
-        kind = "hit" if known <= {0.0, 1.0} else "overlap"
+        known = [score for score in scores if score is not None]
         reading.add(
             "forget",
-            Measurement(name, "own words", kind, metric=name),
+            Measurement(name, "own words", hits_or_graded(known), metric=name),
             scores,
             ids=[row["sample_id"] for row in same],
             prompts=[_of(row, "input").get("raw", "") for row in same],

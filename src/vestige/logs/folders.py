@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line
-from vestige.logs import log_files, reader_of, why_unread
+from vestige.logs import BESIDE, log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
 from vestige.logs.open_unlearning import settings_in
 from vestige.logs.roles import FILE as ROLES_FILE
@@ -121,7 +121,9 @@ def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = 
                 continue
             seen.add(path.resolve())
             if not reader_of(path):
-                left_out.append((path, why_unread(path)))
+                why = why_unread(path)
+                if why != BESIDE:
+                    left_out.append((path, why))
                 continue
             matching = named_by(lines, path, folder)
             used |= set(matching)

@@ -17,7 +17,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, Unpacked, open_input
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, listed, number_of, read_value
+from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, listed, number_of, read_value
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
@@ -43,7 +43,8 @@ def read(path: Path, how: How) -> Log:
     """
     header, samples = _stored(path)
     reading = LogReading(path, how)
-    evaluation = header.get("eval") if isinstance(header.get("eval"), dict) else {}
+    stated = header.get("eval")
+    evaluation: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
     reading.task = str(evaluation.get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
@@ -117,9 +118,9 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         scores.append(sum(marks) / len(marks) if marks else None)
         if not marks:
             reasons[place] = table.reasons.get(item, f"the sample {one_line(item, width=40)} has no score")
-    known = {mark for marks in scored.values() for mark in marks}
-    repeated = any(len(marks) > 1 for marks in scored.values())
-    kind = "hit" if known <= {0.0, 1.0} and not repeated else "overlap"
+    # The mean of several epochs is graded.
+    repeated = [0.5] if any(len(marks) > 1 for marks in scored.values()) else []
+    kind = hits_or_graded([*repeated, *(mark for marks in scored.values() for mark in marks)])
     reading.add(
         "forget",
         Measurement(name, "own words", kind, metric=name),

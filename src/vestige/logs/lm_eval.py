@@ -14,7 +14,7 @@ import numpy as np
 
 from vestige.artifacts.scores import Measurement, QuestionType
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, in_order, json_lines, listed, number_of, refuse_repeated
+from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, in_order, json_lines, listed, number_of, refuse_repeated
 
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
 """What of the arguments has to be the same for two logs to be compared."""
@@ -88,8 +88,7 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
             for place, score in enumerate(scores)
             if score is None
         }
-        kind = "hit" if set(known) <= {0.0, 1.0} else "overlap"
-        measurement = Measurement(f"{metric}{suffix}", asked, kind, metric=metric)
+        measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
         reading.add("forget", measurement, scores, reasons=reasons, **about)
     settings = first[0][1] if first and len(first[0]) > 1 else None
     if isinstance(settings, dict):
@@ -152,7 +151,8 @@ def _add_options(
     if right is None:
         reading.unread.append("the log-likelihoods of options: no field names the right option")
         return
-    scores, bits = [], []
+    scores: list[float | None] = []
+    bits: list[float | None] = []
     for values, place in zip(options, right, strict=True):
         known = place is not None and not np.isnan(values).any() and np.isfinite(values).any()
         if not known or place is None:

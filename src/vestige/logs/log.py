@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic_core import from_json
 
-from vestige.artifacts.scores import Measurement
+from vestige.artifacts.scores import Measurement, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.text import one_line
@@ -264,6 +264,11 @@ class LogReading:
         # Of several frames none is that of the log, and logs cannot be compared by it.
         prompt = next(iter(self.frames)) if len(self.frames) == 1 else ""
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
+
+
+def hits_or_graded(scores: Iterable[float]) -> ScoreType:
+    """The type of scores of which nothing else is known: hits where all are 0 or 1."""
+    return "hit" if set(scores) <= {0.0, 1.0} else "overlap"
 
 
 _WORDS = {

@@ -13,7 +13,7 @@ its own. With the probability of a reworded true answer (right) and that of wron
 `truth` is right / (right + wrong) in all three, a share in [0, 1]: R gives 1 / (1 + R).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,7 +164,7 @@ def _add(
 ) -> None:
     keys, rows = values
     column = next((key for key in metric.keys if key in rows[0]), metric.keys[0])
-    scores = [row.get(column) for row in rows]
+    scores: Sequence[Any] = [row.get(column) for row in rows]
     chance, otherwise = None, None
     measurement = metric.measurement
     if measurement is TRUTH:
@@ -200,7 +200,7 @@ _DEFINITIONS = {"closer_to_1_better": _RATIO, "true_better": _RATIO, "prob_mean"
 
 def _truths(
     path: Path, source: tuple[Mapping[str, Any], str], keys: Sequence[str], stored: Sequence[Any]
-) -> tuple[Iterable[float], Iterable[float] | None]:
+) -> tuple[Sequence[float], Sequence[float] | None]:
     """The shares of the true wording, and those by the other definition where the log fits two.
 
     Raises:
@@ -263,10 +263,11 @@ def _by_parts(log: Mapping[str, Any], name: str, keys: Sequence[str], values: Sc
     shared = [n for n, key in enumerate(keys) if key in right and key in wrong and not np.isnan(values[n])]
     if not shared:
         return ""
-    # R = exp(-mean wrong loss) / exp(-right loss); exp overflows above 709.
-    differences = np.array([right[keys[n]] - wrong[keys[n]] for n in shared])
-    ratios = np.exp(np.clip(differences, -700, 700))
-    shares = 1 / (1 + ratios)
+    true = np.exp(-np.array([right[keys[n]] for n in shared]))
+    false = np.exp(-np.array([wrong[keys[n]] for n in shared]))
+    # OpenUnlearning adds 1e-10, which is most of the sum where a model has collapsed.
+    ratios = false / (true + 1e-10)
+    shares = true / (true + false + 1e-10)
     as_ratio = np.median(np.abs(np.log1p(values[shared]) - np.log1p(ratios)))
     as_share = np.median(np.abs(values[shared] - shares))
     if min(as_ratio, as_share) > 0.05 or abs(as_ratio - as_share) < 1e-3:
