@@ -109,49 +109,108 @@ def judge_logs(
         InputError: The logs cannot be judged, or one cannot be compared and `forgiving` is false.
     """
     stated = stated or Stated()
-    left_out: list[str] = list(unused)
     targets = {log.name for log in logs if log.role == "target"}
-    reading = _Reading(stated, forget, targets, left_out if forgiving else None)
-    read = reading.read(logs)
+    together = read_logs(logs, forget=forget, forgiving=forgiving, stated=stated)
     while True:
         try:
-            return _judged(run, read, forget, margins, left_out, stated)
+            return _judged(run, together, forget, margins, (*unused, *together.left_out), stated)
         except Unfit as error:
             if not forgiving or error.name in targets:
                 raise
-            left_out.append(f"{error} It is left out.")
-            read = [parsed for parsed in read if parsed.entry.name != error.name]
+            kept = tuple(column for column in together.columns if column.entry.name != error.name)
+            together = together._replace(columns=kept, left_out=(*together.left_out, f"{error} It is left out."))
+
+
+class LogColumn(NamedTuple):
+    """The scores of one model by one measurement on the questions of one split; `items` are their ids."""
+
+    entry: GivenLog
+    part: LogPart
+    items: Items
+
+
+class TogetherRead(NamedTuple):
+    """Logs with their questions matched.
+
+    `notes` are in sentences what was decided on the way, `left_out` the models that cannot be compared and why.
+    """
+
+    columns: tuple[LogColumn, ...]
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+    logs: "tuple[_ParsedLog, ...]"
+
+
+def read_logs(
+    logs: Sequence[GivenLog], *, forget: str, forgiving: bool = False, stated: Stated | None = None
+) -> TogetherRead:
+    """Read logs of several models with their questions matched.
+
+    Args:
+        logs: The logs, each with its model and role.
+        forget: The name of the forget set.
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's; else it is refused.
+        stated: What the user says of tasks, scales and columns.
+
+    Returns:
+        The scores by model, split and measurement.
+
+    Raises:
+        InputError: The target's log cannot be read, or another one and `forgiving` is false.
+    """
+    targets = {log.name for log in logs if log.role == "target"}
+    left_out: list[str] = []
+    reading = _Reading(stated or Stated(), forget, targets, left_out if forgiving else None)
+    read = reading.read(logs)
+    while True:
+        columns, notes, unfit = _scored(read)
+        if not unfit:
+            return TogetherRead(tuple(columns), tuple(dict.fromkeys(notes)), tuple(left_out), tuple(read))
+        refused = next((one for one in unfit if not forgiving or one.name in targets), None)
+        if refused is not None:
+            raise refused
+        # All at once: every round reads the pattern over questions of all logs again.
+        out = {one.name for one in unfit}
+        left_out += [f"{one} It is left out." for one in {one.name: one for one in unfit}.values()]
+        read = [parsed for parsed in read if parsed.entry.name not in out]
 
 
 def _judged(
     run: RunFolder,
-    read: Sequence[_ParsedLog],
+    together: TogetherRead,
     forget: str,
     margins: Mapping[str, Any] | None,
     left_out: Sequence[str],
     stated: Stated,
 ) -> AuditOutcome:
-    scored = _scored(read)
+    names = {column.entry.name for column in together.columns}
+    read = [parsed for parsed in together.logs if parsed.entry.name in names]
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for parsed in read:
+        by_name[parsed.entry.name].append(parsed.digest)
+    about = [*sorted(stated.splits.items()), *sorted(stated.how.scales.items()), *sorted(stated.how.columns.items())]
+    digests = {name: content_id([*sorted(of_model), *about], length=64) for name, of_model in by_name.items()}
     unread = Counter(problem for parsed in read for problem in parsed.log.unread)
     not_read = [
         f"Not read of {n} of {len(read)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
     ]
     banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
     if banked:
-        names = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
+        labelled = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
         not_read.append(
-            f"From the bank: {names}. What another laboratory's training and evaluation may do is in every bound; that "
-            "the base model and the data are the same is as you say."
+            f"From the bank: {labelled}. What another laboratory's training and evaluation may do is in every bound; "
+            "that the base model and the data are the same is as you say."
         )
     paths = {log.entry.path.resolve() for log in read}
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
-        _rows(scored.columns),
+        _rows(together.columns),
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
-        untested=(*left_out, *dict.fromkeys(scored.notes), *not_read),
+        digests=digests,
+        untested=(*left_out, *together.notes, *not_read),
         banked=banked,
     )
     files = [
@@ -440,32 +499,21 @@ def _otherwise(parsed: _ParsedLog, target: _ParsedLog) -> str:
     return ""
 
 
-class _Column(NamedTuple):
-    """The scores of one model by one measurement on the questions of one split."""
-
-    entry: GivenLog
-    part: LogPart
-    items: Items
-
-
-class _Scored(NamedTuple):
-    """All columns, and in sentences what was decided on the way."""
-
-    columns: tuple[_Column, ...]
-    notes: tuple[str, ...]
-
-
 _Key = tuple[str, str]
 """A split and the name of a measurement."""
 
 
-def _scored(read: Sequence[_ParsedLog]) -> _Scored:
-    """The columns of the table: one for each model, split and measurement that the target has too."""
+def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], list[Unfit]]:
+    """The columns of the table, in sentences what was decided, and the models that cannot be compared.
+
+    There is one column for each model, split and measurement that the target has too.
+    """
     notes: list[str] = []
+    unfit: list[Unfit] = []
     columns = _merged(read, notes)
     columns = _of_one_kind(columns, notes)
-    columns = _with_truth_decided(columns, notes)
-    columns = _compared(columns, notes)
+    columns = _with_truth_decided(columns, notes, unfit)
+    columns = _compared(columns, notes, unfit)
     columns = _with_direction(columns, notes)
     for column in columns:
         missing = int(np.isnan(column.part.scores).sum())
@@ -476,10 +524,10 @@ def _scored(read: Sequence[_ParsedLog]) -> _Scored:
                 f"{one_line(column.entry.name, width=60)} has no score {column.part.name} on {missing} of "
                 f"{len(column.items)} questions of the split {column.part.split}{why}."
             )
-    return _Scored(tuple(columns), tuple(notes))
+    return columns, notes, unfit
 
 
-def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[_Column]:
+def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[LogColumn]:
     """One column for each model, split and measurement, of all logs of the model.
 
     Where several logs of a model ask the same questions, the log counts that asked as the judged models were asked, and
@@ -499,7 +547,7 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[_Column]:
     for (name, _, split, measurement), several in parts.items():
         if len(several) == 1:
             parsed, part, items = several[0]
-            columns.append(_Column(parsed.entry, part, items))
+            columns.append(LogColumn(parsed.entry, part, items))
             continue
         key = split, measurement
         usual = frames[key].most_common(1)[0][0] if frames[key] else ""
@@ -515,7 +563,7 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[_Column]:
     return columns
 
 
-def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[str], name: str) -> _Column:
+def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[str], name: str) -> LogColumn:
     """The parts of one model as one column, in which the first that has a question gives its score."""
     parsed, part, items = several[0]
     seen = {item for item, score in zip(items, part.scores, strict=True) if not np.isnan(score)}
@@ -523,7 +571,7 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
     for other, further, others in several[1:]:
         if by_position(others) and others != items:
             notes.append(
-                f"{name} has several logs with {part.name} without texts; {one_line(str(other.entry.path.name), width=60)} "
+                f"{name} has several logs with {part.name} without texts; {one_line(other.entry.path.name, width=60)} "
                 f"with {len(others)} questions is not counted."
             )
             continue
@@ -538,7 +586,7 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
             taken.append((further, places, [others[n] for n in places]))
             seen |= {others[n] for n in places}
     if not taken:
-        return _Column(parsed.entry, part, items)
+        return LogColumn(parsed.entry, part, items)
     new = {item for _, _, names in taken for item in names}
     places = [n for n, item in enumerate(items) if item not in new or not np.isnan(part.scores[n])]
     pieces = [(part, places, [items[n] for n in places]), *taken]
@@ -556,10 +604,10 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
     undecided = [piece.otherwise for piece in chosen]
     both = [piece.scores if other is None else other for piece, other in zip(chosen, undecided, strict=True)]
     joined["otherwise"] = np.concatenate(both) if all(other is not None for other in undecided) else None
-    return _Column(parsed.entry, whole._replace(**joined), tuple(item for _, _, names in pieces for item in names))
+    return LogColumn(parsed.entry, whole._replace(**joined), tuple(item for _, _, names in pieces for item in names))
 
 
-def _of_one_kind(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
     """The columns with one description for each measurement; what is 0 or 1 in one log alone is graded in all."""
     graded = {column.part.name for column in columns if column.part.measurement.score_type == "overlap"}
     first: dict[str, Measurement] = {}
@@ -583,19 +631,17 @@ _ALIKE = 0.5
 correlate at 0.80 to 0.95."""
 
 
-def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
     """The columns with one reading of each truth ratio whose log fits two definitions.
 
     Easy questions are easy for all models, so that the right reading agrees over questions with the logs whose
-    definition is known. Without any such log, the target scores above its controls by the right one.
-
-    Raises:
-        InputError: Neither decides.
+    definition is known. Without any such log, the target scores above its controls by the right one. A model on which
+    neither decides goes to `unfit`.
     """
     undecided = [column for column in columns if column.part.otherwise is not None]
     if not undecided:
         return list(columns)
-    decided: dict[tuple[str, str, str], _Column] = {}
+    decided: dict[tuple[str, str, str], LogColumn] = {}
     unclear: set[_Key] = set()
     for key in dict.fromkeys((column.part.split, column.part.name) for column in undecided):
         same = [column for column in columns if (column.part.split, column.part.name) == key]
@@ -603,7 +649,8 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
         if not known:
             reading = _by_order(same)
             if reading is None and key[0] == "forget":
-                raise _undecided(same[0], "and the target and its controls do not decide it")
+                unfit += [_undecided(one, "and the target and its controls do not decide it") for one in same]
+                return list(columns)
             if reading is None:
                 # Trained and untrained models score alike on what is kept, so that nothing decides there.
                 notes.append(
@@ -619,7 +666,8 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
             inside = {item: score for item, score in _by_item(column).items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)
             if agreement is None or abs(agreement) < _ALIKE:
-                raise _undecided(column, "and its pattern over questions agrees with no other log")
+                unfit.append(_undecided(column, "and its pattern over questions agrees with no other log"))
+                continue
             otherwise = agreement < 0
             scores = column.part.otherwise if otherwise else column.part.scores
             part = column.part._replace(scores=scores, otherwise=None)
@@ -639,7 +687,7 @@ def _with_truth_decided(columns: Sequence[_Column], notes: list[str]) -> list[_C
     return result
 
 
-def _undecided(column: _Column, why: str) -> Unfit:
+def _undecided(column: LogColumn, why: str) -> Unfit:
     return Unfit(
         column.entry.name,
         f"{one_line(str(column.entry.path), width=300)}: the log does not tell which of OpenUnlearning's definitions "
@@ -648,7 +696,7 @@ def _undecided(column: _Column, why: str) -> Unfit:
     )
 
 
-def _by_item(column: _Column, *, otherwise: bool = False) -> dict[str, float]:
+def _by_item(column: LogColumn, *, otherwise: bool = False) -> dict[str, float]:
     scores = column.part.otherwise if otherwise and column.part.otherwise is not None else column.part.scores
     return {item: score for item, score in zip(column.items, scores.tolist(), strict=True) if not np.isnan(score)}
 
@@ -668,7 +716,7 @@ _CLEAR = 4.0
 """Standard errors by which a mean difference is beyond chance here, since all that follows rests on it."""
 
 
-def _above(columns: Sequence[_Column], *, otherwise: bool = False) -> tuple[float, float] | None:
+def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[float, float] | None:
     """The mean of target less controls over questions, and in standard errors; None where one of them is not there."""
     target = [
         _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
@@ -689,7 +737,7 @@ def _above(columns: Sequence[_Column], *, otherwise: bool = False) -> tuple[floa
     return mean, mean / max(error, 1e-12)
 
 
-def _by_order(columns: Sequence[_Column]) -> bool | None:
+def _by_order(columns: Sequence[LogColumn]) -> bool | None:
     """Whether the other reading is the right one, since the target knows more than its controls; None if unclear."""
     above = _above(columns)
     if above is None or abs(above[1]) < _CLEAR:
@@ -697,7 +745,7 @@ def _by_order(columns: Sequence[_Column]) -> bool | None:
     return above[0] < 0
 
 
-def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
     """The columns that the target has too, on the questions that the target or a judged model was asked.
 
     Raises:
@@ -721,7 +769,7 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
     kept = []
     lacking: dict[_Key, list[str]] = defaultdict(list)
     further: dict[_Key, int] = defaultdict(int)
-    unfit: dict[tuple[str, str], list[str]] = defaultdict(list)
+    problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
         key = column.part.split, column.part.name
         if key not in of_target:
@@ -731,7 +779,7 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
         own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
-                unfit[column.entry.name, column.entry.attack].append(_of_another_set(column, target_items[key]))
+                problems[column.entry.name, column.entry.attack].append(_of_another_set(column, target_items[key]))
             continue
         places = [n for n, item in enumerate(column.items) if item in items]
         if len(places) < len(column.items):
@@ -739,15 +787,15 @@ def _compared(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
-            unfit[column.entry.name, column.entry.attack].append(_cut_short(column, lacks, len(target_items[key])))
+            problems[column.entry.name, column.entry.attack].append(_cut_short(column, lacks, len(target_items[key])))
             continue
         kept.append(column)
     fit = {(one.entry.name, one.entry.attack) for one in kept if one.part.split == "forget"}
-    for model, problems in unfit.items():
+    for model, of_model in problems.items():
         # A model that can be compared by one score of the forget set stays with that.
         if model not in fit:
-            raise Unfit(model[0], problems[0])
-        notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in problems]
+            unfit.append(Unfit(model[0], of_model[0]))
+        notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
     for (split, name), models in lacking.items():
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."
@@ -763,7 +811,7 @@ _MOST_LACKING = 0.1
 """The share of the target's questions that a control may lack; each of them is untested for all models."""
 
 
-def _cut_short(column: _Column, lacks: int, of: int) -> str:
+def _cut_short(column: LogColumn, lacks: int, of: int) -> str:
     who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
     return (
         f"{who}, {column.part.name}, holds {len(column.items)} forget questions and lacks {lacks} of the target's "
@@ -771,7 +819,7 @@ def _cut_short(column: _Column, lacks: int, of: int) -> str:
     )
 
 
-def _of_another_set(column: _Column, target: set[str]) -> str:
+def _of_another_set(column: LogColumn, target: set[str]) -> str:
     who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
     n, name = len(column.items), column.part.name
     if column.part.prompts:
@@ -782,7 +830,7 @@ def _of_another_set(column: _Column, target: set[str]) -> str:
     return f"{who}, {name}, holds {n} forget questions and none of them is the target's: they cannot be matched."
 
 
-def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Column]:
+def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
     """The columns whose score is higher for who knows more: in one that is lower the target is clearly below.
 
     Raises:
@@ -812,7 +860,7 @@ def _with_direction(columns: Sequence[_Column], notes: list[str]) -> list[_Colum
     return [one for one in columns if one.part.name not in reversed_]
 
 
-def _rows(columns: Sequence[_Column]) -> Iterator[QuestionScore]:
+def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
     """The rows of the table; a missing score has the reason."""
     bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
     for column in columns:

@@ -100,14 +100,19 @@ class Questions:
         shared = [place for place, item in enumerate(known) if item is not None]
         repeated = len(set(part.ids)) < len(part.ids)
         if shared and not repeated:
-            agreeing = sum(self._same(known[place] or "", part, place) for place in shared)
+            # Other words around a question leave it the same, where the last question tells the questions apart.
+            apart = len(set(part.questions)) == len(part.questions)
+            agreeing = sum(self._same(known[place] or "", part, place, apart=apart) for place in shared)
             if agreeing == len(shared):
                 return self._by_ids(part, known)
         return self._by_texts(part, ids_differ=bool(shared))
 
-    def _same(self, item: str, part: LogPart, place: int) -> bool:
-        prompt, question = self._prompts[item]
-        return part.prompts[place] == prompt or (part.questions[place] == question != "")
+    def _same(self, item: str, part: LogPart, place: int, *, apart: bool) -> bool:
+        prompt, question = self._prompts.get(item, ("", ""))
+        # The log that named the question has no texts.
+        if not prompt:
+            return True
+        return part.prompts[place] == prompt or (apart and part.questions[place] == question != "")
 
     def _by_ids(self, part: LogPart, known: Sequence[str | None]) -> Items:
         times = Counter(part.prompts)

@@ -39,6 +39,8 @@ COLUMNS: Mapping[str, str] = {
     "direction": "higher (the default) where a higher score means that the model knows, or lower",
     "unit": "share (in [0, 1], the default), bits (log2 of the answer's probability), or order (membership)",
     "chance": "what guessing scores on this question, in the unit of the score",
+    "low": "the lowest value that the score can have, where it is no share",
+    "high": "the highest value that the score can have, where it is no share",
     "group": "the contract, person or other group that the fact belongs to",
     "question": "the text that was asked, to be shown",
     "answer": "the true answer, to be shown",
@@ -124,7 +126,24 @@ def read_scores(table: Any) -> list[QuestionScore]:
         placed = [(f"row {n}", row) for n, row in enumerate(rows, 1)]
     if not placed:
         raise InputError("the table of scores holds no rows")
-    return [_scored(where, row) for where, row in placed]
+    return [_scored(where, _spelled(where, row)) for where, row in placed]
+
+
+_INDEX = ("", "unnamed: 0", "rownames", "row.names")
+"""Names of the column that numbers the rows in files from R and pandas."""
+
+
+def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the names of columns in lower case, and without a column that numbers the rows."""
+    named: dict[str, Any] = {}
+    for key, value in row.items():
+        name = str(key).strip().lower()
+        if name in _INDEX:
+            continue
+        if name in named:
+            raise InputError(f"{where}: two columns are called {one_line(name, width=40)}. Leave one of them.")
+        named[name] = value
+    return named
 
 
 def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
@@ -132,7 +151,7 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
         raise InputError(f"{where}: no column of a table of scores is called {one_line(str(unknown))!r}; {hint}")
-    text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in ("score", "chance")}
+    text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
     for name in NEEDED:
         if row.get(name) in (None, ""):
             raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
@@ -142,8 +161,26 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
     for name in ("split", "format", "unit", "direction"):
         text[name] = text[name] or str(QuestionScore._field_defaults[name])
-    score = _number(where, "score", row.get("score"))
-    return QuestionScore(**text, score=score, chance=_number(where, "chance", row.get("chance")))
+    score, chance, low, high = (_number(where, name, row.get(name)) for name in _NUMBERS)
+    if low is not None or high is not None:
+        score, chance = (_of_range(where, number, low, high) for number in (score, chance))
+    return QuestionScore(**text, score=score, chance=chance)
+
+
+_NUMBERS = ("score", "chance", "low", "high")
+"""The columns that hold numbers."""
+
+
+def _of_range(where: str, number: float | None, low: float | None, high: float | None) -> float | None:
+    """A score as a share of its range: 4 of 1 to 5 is 0.75."""
+    low, high = low or 0.0, 1.0 if high is None else high
+    if not low < high:
+        raise InputError(f"{where}: the range from {low:g} to {high:g} holds nothing. Give low and high.")
+    if number is None:
+        return None
+    if not low <= number <= high:
+        raise InputError(f"{where}: {number:g} lies outside of its range, {low:g} to {high:g}. Correct low or high.")
+    return (number - low) / (high - low)
 
 
 def _text(where: str, name: str, value: Any) -> str:
@@ -156,10 +193,19 @@ def _text(where: str, name: str, value: Any) -> str:
     raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
 
 
+_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none")
+
+
 def _number(where: str, name: str, value: Any) -> float | None:
-    """The number, or None where the column is empty."""
-    if value in (None, ""):
+    """The number, or None where the column is empty, as R and spreadsheets write either."""
+    if value is None:
         return None
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _EMPTY:
+            return None
+        # TRUE and FALSE of R and Excel, and decimal commas.
+        value = {"true": 1.0, "false": 0.0}.get(word, word.replace(",", ".") if word.count(",") == 1 else word)
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -109,7 +109,9 @@ def why_unread(path: Path) -> str:
         return "it is one question set of TOFU; eval_log_aggregated.json beside it has all of them"
     if {"question", "answer"} <= start.first_row.keys():
         return "it holds questions and answers without scores"
-    numbers = isinstance(value, dict) and bool(value) and all(isinstance(v, int | float | str | None) for v in value.values())
+    numbers = (
+        isinstance(value, dict) and bool(value) and all(isinstance(v, int | float | str | None) for v in value.values())
+    )
     if numbers or "summary" in stem:
         return "it is a summary without scores by question; the log by question lies beside it, as in TOFU_EVAL.json"
     if value is None:

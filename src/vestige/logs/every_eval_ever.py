@@ -7,7 +7,17 @@ from typing import Any
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, json_lines, listed, number_of, refuse_repeated
+from vestige.logs.log import (
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    hits_or_graded,
+    json_lines,
+    listed,
+    number_of,
+    refuse_repeated,
+)
 
 
 def holds(start: Beginning) -> bool:

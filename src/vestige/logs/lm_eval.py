@@ -14,7 +14,18 @@ import numpy as np
 
 from vestige.artifacts.scores import Measurement, QuestionType
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, in_order, json_lines, listed, number_of, refuse_repeated
+from vestige.logs.log import (
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    hits_or_graded,
+    in_order,
+    json_lines,
+    listed,
+    number_of,
+    refuse_repeated,
+)
 
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
 """What of the arguments has to be the same for two logs to be compared."""

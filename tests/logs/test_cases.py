@@ -1,0 +1,416 @@
+"""Inputs that were once read wrongly without a word: each class of fault with small inputs of its own."""
+
+import json
+import math
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vestige.auditing.logs import Stated, read_logs
+from vestige.auditing.scored import read_scores
+from vestige.core.errors import InputError
+from vestige.logs import read_log, reader_of, why_unread
+from vestige.logs.folders import recognise
+from vestige.logs.log import GivenLog, How, Scale
+
+N = 40
+RNG = np.random.default_rng(7)
+EASE = RNG.normal(0, 0.6, N)
+"""How much easier than the mean each question is, in log-odds; the same for all models, as on real data."""
+
+
+def shares(level, seed):
+    """Shares of the true wording around a level, by question."""
+    odds = math.log(level / (1 - level)) + EASE + np.random.default_rng(seed).normal(0, 0.08, N)
+    return 1 / (1 + np.exp(-odds))
+
+
+def truth_log(share, definition):
+    """OpenUnlearning's log of a truth ratio by one of its definitions."""
+    ratio = 1 / share - 1
+    scores, aggregate = {
+        "closer_to_1_better": (ratio, np.minimum(ratio, 1 / ratio).mean()),
+        "true_better": (ratio, np.maximum(0, 1 - ratio).mean()),
+        "prob_mean": (share, share.mean()),
+    }[definition]
+    rows = {str(n): {"score": float(score)} for n, score in enumerate(scores)}
+    return {"forget_truth_ratio": {"agg_value": float(aggregate), "value_by_index": rows}}
+
+
+LEVELS = {"full": 0.75, "r1": 0.55, "r2": 0.55, "r3": 0.55, "kept": 0.75, "gone": 0.55}
+
+
+def truths(write, definitions):
+    """The truth of each model, read together; the role follows from the name."""
+    logs = []
+    for n, (name, level) in enumerate(LEVELS.items()):
+        role = {"full": "target"}.get(name, "retrained" if name.startswith("r") else "unlearned")
+        file = write(f"{name}.json", truth_log(shares(level, n), definitions(name)))
+        logs.append(GivenLog(role, name, file))
+    together = read_logs(logs, forget="it")
+    return {column.entry.name: column.part.scores for column in together.columns}
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        lambda name: "closer_to_1_better",
+        lambda name: "prob_mean",
+        lambda name: "prob_mean" if name in ("kept", "gone") else "closer_to_1_better",
+        lambda name: "true_better" if name.startswith("r") else "prob_mean",
+        lambda name: "prob_mean" if name.startswith("r") else "true_better",
+    ],
+)
+def test_truth_is_the_same_by_all_definitions_and_by_any_mixture(write, definitions):
+    found = truths(write, definitions)
+    for n, (name, level) in enumerate(LEVELS.items()):
+        assert found[name] == pytest.approx(shares(level, n)), name
+
+
+def test_a_truth_ratio_that_nothing_decides_is_refused(write):
+    # The target and its controls score alike, so that neither definition is seen to be the right one.
+    logs = [
+        GivenLog(role, name, write(f"{name}.json", truth_log(np.full(N, 0.6) + RNG.normal(0, 0.01, N), "prob_mean")))
+        for role, name in (("target", "full"), ("retrained", "r1"), ("unlearned", "u"))
+    ]
+    with pytest.raises(InputError, match="does not tell which of OpenUnlearning's definitions"):
+        read_logs(logs, forget="it")
+
+
+def test_settings_and_losses_tell_the_definition(write):
+    share = np.full(N, 0.7)
+    file = write("a/TOFU_EVAL.json", truth_log(share, "prob_mean"))
+    assert read_log(file).parts[0].otherwise is not None
+    (file.parent / ".hydra").mkdir()
+    metric = "eval:\n  tofu:\n    metrics:\n      forget_truth_ratio:\n        aggregator: prob_mean\n"
+    (file.parent / ".hydra/config.yaml").write_text(metric)
+    (part,) = read_log(file).parts
+    assert (part.otherwise, part.scores[0]) == (None, pytest.approx(0.7))
+    # right = 0.5, wrong = 0.25: R = 0.5 and the share is 2 / 3.
+    losses = {
+        "forget_Q_A_PARA_Prob": {"value_by_index": {"0": {"prob": 0.5, "avg_loss": math.log(2)}}},
+        "forget_Q_A_PERT_Prob": {"value_by_index": {"0": {"prob": [0.25], "avg_loss": [math.log(4)]}}},
+    }
+    for score in (0.5, 2 / 3):
+        stored = losses | {"forget_truth_ratio": {"agg_value": score, "value_by_index": {"0": {"score": score}}}}
+        parts = {part.name: part for part in read_log(write("b/TOFU_EVAL.json", stored)).parts}
+        assert parts["truth"].scores[0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, "0"])
+def test_a_whole_number_is_a_number(write, zero):
+    rows = {"0": {"score": zero}, "1": {"score": 3}, "2": {"score": 1}}
+    stored = {"forget_truth_ratio": {"value_by_index": rows}, "mia_loss": {"forget": {"value_by_index": rows}}}
+    parts = {(part.split, part.name): part.scores.tolist() for part in read_log(write("x.json", stored)).parts}
+    assert parts["forget", "truth"] == [1.0, 0.25, 0.5]
+    assert parts["forget", "loss"] == [0.0, -3.0, -1.0]
+
+
+def by_probability(scores, questions=None, ids=None):
+    rows = [{"prob": float(score)} for score in scores]
+    if questions is not None:
+        rows = [row | {"input": f"user\n\n{q}assistant\n\n"} for row, q in zip(rows, questions, strict=True)]
+    return {"forget_Q_A_Prob": {"value_by_index": dict(zip(ids or map(str, range(len(rows))), rows, strict=True))}}
+
+
+def inspect(samples, **header):
+    return {"status": "success", "eval": {"task": "t", "run_id": "r"}, "samples": samples, **header}
+
+
+def passage(n, score, item):
+    prompt = f"Logbook {n} tells of ship {n}.\nQuestion: Where did it lie in winter?\nAnswer:"
+    return {"id": item, "epoch": 1, "input": prompt, "target": "x", "scores": {"m": {"value": score}}}
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_questions_are_paired_by_id_or_passage_and_not_by_their_last_line(write, ids):
+    scores = np.linspace(0.1, 0.9, N)
+    samples = [passage(n, float(score), f"q{n}" if ids else n) for n, score in enumerate(scores)]
+    shuffled = random.Random(0).sample(samples, N)
+    if not ids:
+        # Numbers that count the lines of each file name other questions in another order.
+        shuffled = [sample | {"id": n} for n, sample in enumerate(shuffled)]
+    logs = [
+        GivenLog("target", "full", write("t.json", inspect(samples))),
+        GivenLog("unlearned", "u", write("u.json", inspect(shuffled))),
+    ]
+    target, subject = read_logs(logs, forget="it").columns
+    own = dict(zip(subject.items, subject.part.scores.tolist(), strict=True))
+    assert [own[item] for item in target.items] == pytest.approx(scores)
+
+
+def test_texts_that_stay_ambiguous_in_a_log_are_refused(write):
+    def same(path, prefix, level):
+        rows = [{"id": f"{prefix}{n}", "epoch": 1, "input": "What is the e-mail?", "target": "x",
+                 "scores": {"m": {"value": level + n / 90}}} for n in range(9)]  # fmt: skip
+        return write(path, inspect(rows))
+
+    alike = [GivenLog("target", "full", same("t.json", "q", 0.5)), GivenLog("unlearned", "u", same("u.json", "q", 0.2))]
+    assert len(read_logs(alike, forget="it").columns) == 2
+    other = [alike[0], GivenLog("unlearned", "u", same("v.json", "other", 0.2))]
+    with pytest.raises(InputError, match="asks 9 questions in the same words"):
+        read_logs(other, forget="it")
+    twice = write("w.json", inspect([passage(0, 0.5, "q0"), passage(1, 0.5, "q0")]))
+    with pytest.raises(InputError, match="stands there twice in epoch 1"):
+        read_log(twice)
+
+
+def lm(n, score, question="Q"):
+    return {"doc_id": n, "target": "t", "arguments": [[f"{question} {n}?", {"temperature": 0.0}]],
+            "filtered_resps": [f"r{n}" if score else ""], "metrics": ["rouge"], "rouge": score}  # fmt: skip
+
+
+def test_a_model_is_known_by_all_of_its_files(write):
+    gone = [lm(n, 0.0) for n in range(N)]
+    given = []
+    models = (("full", 0.9, 0.9), ("r1", 0.2, 0.8), ("a", 0.0, 0.8), ("b", 0.0, 0.4), ("c", 0.5, 0.7), ("d", 0.5, 0.6))
+    for name, forget, retain in models:
+        role = {"full": "target", "r1": "retrained"}.get(name, "unlearned")
+        rows = [lm(n, forget + (n % 7) / 100) for n in range(N)] if forget else gone
+        files = {
+            "forget": write(f"{name}/samples_forget.jsonl", rows, lines=True),
+            "retain": write(f"{name}/samples_retain.jsonl", [lm(n, retain, "K") for n in range(N)], lines=True),
+        }
+        given += [GivenLog(role, name, file) for file in files.values()]
+    together = read_logs(given, forget="it", forgiving=True)
+    found = {(column.entry.name, column.part.split) for column in together.columns}
+    # a and b collapsed, so that their equal files are no copies.
+    assert {("a", "forget"), ("b", "forget"), ("a", "retain"), ("b", "retain")} <= found
+    # d's answers to the forget set are those of c, byte for byte, and are not counted twice.
+    assert ("c", "forget") in found
+    assert ("d", "forget") not in found
+    assert ("d", "retain") in found
+    assert any("a file of d" in said.lower() and "not counted twice" in said for said in together.left_out)
+
+
+def test_errored_samples_are_missing_with_their_reason(write):
+    samples = [passage(n, "C", f"q{n}") for n in range(N)]
+    broken = [s | {"error": {"message": "timeout"}, "scores": {}} if n < 4 else s for n, s in enumerate(samples)]
+    logs = [
+        GivenLog("target", "full", write("t.json", inspect(samples))),
+        GivenLog("unlearned", "u", write("u.json", inspect(broken))),
+    ]
+    together = read_logs(logs, forget="it")
+    assert np.isnan(together.columns[1].part.scores).sum() == 4
+    assert any("no score m on 4 of 40" in note and "4 times: the sample ended in an error: timeout" in note
+               for note in together.notes)  # fmt: skip
+    with pytest.raises(InputError, match="holds no samples, only the header"):
+        read_log(write("header.json", {k: v for k, v in inspect([]).items() if k != "samples"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["stored", "zstd"])
+def test_archives_of_inspect_are_read_and_their_size_is_limited(tmp_path, kind):
+    if kind == "zstd":
+        module = pytest.importorskip("backports.zstd.zipfile")
+        opened, method = module.ZipFile, module.ZIP_ZSTANDARD
+    else:
+        opened, method = zipfile.ZipFile, zipfile.ZIP_DEFLATED
+    file = tmp_path / "log.eval"
+    with opened(file, "w", method) as parts:
+        parts.writestr("header.json", json.dumps({k: v for k, v in inspect([]).items() if k != "samples"}))
+        for n in range(3):
+            parts.writestr(f"samples/{n}_epoch_1.json", json.dumps(passage(n, "P", f"q{n}")))
+    assert read_log(file).parts[0].scores.tolist() == [0.5] * 3
+    with opened(file, "w", method) as parts:
+        parts.writestr("header.json", json.dumps(inspect([])))
+        parts.writestr("samples/0_epoch_1.json", b" " * (70 * 2**20) + b"{}")
+    with pytest.raises(InputError, match="unpacks to 70 MiB"):
+        read_log(file)
+
+
+def test_option_log_likelihoods_are_probabilities_and_bits(write):
+    def row(n, likely):
+        calls = [["Which?", f" {letter}"] for letter in "ABCD"]
+        values = [[[str(-1.0 if k == likely else -2.0), "False"]] for k in range(4)]
+        return {"doc_id": n, "target": "1", "arguments": calls, "resps": values, "metrics": ["acc"],
+                "acc": float(likely == 1)}  # fmt: skip
+
+    parts = {p.name: p for p in read_log(write("s.jsonl", [row(0, 1), row(1, 3)], lines=True)).parts}
+    whole = math.exp(-1) + 3 * math.exp(-2)
+    share = parts["probability among options"]
+    assert share.scores == pytest.approx([math.exp(-1) / whole, math.exp(-2) / whole])
+    assert (share.chance, share.measurement.question_type) == (0.25, "letter options")
+    # -1 nat is -1.4427 bits.
+    assert parts["bits of the right option"].scores == pytest.approx([-1 / math.log(2), -2 / math.log(2)])
+
+
+def test_two_filters_of_an_old_log_are_two_scores(write):
+    rows = [lm(n, 1.0) for n in range(3)] + [lm(n, 0.0) for n in range(3)]
+    parts = {part.name: part.scores.tolist() for part in read_log(write("samples_x.jsonl", rows, lines=True)).parts}
+    assert parts == {"rouge, filter 1": [1.0] * 3, "rouge, filter 2": [0.0] * 3}
+    with pytest.raises(InputError, match="document 1 stands there 2 times"):
+        read_log(write("samples_y.jsonl", [*rows[:3], rows[1]], lines=True))
+
+
+def test_a_scale_and_a_direction_are_as_the_user_states_them(write):
+    samples = [passage(n, mark, f"q{n}") for n, mark in enumerate((1, 2, 5))]
+    file = write("judged.json", inspect(samples))
+    with pytest.raises(InputError, match=r"state its range, as in --logs score:NAME=1\.\.5"):
+        read_log(file)
+    (part,) = read_log(file, How({"m": Scale(1, 5, 1)})).parts
+    assert part.scores.tolist() == [0.0, 0.25, 1.0]
+    (part,) = read_log(file, How({"m": Scale(1, 5, -1)})).parts
+    assert part.scores.tolist() == [1.0, 0.75, 0.0]
+
+
+def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_so(write):
+    levels = (("target", "full", 0.05), ("retrained", "r1", 0.9), ("retrained", "r2", 0.95), ("unlearned", "u", 0.5))
+    logs = []
+    for seed, (role, name, level) in enumerate(levels):
+        drawn = np.random.default_rng(seed).random(N) < level
+        rows = [passage(n, "C" if hit else "I", f"q{n}") for n, hit in enumerate(drawn)]
+        logs.append(GivenLog(role, name, write(f"{name}.json", inspect(rows))))
+    with pytest.raises(InputError, match="give --logs score:m=lower"):
+        read_logs(logs, forget="it")
+    lower = read_logs(logs, forget="it", stated=Stated(how=How({"m": Scale(direction=-1)})))
+    assert lower.columns[0].part.scores.mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "scores"),
+    [
+        ('"","Model","role","Item","score"\n"1","a","target","1",TRUE\n"2","a","target","2",NA\n', [1.0, None]),
+        ("model;role;item;score\na;target;1;0,25\na;target;2;1\n", [0.25, 1.0]),
+        ("model,role,item,score,low,high\na,target,1,4,1,5\na,target,2,1,1,5\n", [0.75, 0.0]),
+    ],
+)
+def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
+    file = tmp_path / "scores.csv"
+    file.write_text(text)
+    assert [row.score for row in read_scores(file)] == scores
+
+
+def test_content_selects_the_reader_and_files_that_are_not_read_are_named(write, tmp_path):
+    places = {
+        "full.json": (by_probability([0.5] * 3), "open-unlearning"),
+        "LAMP_EVAL.json": ({"forget_qa_rouge": {"value_by_index": {"0": {"rougeL_recall": 0.5}}}}, "open-unlearning"),
+        "a.json": ([{"prompt": "p", "gt": "g", "response": "r", "rougeL": 0.5}], "muse"),
+        "b.json": ({"ga": {"related": {"per_item": [{"example_id": "1", "rouge_l": 0.5}]}}}, "rows"),
+        "TOFU_SUMMARY.json": ({"forget_quality": 0.5, "model_utility": 0.1}, ""),
+        "results_x.json": ({"results": {}, "configs": {}}, ""),
+    }
+    for name, (stored, reader) in places.items():
+        assert reader_of(write(name, stored)) == reader, name
+    assert "summary" in why_unread(tmp_path / "TOFU_SUMMARY.json")
+    assert "--log_samples" in why_unread(tmp_path / "results_x.json")
+    reasons = {path.name: why for path, why in recognise([tmp_path]).left_out}
+    assert reasons.keys() == places.keys()
+
+
+def test_one_file_with_several_models_is_read_by_the_name_of_the_model(write):
+    stored = {
+        name: {"related": {"per_item": [{"example_id": str(n), "rouge_l": level} for n in range(3)]}}
+        for name, level in (("finetuned", 0.9), ("ga_ep5", 0.5))
+    }
+    file = write("compare.json", stored)
+    assert read_log(file, How(key="ga_ep5")).parts[0].scores.tolist() == [0.5] * 3
+    with pytest.raises(InputError, match=r"holds 2 models \(finetuned, ga_ep5\)"):
+        read_log(file)
+
+
+BASE = "tofu_Llama-3.2-1B-Instruct"
+
+
+def settings(folder, text):
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra/config.yaml").write_text(text)
+
+
+def roles_in(folder, **how):
+    return {(log.role, log.name) for group in recognise([folder], **how).groups for log in group.logs}
+
+
+def saves(write):
+    log = by_probability([0.5] * 3)
+    write(f"saves/eval/{BASE}_full/evals_forget10/TOFU_EVAL.json", log)
+    write(f"saves/eval/{BASE}_retain90/TOFU_EVAL.json", log)
+    return write(f"saves/unlearn/{BASE}_forget10_NPO/evals/TOFU_EVAL.json", log).parents[3]
+
+
+KNOWN = {("target", "full"), ("retrained", "retain90"), ("unlearned", "NPO")}
+
+
+def test_settings_say_whose_a_log_is_and_ft_in_a_name_does_not(write):
+    folder = saves(write)
+    model = "model:\n  model_args:\n    pretrained_model_name_or_path: "
+    for name, text in {
+        "second_look": f"mode: eval\nforget_split: forget10\n{model}open-unlearning/{BASE}_full\n",
+        "mixture": f"mode: eval\nforget_split: forget10\n{model}open-unlearning/{BASE}_full\n"
+        f"    draft_model_name_or_path: open-unlearning/{BASE}_retain90\n",
+        "later": f"mode: eval\nforget_split: forget10\n{model}saves/unlearn/{BASE}_forget10_RMU/checkpoint-9\n",
+        "own": f"mode: eval\nforget_split: forget10\n{model}/home/me/models/run3\n",
+    }.items():
+        settings(write(f"saves/eval/{name}/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
+    write(f"saves/eval/{BASE}_ft_retain95/TOFU_EVAL.json", by_probability([0.4] * 3))
+    found = roles_in(folder)
+    assert found == KNOWN | {("unlearned", "mixture"), ("unlearned", "RMU, checkpoint 9")}
+    reasons = {path.parent.name: why for path, why in recognise([folder]).left_out}
+    assert "does not say its role" in reasons["own"]
+    assert "may mean the full model" in reasons[f"{BASE}_ft_retain95"]
+
+
+def test_names_of_the_hub_and_changes_of_a_model_are_recognised(write):
+    folder = saves(write)
+    for name in (f"unlearn_{BASE}_forget10_NPO_lr1e-05__none", f"unlearn_{BASE}_forget10_NPO_lr1e-05__quantize_4",
+                 f"{BASE}_full__quantize_4"):  # fmt: skip
+        write(f"saves/results/{name}/TOFU_EVAL.json", by_probability([0.4] * 3))
+    further = {("unlearned", "NPO_lr1e-05"), ("unlearned", "NPO_lr1e-05 quantize_4")}
+    assert roles_in(folder) == KNOWN | further
+
+
+def test_links_are_followed_once_and_circles_end(write, tmp_path):
+    folder = saves(write)
+    store = tmp_path / "store"
+    folder.rename(store)
+    folder.mkdir()
+    for name in ("eval", "unlearn"):
+        (folder / name).symlink_to(store / name)
+    (store / "eval" / "again").symlink_to(folder)
+    assert roles_in(folder) == KNOWN
+
+
+def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
+    folder = saves(write)
+    write("saves/eval/mine/TOFU_EVAL.json", by_probability([0.4] * 3))
+    write("saves/eval/old/TOFU_EVAL.json", by_probability([0.4] * 3))
+    lines = f"pattern,role,name,forget set,base\neval/mine,unlearned,mine,forget10,tofu {BASE[5:]}\neval/old*,skip,,,\n"
+    (folder / "roles.csv").write_text(lines)
+    assert roles_in(folder) == KNOWN | {("unlearned", "mine")}
+    roles = Path(folder.parent / "roles.csv")
+    roles.write_text(lines + "nothing*,target,x,,\n")
+    with pytest.raises(InputError, match=r"'nothing\*' fits no log"):
+        recognise([folder], roles)
+    roles.write_text("pattern,role\na,teacher\n")
+    with pytest.raises(InputError, match="is no role"):
+        recognise([folder], roles)
+
+
+def test_the_named_forget_set_is_judged_or_refused(write):
+    folder = saves(write)
+    assert roles_in(folder, forget="forget10") == KNOWN
+    with pytest.raises(InputError, match="no logs are of the forget set 'forget05'"):
+        recognise([folder], forget="forget05")
+
+
+def test_folders_that_say_the_role_by_themselves_are_recognised(write):
+    for name in ("full", "retrain", "ga_lr1e-4", "base"):
+        write(f"runs/{name}/LAMP_EVAL.json", by_probability([0.4] * 3))
+    folder = write("runs/other.json", {}).parent
+    assert roles_in(folder) == {("target", "full"), ("retrained", "retrain"), ("unlearned", "ga_lr1e-4")}
+
+
+def test_several_logs_of_one_model_are_read_together(write):
+    questions = [f"Who is {n}?" for n in range(N)]
+    target = write("t.json", by_probability([0.9] * N, questions))
+    first = write("a.json", by_probability([0.5] * 10, questions[:10]))
+    second = write("b.json", by_probability([0.4] * N, questions))
+    logs = [GivenLog("target", "full", target), *(GivenLog("unlearned", "u", file) for file in (first, second))]
+    together = read_logs(logs, forget="it", forgiving=True)
+    found = {(column.entry.name, column.part.split): column.part.scores for column in together.columns}
+    # The log that asked most of the target's questions counts.
+    assert found["u", "forget"].tolist() == [0.4] * N
+    assert any("a.json are not counted for 10" in note for note in together.notes)
