@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -361,3 +362,30 @@ def test_the_second_tiny_model_has_the_shape_that_its_name_promises():
     # Embeddings 2,048 x 128, used twice; 6 blocks of 4 x 128 x 128 + 3 x 128 x 352 + 2 x 128; the last norm.
     assert deep.num_parameters() == 262_144 + 6 * 200_960 + 128
     assert len(deep.model.layers) == 6
+
+
+def test_a_config_does_not_choose_the_code_that_computes_the_model(folder):
+    settings = ModelSettings(model=str(folder), device="cpu")
+    expected = load(settings)
+    path = folder / "config.json"
+    choices = {"attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel", "use_kernels": True}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **choices}))
+    loaded = load(settings)
+    assert loaded.model.config._attn_implementation == expected.model.config._attn_implementation
+    assert loaded.digest() == expected.digest()
+
+
+HOSTILE_FILES = {
+    "is a pipe": os.mkfifo,
+    "is a device": lambda path: path.symlink_to("/dev/zero"),
+    "cannot be read": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "extra.json"])
+@pytest.mark.parametrize("said", HOSTILE_FILES)
+def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said):
+    (folder / name).unlink(missing_ok=True)
+    HOSTILE_FILES[said](folder / name)
+    with pytest.raises(InputError, match=said):
+        load(ModelSettings(model=str(folder), device="cpu"))

@@ -13,6 +13,7 @@ from tests.small import TINY, contents
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
+from vestige.artifacts.own_files import note_seen
 from vestige.artifacts.records import read_summary
 from vestige.attacks import relearn
 from vestige.attacks.ablate import AblateSettings
@@ -35,6 +36,7 @@ from vestige.steps import attack as step
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_summaries, read_spent, run_attack
 from vestige.steps.evaluate import EvaluateRequest, Subject, _planned, _sum_up, finished_subject, loaded_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import stored_done
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
 from vestige.training.checkpoints import TrainingJob
@@ -401,3 +403,19 @@ def test_weights_whose_files_this_machine_has_seen_are_not_digested_at_every_loa
     for name in (model.model / "model.safetensors", model.model / "config.json"):
         name.touch()
     assert [load_it(), load_it()] == [2, 2]
+
+
+def test_weights_that_rotted_under_an_unchanged_inode_are_refused_in_an_audit(model, tmp_path):
+    rotted = SubjectFolder(tmp_path / "rotted")
+    shutil.copytree(model.path, rotted.path)
+    weights = rotted.model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+    # As if the disk gave other bytes for the file that this machine has seen.
+    note_seen(rotted, stored_done(rotted).files)
+    subject = finished_subject(rotted, device="cpu")
+    loaded_subject(subject)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
+            loaded_subject(dataclasses.replace(subject, reread=True))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json
+from vestige.core.files import open_input, read_json, write_json
 from vestige.core.ids import file_digest
 from vestige.core.text import one_line
 
@@ -84,6 +84,14 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
             f"{one_line(str(foreign), width=300)} is not a file that Vestige wrote, and --fresh would delete it; "
             "move it, or choose another --output-dir"
         )
+
+
+def is_report(page: Path) -> bool:
+    """Whether a page is one of Vestige's, by the mark in its head."""
+    if not page.exists():
+        return False
+    with open_input(page) as file:
+        return b'<meta name="generator" content="Vestige' in file.read(4096)
 
 
 # Of SentencePiece: spiece.model, sentencepiece.bpe.model.

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
+from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
@@ -133,6 +134,19 @@ def write_collected(folder: EvalFolder, n: int) -> None:
     )
 
 
+def evaluation_number(folder: EvalFolder) -> int:
+    """When an evaluation was made among those of its subject, counted from 1; 0 for those of older versions."""
+    stored = read_provenance(folder.provenance) if folder.provenance.exists() else {}
+    number = stored.get("number", 0)
+    return number if isinstance(number, int) else 0
+
+
+def next_number(folder: EvalFolder) -> int:
+    """The number of an evaluation that is made now."""
+    numbers = [evaluation_number(EvalFolder(path.parent)) for path in folder.path.parent.glob("*/provenance.json")]
+    return 1 + max(numbers, default=0)
+
+
 def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
     """Put down what the bytes of a file of the evaluation are, and the digest of what it follows from."""
     stored = read_versioned(folder.collected, "files")
@@ -194,6 +208,31 @@ def write_spec(path: Path, spec: SubjectSpec) -> None:
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
     return load(path, SubjectSpec)
+
+
+def write_finished(path: Path, body: Mapping[str, Any]) -> None:
+    """Write a finished subject's `done.json`, with a checksum of itself."""
+    whole = {"schema": SCHEMA, **body}
+    write_json(path, {**whole, "seal": content_id(whole, length=64)})
+
+
+def read_finished(path: Path, *needed: str) -> dict[str, Any]:
+    """A finished subject's `done.json`.
+
+    Args:
+        path: The file.
+        needed: Fields that it must have.
+
+    Raises:
+        InputError: The file was changed after it was written. Its checksum is another, or `digest` is not the one that
+            its parts (`model`) have.
+    """
+    stored = read_versioned(path, *needed)
+    seal, parts = stored.pop("seal", None), stored.get("model")
+    sealed = seal is None or seal == content_id(stored, length=64)
+    if not sealed or (parts is not None and stored.get("digest") != content_id(parts, length=64)):
+        raise InputError(f"{path} was changed after it was written. Restore it, or make the model again with --fresh.")
+    return stored
 
 
 def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
@@ -314,7 +353,7 @@ def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
 
 def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalFolder]]:
     """The evaluations of the model that is there, and those of another that was there before it."""
-    done = read_versioned(subject.done, "digest")["digest"] if subject.done.exists() else None
+    done = read_finished(subject.done, "digest")["digest"] if subject.done.exists() else None
     current: list[EvalFolder] = []
     stale: list[EvalFolder] = []
     for folder in subject.evaluations():

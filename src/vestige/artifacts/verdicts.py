@@ -1,5 +1,6 @@
 """The words of verdicts, which page, terminal, JSON, JUnit and evidence share; and the rows of verdicts.json."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,11 +15,13 @@ from vestige.artifacts.audits import (
     Outcome,
     ReversalLine,
     VerdictLine,
+    read_outcome,
 )
+from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.files import read_json
+from vestige.core.files import read_json, write_json
 from vestige.core.text import one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
@@ -265,9 +268,38 @@ Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]
 _RANKS = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 
+def write_verdicts(run: RunFolder, to: Path | None = None) -> list[AuditOutcome]:
+    """Write verdicts.json anew from the sealed outcomes of all audits of a run.
+
+    Args:
+        run: The run.
+        to: The file to write in place of the run's own.
+
+    Returns:
+        The outcomes.
+    """
+    outcomes = [read_outcome(audit) for audit in run.audits()]
+    write_json(to or run.verdicts, verdict_rows(outcomes))
+    return outcomes
+
+
 def read_baseline(path: Path) -> Earlier:
-    """The verdicts to hold others against, of a run's folder or a verdicts.json; InputError where there are none."""
+    """The verdicts to compare others with.
+
+    In a run's folder they are made anew from the sealed outcomes, since anybody can edit verdicts.json.
+
+    Args:
+        path: A run's folder, or a verdicts.json.
+
+    Raises:
+        InputError: There are no verdicts, or an outcome of the run was changed after it was written.
+    """
     file = path / "verdicts.json" if path.is_dir() else path
+    run = RunFolder(file.parent)
+    if file.name == run.verdicts.name and (audits := run.audits()):
+        # As they would come from the file, where a tuple is a list.
+        rows = json.loads(json.dumps(verdict_rows([read_outcome(audit) for audit in audits])))
+        return {(row["forget"], row["subject"], row["claim"]): row for row in rows}
     where = one_line(str(file), width=200)
     if not file.is_file():
         raise InputError(f"there is no {where} to hold the verdicts against; give a run's folder or its verdicts.json")

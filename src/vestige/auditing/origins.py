@@ -9,9 +9,9 @@ from math import isfinite, sqrt
 
 from vestige.artifacts.audits import EvidenceLevel
 from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
-from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.artifacts.records import SubjectSpec, read_finished, read_spec
 from vestige.core.errors import InputError
-from vestige.core.store import read_sealed, read_versioned, write_sealed
+from vestige.core.store import read_sealed, write_sealed
 from vestige.core.text import listed, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.models.address import is_address
@@ -36,7 +36,7 @@ class Origins:
     def read(cls, run: RunFolder, folders: Mapping[str, str], target: str) -> "Origins":
         """Those of folders that are named relative to the run."""
         subjects = {name: SubjectFolder(run.path / folder) for name, folder in folders.items()}
-        done = {name: read_versioned(subject.done, "digest", "model") for name, subject in subjects.items()}
+        done = {name: read_finished(subject.done, "digest", "model") for name, subject in subjects.items()}
         specs = {name: read_spec(subject.spec) for name, subject in subjects.items()}
         return cls(target, specs, {name: record["model"] for name, record in done.items()}, done[target]["digest"])
 

@@ -35,7 +35,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
-from vestige.artifacts.verdicts import verdict_rows
+from vestige.artifacts.verdicts import write_verdicts
 from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
@@ -66,7 +66,7 @@ from vestige.auditing.tasks import (
     task_name,
 )
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import locked, write_json, write_text
+from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
@@ -462,13 +462,6 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
         + (f"; there {'; '.join(changed)}." if changed else ", with the same verdicts."),
     )
     return replace(outcome, first=None if same else before[0], untested=(*notes, *outcome.untested))
-
-
-def write_verdicts(run: RunFolder) -> list[AuditOutcome]:
-    """Write verdicts.json from the outcomes of all audits of the run, which are returned."""
-    outcomes = [read_outcome(audit_folder) for audit_folder in run.audits()]
-    write_json(run.verdicts, verdict_rows(outcomes))
-    return outcomes
 
 
 def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[AuditOutcome]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace
 from vestige.artifacts.layout import AttackFolder, AuditFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
-from vestige.artifacts.records import read_prompt
+from vestige.artifacts.records import read_finished, read_prompt
 from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question, model_settings
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
@@ -147,7 +147,14 @@ def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
 
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
-    """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one."""
+    """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one.
+
+    Its weights are digested in memory by every process that loads them, so that no verdict is about corrupted files.
+    """
+    return replace(_subject_of(run, request, model), reread=True)
+
+
+def _subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
     from vestige.steps.subjects import any_subject
 
     if not model.model:
@@ -167,7 +174,7 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
         # Vestige's own is known by its digest, wherever it lies, and any other by its path.
         path = Path(model.model).expanduser()
         if subject_folder is not None and subject_folder.done.is_file():
-            origin = str(read_versioned(subject_folder.done, "digest")["digest"])
+            origin = str(read_finished(subject_folder.done, "digest")["digest"])
         else:
             origin = str(path.resolve()) if path.exists() else shown_address(model.model)
         identity = {"model": origin, "asked": "through the target"} if through is not None else {"model": origin}

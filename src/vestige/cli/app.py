@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from vestige.cli import output
 from vestige.cli.command import group
 from vestige.cli.options import AsJson
 from vestige.cli.tables import print_json
-from vestige.core.errors import InputError, Interrupted, VestigeError
+from vestige.core.errors import InputError, Interrupted, VestigeError, out_of_memory
 from vestige.core.text import one_line
 
 
@@ -24,14 +25,17 @@ def report_command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every file of the run's models, also where none seems changed.")
     ] = False,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Where report.html, tables/ and verdicts.json go; RUN by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html and tables/ of RUN, and say where they are. No model is loaded."""
+    """Write report.html, tables/ and verdicts.json of RUN, and say where they are. No model is loaded."""
     from vestige.artifacts.layout import RunFolder
     from vestige.report import build_report
 
-    page = build_report(run, verify=verify)
-    folder = RunFolder(run)
+    page = build_report(run, output_dir=output_dir, verify=verify, tell=partial(typer.echo, err=True))
+    folder = RunFolder(output_dir or run)
     tables = sorted(str(p) for p in folder.tables.glob("*.csv"))
     if as_json:
         print_json({"report": str(page), "tables": tables})
@@ -151,8 +155,7 @@ def run() -> None:
         )
         sys.exit(2)
     except Exception as error:
-        # Torch's own class for a full device; naming it here would load torch for every --help.
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        if out_of_memory(error):
             print(f"vestige: not enough memory ({one_line(str(error), width=200)})", file=sys.stderr)
             sys.exit(6)
         raise

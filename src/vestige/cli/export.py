@@ -77,13 +77,12 @@ def _of_models(run: "RunFolder", audit: "AuditFolder", form: str, dataset: str |
     from vestige.artifacts.exports import ModelFacts, card, eee, hub_results
     from vestige.artifacts.layout import SubjectFolder
     from vestige.artifacts.provenance import installed_versions
-    from vestige.artifacts.records import read_spec
+    from vestige.artifacts.records import read_finished, read_spec
     from vestige.core.ids import slug
-    from vestige.core.store import read_versioned
 
     outcome = read_outcome(audit)
     folders = {name: SubjectFolder(run.path / path) for name, path in read_plan(audit).folders.items()}
-    digests = {name: read_versioned(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
+    digests = {name: read_finished(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
     # Without the controls' digests nobody could say against what the model was judged.
     compared = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
     version = installed_versions()["vestige"]

@@ -32,6 +32,15 @@ class MachineError(VestigeError):
     exit_code = 6
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the memory gave out: Python's error, torch's for a device, or torch's plain message for a CPU."""
+    # By name, since torch's own class would load torch for every --help.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text)
+
+
 class GoalNotReached(VestigeError):
     """Everything was done as asked, and what it was to reach cannot be reached; the nearest is kept."""
 

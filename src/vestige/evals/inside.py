@@ -32,12 +32,11 @@ from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt, model_validator
 
 from vestige.artifacts.layout import own_folder
-from vestige.artifacts.records import Result, read_spec
+from vestige.artifacts.records import Result, read_finished, read_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
-from vestige.core.store import read_versioned
 from vestige.core.text import one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
@@ -92,7 +91,7 @@ class InsideSettings(Evaluation):
         folder = own_folder(values["patch"])
         if folder is None or not folder.done.is_file():
             raise ValueError(f"patch = {one_line(values['patch'], width=120)!r} is no finished model that Vestige made")
-        return {**values, "patch_weights": read_versioned(folder.done, "model")["model"]["weights"]}
+        return {**values, "patch_weights": read_finished(folder.done, "model")["model"]["weights"]}
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
         """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""

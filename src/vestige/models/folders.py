@@ -29,7 +29,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from vestige.core.errors import InputError, MachineError, VestigeError
+from vestige.core.errors import InputError, MachineError, VestigeError, out_of_memory
 from vestige.core.files import open_input, read_json
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
@@ -177,12 +177,11 @@ def refusing(role: str) -> Iterator[None]:
     """
     try:
         yield
-    except (VestigeError, MemoryError, torch.OutOfMemoryError):
+    except VestigeError:
         raise
     except Exception as error:
         text = one_line(" ".join(str(error).split()) or type(error).__name__, width=300)
-        short = isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text)
-        if short or (isinstance(error, OSError) and error.errno in _MACHINE):
+        if out_of_memory(error) or (isinstance(error, OSError) and error.errno in _MACHINE):
             raise MachineError(f"{role}: {text}; free some and run the same command again") from error
         raise InputError(f"{role}: {text}") from error
 
@@ -283,6 +282,8 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
+        if chooses_code(folder):
+            drop_choices(config)
         values = config.get_text_config(decoder=True).to_dict()
     if config.is_encoder_decoder or values.get("is_causal") is False or values.get("use_bidirectional_attention"):
         raise InputError(f"{path} describes no causal decoder ({config.model_type}); Vestige asks causal models alone")
@@ -292,6 +293,32 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
             "too; Vestige asks causal decoders alone"
         )
     return config
+
+
+_CHOICES = re.compile(
+    r"^_?(attn|experts|kernel|decoder_attn)_implementation(_internal)?$|^use_kernels$|^kernel_config$"
+)
+"""Fields of a config that choose the code by which the model is computed, which may be a repository on the hub."""
+
+
+def chooses_code(folder: Path) -> bool:
+    """Whether a folder's config chooses the code that computes the model, which is for the user alone to choose."""
+    levels = [read_json(folder / "config.json")]
+    for level in levels:
+        if any(_CHOICES.search(str(name)) for name in level):
+            return True
+        levels += [value for value in level.values() if isinstance(value, dict)]
+    return False
+
+
+def drop_choices(config: PreTrainedConfig) -> None:
+    """Remove from a config, and from those in it, what chooses the code that computes the model."""
+    levels: list[Any] = [config]
+    for level in levels:
+        fields = level if isinstance(level, dict) else vars(level)
+        for name in [name for name in fields if _CHOICES.search(str(name))]:
+            fields[name] = None
+        levels += [value for value in fields.values() if isinstance(value, dict | PreTrainedConfig)]
 
 
 def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:

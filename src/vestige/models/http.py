@@ -7,10 +7,13 @@ hold it for ever.
 """
 
 import asyncio
+import base64
 import contextlib
+import html
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import httpx2
 
@@ -113,6 +117,19 @@ class Job(Generic[T_co]):
     taken: Callable[[Any], Amount] | None = None
 
 
+def _spellings(key: str) -> re.Pattern[str]:
+    """The ways in which a server may quote a key: in other letters, backwards, or encoded."""
+    plain = key.encode()
+    # What stands before it in the same text shifts base64 by one or two bytes; the ends of a shifted code are others'.
+    shifted = [base64.b64encode(b"\0" * n + plain).decode() for n in (1, 2)]
+    coded = [base64.b64encode(plain).decode().rstrip("="), plain.hex(), quote(key, safe="")]
+    coded += [code[2 + n : -4] for n, code in enumerate(shifted) if len(code) > _LEAST_SECRET + 6]
+    coded += [code.replace("+", "-").replace("/", "_") for code in coded]
+    forms = {key, key[::-1], *coded, json.dumps(key)[1:-1], html.escape(key)}
+    # The longest first, so that no part of a longer form stays.
+    return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))), re.IGNORECASE)
+
+
 class Client:
     """One server. Connections are kept from call to call, and `ledger` has the count of what was sent."""
 
@@ -122,6 +139,7 @@ class Client:
         self._key = os.environ.get(to.key_variable, "").strip()
         if not all("!" <= c <= "~" for c in self._key):
             raise InputError(f"the key in the environment variable {to.key_variable} holds more than plain ASCII")
+        self._spellings = _spellings(self._key) if len(self._key) >= _LEAST_SECRET else None
         self.answered = False
         self._stop = asyncio.Event()
         self._settled = asyncio.Event()
@@ -318,7 +336,7 @@ class Client:
         return one_line(self._clean(text), width=300)
 
     def _clean(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if len(self._key) >= _LEAST_SECRET else text
+        return self._spellings.sub("[key]", text) if self._spellings is not None else text
 
     def text(self, value: Any) -> str:
         """A text that the server sent, without the key and without what no file could hold."""

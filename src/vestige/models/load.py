@@ -37,6 +37,7 @@ from vestige.models.folders import (
     check_stored_finite,
     check_tensors,
     check_tokenizer,
+    chooses_code,
     is_adapter,
     meta_model,
     model_digest,
@@ -279,6 +280,10 @@ def load(settings: ModelSettings) -> LoadedModel:
     device = pick_device(settings.device)
     source = folders_of(settings.model, settings.base)
     checked = _checked(settings, source)
+    options: dict[str, Any] = {}
+    if chooses_code(source.weights):
+        # Without this transformers reads the config again, with its choice of kernels.
+        options["config"] = read_config(source.weights, trust_remote_code=settings.trust_remote_code)
     with quietly(), refusing(f"cannot load {source.weights}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.weights,
@@ -287,6 +292,7 @@ def load(settings: ModelSettings) -> LoadedModel:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            **options,
         )
     model: PreTrainedModel = loaded[0]
     check_loaded(source.weights, loaded[1], {})

@@ -15,22 +15,24 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
-from vestige.artifacts.own_files import is_own
-from vestige.artifacts.verdicts import WORDS, bound_said, controls_said
+from vestige.artifacts.own_files import is_own, is_report
+from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, write_verdicts
 from vestige.core.errors import InputError
 from vestige.core.files import (
     machine_errors,
     new_folder,
+    read_bytes,
     refuse_links,
     remove_folder,
     replacing,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -58,28 +60,54 @@ from vestige.report.words import (
 )
 
 
-def build_report(run: Path, *, verify: bool = False) -> Path:
-    """Write tables/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
+def build_report(
+    run: Path,
+    *,
+    output_dir: Path | None = None,
+    verify: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write tables/, report.html and verdicts.json of a run, or of a search for holes.
 
     The same run gives the same bytes. What an earlier report left in the two folders goes; files of other names stay.
-    A run that is partly finished gives a report that says what is missing; one without any subject is
-    refused. So are evaluations whose model is there with other files than they were made of; with `verify` all files
-    are read, without only those whose size, time or inode is another. One report is written at a time.
+    verdicts.json is made anew from the sealed outcomes. A run that is partly finished gives a report that says what is
+    missing. One report is written at a time.
+
+    Args:
+        run: The folder of the run or search.
+        output_dir: Where the report goes. None writes it into `run`.
+        verify: Read every file of the run's models, and not only those whose size, time or inode changed.
+        tell: Called with each sentence on what the report leaves out.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        InputError: The run has no subject, or a model's files are not those that its evaluations were made of.
     """
-    folder, search = RunFolder(run), ProbeFolder(run)
+    source, search, folder = RunFolder(run), ProbeFolder(run), RunFolder(output_dir or run)
+    refuse_links(run)
+    if output_dir is not None:
+        # A page of Vestige's may be replaced, with the tables that it wrote beside it.
+        if not is_report(folder.report):
+            folder.refuse_others_files()
+        output_dir.mkdir(parents=True, exist_ok=True)
     # A folder that is not there has no place for a lock, and is refused when it is read.
     alone = replacing(folder.report) if run.is_dir() else nullcontext()
-    refuse_links(run)
     with alone:
-        contents = None if is_probe(search) else read_contents(folder, verify=verify)
+        contents = None if is_probe(search) else read_contents(source, verify=verify)
         probes = [read_probe(search)] if contents is None else contents.probes
         # Tables first: a page that is there has its tables beside it.
         with _renewed(folder.tables) as tables:
             if contents is not None:
-                write_tables(tables, folder, contents)
+                write_tables(tables, source, contents)
             if probes:
                 write_hole_tables(tables, probes)
+        if source.audits():
+            write_verdicts(source, folder.verdicts)
         write_text(folder.report, render_holes(probes[0]) if contents is None else render(contents))
+    for sentence in () if contents is None else (*contents.evidence.missing, *contents.unjudged):
+        tell(sentence)
     return folder.report
 
 
@@ -112,9 +140,10 @@ NAMESPACE = "vestige-evidence"
 def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str = "", on_behalf_of: str = "") -> Path:
     """Write the bundle of an audited run into the folder `out`, which must not exist; say where its page is.
 
-    The report is made anew first, and every file of the run's models is read, so that digests are of what is there.
-    SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for whom. With `sign_with`, the
-    file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with an Ed25519 key too.
+    Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
+    digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for
+    whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with
+    an Ed25519 key too.
     """
     if out.exists():
         raise InputError(f"{out} exists; name a folder that does not")
@@ -126,20 +155,19 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
     contents = read_contents(folder, verify=True)
     if not contents.audits:
         raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
-    # All files were read just now.
-    build_report(run, verify=False)
-    sources = (folder.report, folder.verdicts, folder.settings, folder.provenance)
+    sources = (folder.settings, folder.provenance)
     # What is handed on must be of the run, and no file of the reader's that a link leads to.
-    linked = next((path for path in (*sources, *folder.tables.iterdir()) if path.is_symlink()), None)
+    linked = next((path for path in sources if path.is_symlink()), None)
     if linked is not None:
         raise InputError(
             f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run; remove it"
         )
     with new_folder(out) as partial:
+        # Made anew and not copied: what lies in the run may have been edited. All files were verified just now.
+        build_report(run, output_dir=partial)
         for source in sources:
             if source.exists():
-                shutil.copyfile(source, partial / source.name)
-        shutil.copytree(folder.tables, partial / folder.tables.name)
+                write_bytes(partial / source.name, read_bytes(source))
         people = {"by": one_line(by, width=200), "on_behalf_of": one_line(on_behalf_of, width=200)}
         variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
         # Before the manifest, which has the digest of each file that lies here by then.

@@ -18,7 +18,9 @@ from vestige.artifacts.records import (
     ROLES,
     SubjectSpec,
     Summary,
+    evaluation_number,
     evaluations_of,
+    read_finished,
     read_scored_records,
     read_spec,
     read_summary,
@@ -26,7 +28,6 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
-from vestige.core.store import read_versioned
 from vestige.core.text import one_line
 
 QUESTIONS = "qa"
@@ -203,7 +204,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
         notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
     odd = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in evaluations)
     notes += [f"{path}: {note}" for note in odd if note]
-    done = read_versioned(folder.done, "files") if folder.done.exists() else None
+    done = read_finished(folder.done, "files") if folder.done.exists() else None
     if done is not None and not check_there(folder, done["files"], verify=verify):
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
     asked_ids: dict[str, frozenset[str]] = {}
@@ -231,13 +232,14 @@ def _newest(
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
     """One summary for each evaluation and forget set, and a note on each that stands for several.
 
-    Of several it is the newest, by its provenance, so that no older answer is shown once the data were changed; unless
-    the newest asks only a part of the items of another.
+    Of several it is the newest, so that no older answer is shown once the data were changed; unless the newest asks
+    only a part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back
+    changes nothing. Of those without a number the time decides.
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
     # By name too, where times are unknown: the page must not hang on the order of a folder.
-    for folder, summary in sorted(stored, key=lambda pair: (_started(pair[0]), pair[0].path.name)):
+    for folder, summary in sorted(stored, key=lambda pair: (*_order(pair[0]), pair[0].path.name)):
         key = summary.eval, summary.forget
         before = chosen.get(key)
         # A later look at a part of the items (`--limit`) does not replace the whole.
@@ -274,6 +276,12 @@ def _why_shown(path: str, folder: EvalFolder, summary: Summary, unused: Sequence
 
 def _items(summary: Summary) -> frozenset[str]:
     return frozenset(i for ids in summary.splits.values() for i in ids)
+
+
+def _order(folder: EvalFolder) -> tuple[int, str]:
+    """What evaluations are ordered by: their number, and the time of those that have none."""
+    number = evaluation_number(folder)
+    return number, _started(folder)
 
 
 def _started(folder: EvalFolder) -> str:

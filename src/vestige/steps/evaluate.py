@@ -18,6 +18,7 @@ from vestige.artifacts.records import (
     SubjectSpec,
     Summary,
     follows,
+    next_number,
     read_records,
     read_spec,
     write_collected,
@@ -89,7 +90,8 @@ class Subject:
     Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
     known by what it came from: the digest of `made` names the weights attacked, the attack and the point. With
     `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`). With `verify`
-    all files of the model are read, and a part of what is stored is asked again.
+    all files of the model are read, and a part of what is stored is asked again. With `reread` the weights are digested
+    in memory the first time that a process loads them: a disk may give other bytes for a file that nobody changed.
     """
 
     folder: SubjectFolder
@@ -99,6 +101,11 @@ class Subject:
     attacked: bool = False
     elsewhere: bool = False
     verify: bool = False
+    reread: bool = False
+
+
+_READ: set[tuple[Path, str]] = set()
+"""The folders and digests of models whose weights this process has digested in memory."""
 
 
 def announce(subject: Subject) -> None:
@@ -291,13 +298,19 @@ def _summary(
 def loaded_subject(subject: Subject) -> LoadedModel:
     """The subject's model, if it is still the one that its folder speaks of.
 
-    Weights in memory are digested only where files are not as this machine last saw them, or with `verify`.
+    Weights in memory are digested where files are not as this machine last saw them, with `verify`, and once in a
+    process with `reread`.
     """
     made = subject.made
-    weights = made.digest.weights if made.seen and made.files and not subject.verify else ""
+    known = made.seen and bool(made.files) and not subject.verify
+    if subject.reread and (subject.folder.path, made.digest.weights) not in _READ:
+        known = False
+    weights = made.digest.weights if known else ""
     loaded = subject.load()
     if not subject.attacked:
         same_model(loaded, made.digest, subject.spec.name, weights)
+        if not known:
+            _READ.add((subject.folder.path, made.digest.weights))
         if not made.seen:
             note_seen(subject.folder, made.files)
     return loaded
@@ -382,6 +395,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
         write_jsonl(folder.records, [have[i] for i in ids])
         notes = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
         notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
+        notes["number"] = next_number(folder)
         write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
         # Last, since with it the records count as whole.
         write_collected(folder, len(ids))

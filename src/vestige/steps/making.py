@@ -11,10 +11,10 @@ from typing import Any, Literal
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.own_files import Files, check_files, digests_of, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SubjectSpec, read_spec, write_spec
+from vestige.artifacts.records import SubjectSpec, read_finished, read_spec, write_finished, write_spec
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import locked, new_folder, write_json, write_text
-from vestige.core.store import OR_FRESH, SCHEMA, read_versioned, refuse_another
+from vestige.core.files import locked, new_folder, write_text
+from vestige.core.store import OR_FRESH, refuse_another
 from vestige.models.folders import ModelDigest, is_adapter
 from vestige.models.load import LoadedModel, places_of
 from vestige.models.products import on_threads
@@ -77,7 +77,7 @@ def stored_done(folder: SubjectFolder) -> Made | None:
     """What a folder says of its finished subject, whatever the model's files are now."""
     if not folder.done.exists():
         return None
-    stored = read_versioned(folder.done, "model", "steps", "stopped", "files")
+    stored = read_finished(folder.done, "model", "steps", "stopped", "files")
     chosen = ChosenStep(**stored["chosen"]) if stored.get("chosen") else None
     try:
         digest = ModelDigest(**stored["model"])
@@ -90,7 +90,7 @@ def write_done(folder: SubjectFolder, saved: Made, **facts: Any) -> None:
     """Say that the subject is finished, and which model it is."""
     stored = {name: value for name, value in asdict(saved).items() if name != "seen"}
     stored = {"digest": saved.digest.id, "model": stored.pop("digest"), **stored}
-    write_json(folder.done, {"schema": SCHEMA, **stored, **facts})
+    write_finished(folder.done, {**stored, **facts})
     if saved.seen:
         note_seen(folder, saved.files)
 

@@ -1,0 +1,171 @@
+"""Files that follow from sealed ones are made anew before they leave the run, so that an edit reaches nobody."""
+
+import json
+import shutil
+
+import pytest
+from synthetic_audit import outcome, write_audit
+from synthetic_run import write_run
+from typer.testing import CliRunner
+
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import evaluation_number, next_number, read_finished, write_finished
+from vestige.artifacts.verdicts import read_baseline, verdict_rows, write_verdicts
+from vestige.cli.app import app
+from vestige.core.errors import InputError, MachineError, out_of_memory
+from vestige.core.ids import content_id
+from vestige.models.http import _spellings
+from vestige.report.build import build_bundle, build_report
+from vestige.report.evidence import read_evidence
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    run = write_run(tmp_path_factory.mktemp("run") / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, outcome())
+    return run
+
+
+@pytest.fixture
+def edited(audited, tmp_path):
+    """A run in which somebody turned every verdict into a pass, in all files that are not sealed."""
+    run = tmp_path / "demo"
+    shutil.copytree(audited, run)
+    write_verdicts(RunFolder(run))
+    path = RunFolder(run).verdicts
+    text = path.read_text()
+    for word in ("fail", "inconclusive"):
+        text = text.replace(f'"verdict": "{word}"', '"verdict": "pass"')
+    path.write_text(text)
+    return run
+
+
+def verdicts(rows):
+    return [row["verdict"] for row in rows]
+
+
+EXPECTED = verdicts(verdict_rows([outcome()]))
+
+
+@pytest.mark.slow
+def test_a_report_and_a_bundle_have_the_verdicts_of_the_sealed_outcome(edited, tmp_path):
+    assert verdicts(json.loads(RunFolder(edited).verdicts.read_text())) != EXPECTED
+    build_bundle(edited, tmp_path / "bundle")
+    assert verdicts(json.loads((tmp_path / "bundle" / "verdicts.json").read_text())) == EXPECTED
+    build_report(edited)
+    assert verdicts(json.loads(RunFolder(edited).verdicts.read_text())) == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["", "verdicts.json"])
+def test_a_baseline_is_that_of_the_sealed_outcome(edited, name):
+    assert verdicts(read_baseline(edited / name).values()) == EXPECTED
+
+
+@pytest.mark.slow
+def test_a_report_elsewhere_leaves_the_run_as_it_is_and_tells_what_is_missing(edited, tmp_path):
+    sorted(edited.rglob("done.json"))[-1].unlink()
+    before = {p: p.read_bytes() for p in edited.rglob("*") if p.is_file()}
+    done = CliRunner().invoke(app, ["report", str(edited), "--output-dir", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert {p: p.read_bytes() for p in edited.rglob("*") if p.is_file()} == before
+    assert verdicts(json.loads((tmp_path / "out" / "verdicts.json").read_text())) == EXPECTED
+    assert (tmp_path / "out" / "tables" / "results.csv").is_file()
+    missing = read_evidence(RunFolder(edited)).missing
+    assert missing
+    assert all(sentence in done.stderr for sentence in missing)
+    # A second time it is Vestige's own page that is replaced.
+    build_report(edited, output_dir=tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["report.html", "verdicts.json", "tables/results.csv"])
+def test_a_file_of_the_users_is_not_overwritten(audited, tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(InputError, match="no run of Vestige wrote it"):
+        build_report(audited, output_dir=tmp_path)
+    assert path.read_text() == "mine"
+
+
+MODEL = {"weights": "w", "tokenizer": "t"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stored: stored.update(digest="0" + stored["digest"][1:]),
+        lambda stored: stored["model"].update(weights="v"),
+        lambda stored: stored.update(steps=4),
+        lambda stored: stored["files"].update(model="0"),
+        # Without the seal the parts still have to give the digest.
+        lambda stored: (stored.pop("seal"), stored.update(digest="f" * 64)),
+    ],
+)
+def test_an_edit_of_what_was_finished_is_refused(tmp_path, change):
+    path = tmp_path / "done.json"
+    body = {"digest": content_id(MODEL, length=64), "model": MODEL, "steps": 3, "files": {}}
+    write_finished(path, body)
+    assert read_finished(path, "files")["steps"] == 3
+    stored = json.loads(path.read_text())
+    change(stored)
+    path.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="was changed after it was written"):
+        read_finished(path)
+
+
+def test_the_newest_evaluation_is_the_one_with_the_highest_number(tmp_path):
+    first, second = (EvalFolder(tmp_path / name) for name in ("b", "a"))
+    assert next_number(first) == 1
+    for folder, number, year in ((first, 1, 2026), (second, 2, 1999)):
+        folder.path.mkdir()
+        folder.provenance.write_text(json.dumps({"number": number, "times": {"started": f"{year}-01-01"}}))
+    assert next_number(first) == 3
+    assert [evaluation_number(folder) for folder in (first, second)] == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_clock_that_was_set_back_shows_no_older_answer(audited, tmp_path):
+    run = RunFolder(tmp_path / "demo")
+    shutil.copytree(audited, run.path)
+    (subject, *_) = run.subjects()
+    (old,) = [folder for folder in subject.evaluations() if folder.path.name.startswith("qa")][:1]
+    new = EvalFolder(old.path.with_name(f"{old.path.name}-new"))
+    shutil.copytree(old.path, new.path)
+    for folder, number, started in ((old, 1, "2026-01-01T00:00:00"), (new, 2, "2024-01-01T00:00:00")):
+        folder.provenance.write_text(json.dumps({"number": number, "times": {"started": started}}))
+    name = subject.path.relative_to(run.path).as_posix()
+    shown = next(s for s in read_evidence(run).subjects if s.path == name)
+    assert shown.answers == new
+
+
+def test_a_memory_that_gave_out_is_known_by_torchs_words_for_a_cpu():
+    text = (
+        "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    )
+    assert out_of_memory(RuntimeError(text))
+    assert out_of_memory(MemoryError())
+    assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not out_of_memory(MachineError("can't allocate memory"))
+
+
+KEY = "sk-Test+Key/1234567890"
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        KEY,
+        KEY.lower(),
+        KEY.upper(),
+        KEY[::-1],
+        "c2stVGVzdCtLZXkvMTIzNDU2Nzg5MA==",
+        "c2stVGVzdCtLZXkvMTIzNDU2Nzg5MA".replace("+", "-"),
+        "sk-Test%2BKey%2F1234567890",
+        KEY.encode().hex(),
+        KEY.encode().hex().upper(),
+    ],
+)
+def test_a_key_is_masked_however_a_server_quotes_it(quoted):
+    masked = _spellings(KEY).sub("[key]", f"no: {quoted}.")
+    assert masked.startswith("no: [key]")
+    assert len(masked) <= len("no: [key]==.")
