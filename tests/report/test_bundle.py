@@ -95,13 +95,12 @@ def test_a_run_without_an_audit_and_a_folder_that_exists_are_refused(tmp_path):
         build_bundle(run, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["provenance.json", "tables/theirs.csv"])
+@pytest.mark.parametrize("name", ["provenance.json", "run.toml"])
 def test_a_bundle_takes_no_file_that_a_link_in_the_run_leads_to(tmp_path, name):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     write_audit(run, outcome())
     secret = tmp_path / "key.json"
     secret.write_text("{}")
-    (run / "tables").mkdir(exist_ok=True)
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(secret)
     with pytest.raises(InputError, match=f"{name} is a link, and a bundle holds files of the run"):
