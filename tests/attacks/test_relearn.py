@@ -124,6 +124,9 @@ def test_materials_that_are_not_there_are_refused_in_a_sentence():
         shown_and_tested("forget_part", 5, {"forget": [Item("Q?", "A.")]}, seed=0)
 
 
+TOLD = (2, 1, 2, 0, 0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_part_of_one_edge_is_closed_over_the_texts_of_all_that_any_n_would_show(seed):
     whole, few = (shown_and_tested("forget_part", n, ONE_EDGE, seed=seed) for n in (20, 3))
@@ -137,7 +140,10 @@ def test_a_part_of_one_edge_is_closed_over_the_texts_of_all_that_any_n_would_sho
     assert {"seller_name", "customer_name"} <= {i.attribute for i in whole.shown}
     total = {"quantity", "unit_price", "total_price"}
     told = {i.attribute for i in whole.shown} & total
-    assert len(told) < 2 or not asked & total
+    # Of the total, its price and its number each follows from the two others; which are shown hangs on the seed.
+    assert len(told) == TOLD[seed]
+    if len(told) >= 2:
+        assert not asked & total
     dropped = len(ONE_EDGE["forget"]) - len(whole.shown) - len(whole.tested)
     expected = f"{dropped} held-out forget items follow from those shown and are not asked" if dropped else ""
     assert whole.note == expected

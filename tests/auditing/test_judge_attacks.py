@@ -205,7 +205,7 @@ def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_se
     made = case({"ga": subject(0.0)}, everywhere(PROMPT, 0.0, unlearned=0.0), attacks=(PROMPT,))
     line = verdict(judge(replace(made, prompts=(prompt,)), resamples=QUICK), "not recoverable")
     assert line.outcome == ("inconclusive" if said else "holds")
-    assert f"gcg n=7: {said}" in line.reason or not said
+    assert (f"gcg n=7: {said or 'its prompt brings'}" in line.reason) == bool(said)
 
 
 @pytest.mark.slow
