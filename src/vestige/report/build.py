@@ -152,9 +152,6 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
     if sign_with is not None and shutil.which("ssh-keygen") is None:
         raise InputError("ssh-keygen, which signs, is not installed; install OpenSSH, or leave --sign-with out")
     folder = RunFolder(run)
-    contents = read_contents(folder, verify=True)
-    if not contents.audits:
-        raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
     sources = (folder.settings, folder.provenance)
     # What is handed on must be of the run, and no file of the reader's that a link leads to.
     linked = next((path for path in sources if path.is_symlink()), None)
@@ -162,6 +159,9 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
         raise InputError(
             f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run; remove it"
         )
+    contents = read_contents(folder, verify=True)
+    if not contents.audits:
+        raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
     with new_folder(out) as partial:
         # Made anew and not copied: what lies in the run may have been edited. All files were verified just now.
         build_report(run, output_dir=partial)
