@@ -82,6 +82,13 @@ def experiment_command(
     )
     report = find_experiment(name)(lab)
     if plan:
+        from vestige.experiments.cost import costs
+
+        typer.echo(as_markdown(costs(lab)))
+        typer.echo(
+            "\nUpper estimates from published sizes. A pass is one token through one model. Memory and disk are in GB. "
+            "Nothing was run."
+        )
         return
     say(f"{name}: {len(lab.steps)} steps in {output_dir}")
     workers = workers_for("cpu" if cpu else "auto", jobs, on_cpu=2)

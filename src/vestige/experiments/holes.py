@@ -23,9 +23,11 @@ from vestige.experiments.tables import Report
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-JUDGE = "https://api.openai.com/v1#gpt-4o-mini"
+SERVER = "https://api.openai.com/v1?most_requests=20000"
+"""The limit is for one folder. Raise it by `--probe judge=...`, after `--plan`."""
+JUDGE = f"{SERVER}#gpt-4o-mini"
 """Appendix A: GPT-4o mini judges, filters and names groups; section 3.1 does not say who writes questions."""
-JUDGES = (JUDGE, "https://api.openai.com/v1#gpt-4.1-mini", "https://api.openai.com/v1#o3-mini")
+JUDGES = (JUDGE, f"{SERVER}#gpt-4.1-mini", f"{SERVER}#o3-mini")
 """Table 6."""
 BENCHMARKS: dict[str, dict[str, Any]] = {
     "MMLU": {"data": "cais/mmlu", "config": "all", "split": "test"},
@@ -60,7 +62,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "npo_gd": {"learning_rate": 4.54e-5},
     "rmu": {"learning_rate": 2e-3, "method_settings": {"alpha": 0.1}},
 }
-HARM = {"every": "50 steps", "stop_when": ["harm<=0"], "harm_judge": "https://api.openai.com/v1#gpt-4o", "items": 50}
+HARM = {"every": "50 steps", "stop_when": ["harm<=0"], "harm_judge": f"{SERVER}#gpt-4o", "items": 50}
 """Section 4.1: every model is trained until its harmscore is 0, by GPT-4o."""
 PROBE: dict[str, Any] = {
     "judge": JUDGE,

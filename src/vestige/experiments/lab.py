@@ -6,6 +6,7 @@ nothing, so that the same command continues after an interruption.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -233,6 +234,8 @@ class Lab:
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         if isinstance(value, str | Path):
+            # A limit of spending changes no result, and raising it goes on in the same folder.
+            value = re.sub(r"most_\w+=[^&#]*&?", "", str(value)).replace("?#", "#")
             return str(value).removeprefix(f"{self.folder}/")
         return value
 

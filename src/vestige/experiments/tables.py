@@ -170,5 +170,7 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         if math.isnan(value):
             return ""
+        if abs(value) >= 1000:
+            return f"{value:,.0f}"
         return f"{value:.3f}"
     return str(value).replace("|", "\\|")

@@ -1,0 +1,111 @@
+"""Steps, their folders and what they stand for; the cost of an experiment; and how a rate is chosen."""
+
+import json
+import math
+
+import pytest
+
+from vestige.core.errors import InputError, PartialFailure
+from vestige.experiments import EXPERIMENTS, find_experiment
+from vestige.experiments.cost import costs
+from vestige.experiments.lab import Lab
+from vestige.experiments.rates import Candidate, _choose
+from vestige.steps.runner import run_tasks
+
+
+def one(value, output_dir):
+    output_dir.mkdir(parents=True, exist_ok=True)
+    (output_dir / "result.json").write_text(json.dumps({"sum": value}))
+
+
+def add(value, more, output_dir):
+    one(value + more, output_dir)
+
+
+def fail(output_dir):
+    raise InputError("The step fails.")
+
+
+def test_a_step_takes_what_another_wrote(tmp_path):
+    lab = Lab(tmp_path)
+    first = lab.step(f"{__name__}:one", name="one", value=2)
+    second = lab.step(f"{__name__}:add", name="add", value=first.value("sum"), more=3)
+    lab.run(run_tasks, workers=0)
+    assert json.loads((second.folder / "result.json").read_text()) == {"sum": 5}
+    assert [step.folder for step in second.after] == [first.folder]
+
+
+def test_folders_follow_from_the_arguments_and_not_from_the_place(tmp_path):
+    here, there = Lab(tmp_path / "a"), Lab(tmp_path / "b")
+    names = []
+    for lab in (here, there):
+        step = lab.step("unlearn", name="ga", data=lab.folder / "data", seed=0)
+        assert lab.step("unlearn", name="ga", data=lab.folder / "data", seed=0) is step
+        assert lab.step("unlearn", name="ga", data=lab.folder / "data", seed=1) is not step
+        names.append(step.folder.name)
+    assert names[0] == names[1]
+
+
+def test_raising_a_limit_of_spending_continues_in_the_same_folder(tmp_path):
+    lab = Lab(tmp_path)
+    steps = []
+    for limit in ("?most_requests=5", "?most_requests=900", ""):
+        steps.append(lab.step("probe", name="probe", judge=f"https://host/v1{limit}#name"))
+    assert len({step.folder for step in steps}) == 1
+    other = lab.step("probe", name="probe", judge="https://host/v1?most_requests=5#other")
+    assert other.folder != steps[0].folder
+
+
+def test_a_failed_step_leaves_no_tables(tmp_path):
+    lab = Lab(tmp_path)
+    step = lab.step(f"{__name__}:fail", name="fail")
+    lab.step(f"{__name__}:one", name="one", value=2)
+    with pytest.raises(PartialFailure, match="1 of 2 steps failed"):
+        lab.run(lambda tasks: {step.name: InputError("The step fails.")})
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_is_planned_without_the_hub(tmp_path, name, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    lab = Lab(tmp_path)
+    find_experiment(name)(lab)
+    table = costs(lab).set_index("step")
+    assert table.loc["all", "steps"] == len(lab.steps) > 0
+    assert table.loc["all", "hours on an H100"] > 0
+
+
+def test_the_judges_of_holes_are_counted_before_they_are_paid(tmp_path):
+    lab = Lab(tmp_path)
+    find_experiment("holes")(lab)
+    # 33 probes search: 200 adjacent questions and 6,400 prompts, each judged valid, graded four times and held against
+    # 50 texts, and the 6,400 rewarded. 9 probes of Table 6 ask the 200 alone.
+    searched = 6600 + 6400 + 4 * 6600 + 6600 * 50
+    adjacent = 200 + 4 * 200 + 200 * 50
+    assert costs(lab).set_index("step").loc["all", "requests"] == 33 * searched + 9 * adjacent
+
+
+def test_the_number_of_unlearned_models_is_the_papers(tmp_path):
+    lab = Lab(tmp_path)
+    find_experiment("pistol-q1")(lab)
+    kinds = [step.function.rpartition(":")[2] for step in lab.steps.values()]
+    # 2 models, 3 seeds, 4 methods; AB and AC, and 5 edges of each of 3 parts.
+    assert kinds.count("unlearn") == 2 * 3 * 4 * (2 + 15)
+    assert kinds.count("finetune") == 2 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("bounded", "bound", "rate"),
+    [("forget", 0.3, 3e-5), ("forget", 0.05, 1e-4), ("retain", 0.9, 1e-5), ("retain", 0.99, 1e-5)],
+)
+def test_the_rate_that_reaches_the_goal_best(bounded, bound, rate):
+    candidates = [
+        Candidate(1e-5, 0.8, 0.95),
+        Candidate(3e-5, 0.3, 0.8),
+        Candidate(1e-4, 0.1, 0.5),
+        Candidate(1e-3, math.nan, math.nan, "not finite"),
+    ]
+    assert _choose(candidates, bounded, bound).rate == rate
+
+
+def test_where_every_training_breaks_down_no_rate_is_chosen():
+    assert _choose([Candidate(1e-3, math.nan, math.nan, "not finite")], "forget", 0.3) is None
