@@ -185,14 +185,9 @@ def _judged(
 ) -> AuditOutcome:
     names = {column.entry.name for column in together.columns}
     read = [parsed for parsed in together.logs if parsed.entry.name in names]
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for parsed in read:
-        by_name[parsed.entry.name].append(parsed.digest)
-    about = [*sorted(stated.splits.items()), *sorted(stated.how.scales.items()), *sorted(stated.how.columns.items())]
-    digests = {name: content_id([*sorted(of_model), *about], length=64) for name, of_model in by_name.items()}
-    unread = Counter(problem for parsed in read for problem in parsed.log.unread)
+    unread = Counter(problem for parsed in together.logs for problem in parsed.log.unread)
     not_read = [
-        f"Not read of {n} of {len(read)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
+        f"Not read of {n} of {len(together.logs)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
     ]
     banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
     if banked:
@@ -209,7 +204,6 @@ def _judged(
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
-        digests=digests,
         untested=(*left_out, *together.notes, *not_read),
         banked=banked,
     )
