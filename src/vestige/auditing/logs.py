@@ -186,9 +186,9 @@ def _judged(
     names = {column.entry.name for column in together.columns}
     read = [parsed for parsed in together.logs if parsed.entry.name in names]
     unread = Counter(problem for parsed in together.logs for problem in parsed.log.unread)
-    not_read = [
-        f"Not read of {n} of {len(together.logs)} logs: {one_line(problem, width=300)}." for problem, n in unread.items()
-    ]
+    not_read = []
+    for problem, n in unread.items():
+        not_read.append(f"Not read of {n} of {len(together.logs)} logs: {one_line(problem, width=300)}.")
     banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
     if banked:
         labelled = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
