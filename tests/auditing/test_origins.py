@@ -104,3 +104,28 @@ def test_a_subject_that_began_with_another_model_than_the_target_is_named_and_a_
     assert "compares with: theirs; what differs" in said
     assert not [*origins.made_from_others(("mine", "elsewhere"))]
     assert origins.retrained_among(("mine", "control")) == ("control",)
+
+
+def test_a_subject_next_to_the_target_has_its_weights_and_one_asked_otherwise_is_looked_at_more_closely():
+    part = {"weights": "t", "tokenizer": "a", "template": "a"}
+    parts = {"target": part}
+    apart = {"target": {"control": 100.0}}
+    for name, weights, tokenizer, away in (
+        ("copy", "t", "a", 0.0),
+        ("noised", "n", "a", 0.09),
+        ("tuned", "u", "a", 0.9),
+        ("tricked", "v", "b", 0.9),
+        ("edited", "w", "a", 0.0),
+        ("forgot", "x", "b", 2.0),
+    ):
+        parts[name] = {**part, "weights": weights, "tokenizer": tokenizer}
+        apart["target"][name] = away
+    origins = Origins("target", {}, parts)
+    names = ("copy", "noised", "tuned", "tricked", "edited", "forgot")
+    same, (said,) = origins.unchanged(names, apart)
+    # Of 100 to the control: below 0.1, and below 1 with another tokeniser.
+    assert same == ("copy", "noised", "tricked")
+    assert said.startswith("copy, noised, tricked have the target's own weights")
+    assert origins.unchanged(("tuned", "edited", "forgot"), apart) == ((), ())
+    # Without a control there is no scale.
+    assert origins.unchanged(names, {})[0] == ("copy",)

@@ -110,3 +110,56 @@ def test_a_model_of_another_shape_has_no_distance(model, tmp_path):
     found = squared_distances([str(tmp_path / name) for name in ("one", "wider", "one")])
     assert math.isnan(found[0, 1])
     assert found[0, 2] == 0
+
+
+def in_another_order(tensors, seed):
+    """The same function: channels and neurons of a Llama in another order."""
+    torch.manual_seed(seed)
+    channels = torch.randperm(tensors["model.norm.weight"].shape[0])
+    turned = {}
+    for name, weight in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")) or weight.ndim == 1:
+            turned[name] = weight[channels].contiguous()
+        else:
+            turned[name] = weight[:, channels].contiguous()
+    for name in [name for name in turned if name.endswith("gate_proj.weight")]:
+        stem = name.removesuffix("gate_proj.weight")
+        neurons = torch.randperm(turned[name].shape[0])
+        for part in ("gate_proj", "up_proj"):
+            turned[f"{stem}{part}.weight"] = turned[f"{stem}{part}.weight"][neurons]
+        turned[f"{stem}down_proj.weight"] = turned[f"{stem}down_proj.weight"][:, neurons].contiguous()
+    return turned
+
+
+def test_copies_with_their_neurons_in_another_order_and_noise_are_next_to_their_original(model, tmp_path):
+    tensors = saved(model, tmp_path / "0")
+    for seed in (1, 2):
+        turned = in_another_order(tensors, seed)
+        # 1 % of the spread of each matrix.
+        noised = {k: t + 0.01 * t.std() * torch.randn_like(t) if t.ndim > 1 else t for k, t in turned.items()}
+        shutil.copytree(tmp_path / "0", tmp_path / str(seed))
+        save_file(noised, tmp_path / str(seed) / "model.safetensors", metadata={"format": "pt"})
+    torch.manual_seed(5)
+    other = LlamaForCausalLM(audited.nano_config())
+    saved(other, tmp_path / "3")
+    found = squared_distances([str(tmp_path / str(k)) for k in range(4)])
+    assert found[0, 1] == found[0, 2] == found[1, 2] == 0
+    # Another start is as far as it was, though its norms are drawn from the same distribution.
+    assert all(found[3, k] > 0 for k in range(3))
+
+
+def test_norms_and_singular_values_of_two_by_two_matrices():
+    def weights(rows):
+        tensor = torch.tensor(rows)
+        return distances.Weights(tuple(tensor.shape), lambda first, last: tensor[first:last])
+
+    norms, values, expected = distances._invariants([weights([[3.0, 4.0], [0.0, 0.0]])])
+    # Rows 0 and 5, columns 3 and 4; of rank one with norm 5.
+    assert norms.tolist() == pytest.approx([0, 5, 3, 4])
+    assert values.tolist() == pytest.approx([5, 0])
+    assert expected == pytest.approx(0.5)
+    # The same norms, and in another place.
+    same = distances.reordered([[weights([[3.0, 4.0], [0.0, 0.0]])], [weights([[0.0, 0.0], [4.0, 3.0]])]])
+    assert same.all()
+    apart = distances.reordered([[weights([[3.0, 4.0], [0.0, 0.0]])], [weights([[0.0, 0.0], [8.0, 3.0]])]])
+    assert apart.tolist() == [[True, False], [False, True]]

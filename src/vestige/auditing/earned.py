@@ -128,7 +128,11 @@ def made_of_others(ground: Ground) -> dict[str, str]:
             next_one = min((to[x] for x in partners), default=0.0)
             least_way = (NEAR_CONTROL if origin in controls else NEAR) * next_one
             if first and (to[origin] == 0 or 0 < to[origin] < least_way):
-                size = f"{to[origin] / next_one:.2g} of the way to the next control" if to[origin] else "the very same"
+                size = (
+                    f"{to[origin] / next_one:.2g} of the way to the next control"
+                    if to[origin]
+                    else "the very same, or in another order"
+                )
                 made = "so it was made of it"
                 # From distances alone a sole control of the target's start looks the same.
                 made += ", or no other control began where it did" if origin == plan.target else ""

@@ -19,6 +19,12 @@ from vestige.models.address import is_address
 _MADE_ANEW = "builtin:tiny"
 """Begins the names of models that are made on the spot: whoever begins with one begins with nothing."""
 
+_NEXT_TO, _NEXT_TO_ASKED_OTHERWISE = 0.001, 0.01
+"""Below these shares of the way to the next control a subject has the target's weights, as if nothing was changed.
+
+The shortest tuning of a tiny model moved its weights by 0.02 of the way between two trainings.
+"""
+
 
 @dataclass(frozen=True)
 class Origins:
@@ -56,14 +62,29 @@ class Origins:
         reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
         return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
-    def unchanged(self, unlearned: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The subjects whose weights are the target's own, and that in a sentence."""
-        weights = self.parts[self.target]["weights"]
-        same = tuple(name for name in unlearned if self.parts[name]["weights"] == weights)
+    def unchanged(
+        self, unlearned: Sequence[str], apart: Mapping[str, Mapping[str, float]]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The subjects whose weights are the target's own, and that in a sentence.
+
+        `apart` are distances of weights by two names. A subject next to the target, beside the nearest other model, has
+        the target's weights with a little noise. A tokeniser or a chat template of its own makes that likelier.
+        """
+        parts = self.parts[self.target]
+        others = [x for name, x in apart.get(self.target, {}).items() if name not in unlearned]
+        same = []
+        for name in unlearned:
+            own = self.parts[name]
+            asked_alike = all(own.get(part) == parts.get(part) for part in ("tokenizer", "template"))
+            limit = (_NEXT_TO if asked_alike else _NEXT_TO_ASKED_OTHERWISE) * min(others, default=0.0)
+            # Distance 0 is also that of an edit of one tensor (`models.distances`), which may be all of an unlearning.
+            is_near = 0 < apart.get(self.target, {}).get(name, limit) < limit
+            if own["weights"] == parts["weights"] or is_near:
+                same.append(name)
         if not same:
             return (), ()
         has, it = ("has", "it answers") if len(same) == 1 else ("have", "they answer")
-        return same, (
+        return tuple(same), (
             f"{listed(same)} {has} the target's own weights, in which nothing was forgotten: what {it} otherwise comes "
             "from the chat template, the tokeniser or the config.",
         )

@@ -272,9 +272,9 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     items = {i.id: i for split in splits.values() for i in split}
     retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
     level, unverified = origins.evidence_level(retrained, request.splits)
-    unchanged, nothing_forgotten = origins.unchanged(unlearned)
     compared = {m.name: m.model for m in request.models if m.name in (*models, *retrained)} if retrained else {}
     apart, unseen = origins.distances(folder, compared)
+    unchanged, nothing_forgotten = origins.unchanged(unlearned, apart)
     of_alternatives = {i.id for i in splits["forget"] if i.alternatives}
     return AuditPlan(
         forget=request.splits.forget,
