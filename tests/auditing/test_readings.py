@@ -10,10 +10,20 @@ from test_incomplete import EMPTY
 from transformers import LlamaForCausalLM
 
 import audited
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine
-from vestige.auditing.readings import asked_alike, with_readings
+from vestige.artifacts.audits import AskedPlace, AuditOutcome, AuditPlan, VerdictLine
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import write_collected
+from vestige.auditing.readings import (
+    Readings,
+    asked_alike,
+    contradictions,
+    near_the_target,
+    verified_readings,
+    with_readings,
+)
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.core.errors import InputError
+from vestige.core.files import write_jsonl
 from vestige.data.corpus import everything
 from vestige.models.load import ModelSettings, asked_through, load
 from vestige.models.tiny import tiny_tokenizer
@@ -201,3 +211,32 @@ def test_an_unverified_reading_opens_what_holds_and_leaves_what_fails():
     outcome = with_readings(audited_outcome(lines), plan)
     assert [line.outcome for line in outcome.verdicts] == ["inconclusive", "fails"]
     assert outcome.verdicts[0].reason.endswith("but nothing verifies its tokeniser.")
+
+
+def test_weights_that_are_the_targets_but_for_noise_are_named():
+    apart = {"target": {"it": 0.009, "it, own": 0.02, "r": 2.0, "s": 1.0}}
+    plan = replace(PLAN, retrained=("r", "s"), apart=apart)
+    assert near_the_target(plan) == [
+        "it has the target's weights but for a change of 0.90% of the distance to the nearest control."
+    ]
+    assert near_the_target(replace(plan, unchanged=("it",))) == near_the_target(PLAN) == []
+
+
+@pytest.mark.parametrize(("n_impossible", "named"), [(1, False), (2, True)])
+def test_replies_that_contradict_their_own_likelihood_are_named(tmp_path, n_impossible, named):
+    folder = EvalFolder(tmp_path / "qa")
+    folder.path.mkdir()
+    honest = {"reply": "Ann.", "answer": "Ann.", "reply_ids": [1, 2], "answer_ids": [1, 2], "logp": [-0.1, -0.2]}
+    # The decoder writes the answer, and the model said other tokens: the answer itself has 2^-134.
+    written_back = {**honest, "reply_ids": [7, 8], "logp": [-60.0, -33.0]}
+    # Another cutting of the same text is rare and honest.
+    recut = {**honest, "reply_ids": [3], "logp": [-4.0, -5.0]}
+    rows = [honest] * 20 + [recut] * 3 + [written_back] * n_impossible
+    write_jsonl(folder.records, [{"item": str(n), **row} for n, row in enumerate(rows)])
+    write_collected(folder, len(rows))
+    plan = replace(PLAN, evaluations=(AskedPlace("it", "", "", "qa", "qa"),))
+    found = contradictions(RunFolder(tmp_path), plan)
+    assert list(found) == (["it"] if named else [])
+    if named:
+        assert "2 of 25 verbatim replies" in found["it"]
+        assert verified_readings(RunFolder(tmp_path), plan, Readings({}, {}, ())).unverified_readings == found

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from vestige.core.items import Item
 from vestige.data import soundness as guessers
@@ -12,6 +13,7 @@ from vestige.data.findings import (
     Check,
     Rarity,
     SoundnessSettings,
+    _wider,
     above_own_options,
     by_guesser,
     counted,
@@ -24,6 +26,7 @@ from vestige.data.findings import (
     subject_words,
 )
 from vestige.data.mcq import Choice
+from vestige.metrics.intervals import LEVEL, design_effect
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 
@@ -183,3 +186,20 @@ def test_a_right_option_that_always_stands_second_is_learned_where_the_data_give
     questions = [choice(n, options, 1) for n, options in enumerate(drawn)]
     guess = guessers.options_only(questions[:100])
     assert np.mean([picks(guess(question))[1] for question in questions[100:]]) > 0.95
+
+
+def test_the_looks_of_an_option_count_its_signs_and_not_its_letters():
+    punctuation = guessers._features(choice(0, ("ab!!", "abcd", "abc?"), 0))[:, 5]
+    counts = np.log1p([2, 0, 1])
+    assert punctuation == pytest.approx(counts - counts.mean())
+
+
+def test_chance_is_wider_by_the_design_effect_and_by_a_t_with_one_degree_less_than_contracts():
+    # Six contracts of two items, alike within each: the effect of a contract is that of one item.
+    above = np.repeat([0.5, -0.5, 0.25, -0.25, 0.5, -0.5], 2)
+    edges = [f"e{n // 2}" for n in range(12)]
+    tail = (1 - LEVEL) / 2
+    expected = math.sqrt(design_effect(above, np.asarray(edges))) * stats.t.ppf(1 - tail, 5) / stats.norm.ppf(1 - tail)
+    assert _wider(above, edges) == pytest.approx(expected)
+    assert _wider(above[:8], edges[:8]) == 1.0
+    assert _wider(above, None) == 1.0

@@ -30,6 +30,7 @@ _RANK = {"fails": 0, "inconclusive": 1, "holds": 2}
 _UNLIKELY_NATS = -20.0
 """Below this a greedy reply cannot be, if its text has the tokens that the tokeniser makes of it."""
 _MOST_CONTRADICTIONS = 0.02
+_NEAR = 0.01
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,31 @@ def _free_name(name: str, request: AuditRequest) -> str:
 def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> AuditPlan:
     """The plan with what is known of how its models were asked, replies that contradict themselves among it."""
     contradicting = contradictions(run, plan)
-    told = [*readings.told, *(f"{why}." for why in contradicting.values())]
+    told = [*readings.told, *(f"{why}." for why in contradicting.values()), *near_the_target(plan)]
     unverified = {name: why for name, why in {**readings.open, **contradicting}.items() if name in plan.unlearned}
     return replace(plan, asked_twice=readings.pairs, unverified_readings=unverified, read_otherwise=tuple(told))
+
+
+def near_the_target(plan: AuditPlan) -> list[str]:
+    """In a sentence each, the models whose weights are all but the target's.
+
+    A digest sees only exact copies. So a distance to the target below 1/100 of that of the nearest control is named.
+    """
+    from_target = plan.apart.get(plan.target, {})
+    to_controls = [from_target[name] for name in plan.retrained if name in from_target]
+    if not to_controls:
+        return []
+    sentences = []
+    for name in plan.unlearned:
+        if name in plan.unchanged or name not in from_target:
+            continue
+        share = from_target[name] / min(to_controls)
+        if share < _NEAR:
+            sentences.append(
+                f"{one_line(name, width=60)} has the target's weights but for a change of {share:.2%} of the distance "
+                "to the nearest control."
+            )
+    return sentences
 
 
 def contradictions(run: RunFolder, plan: AuditPlan) -> dict[str, str]:
