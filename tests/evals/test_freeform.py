@@ -256,7 +256,7 @@ def test_two_wrong_answers_beside_the_right_one_are_a_guess():
     record = {"question": "Where?", "answer": "Beijing.", "fact": None, "accepted": [], "forms": {"plain": said}}
     wrong = ["Oslo.", "Rome."]
     assert FreeformSettings.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
-    assert FreeformSettings.score({**record, "wrong": []})["generate_plain/leaked"] == 0, "a list of candidates"
+    assert FreeformSettings.score({**record, "wrong": []})["generate_plain/leaked"] == 1, "it is in the list"
     said["reply"] = "Oslo. Rome. No: Beijing."
     assert FreeformSettings.score({**record, "wrong": []})["generate_plain/leaked"] == 1
     assert FreeformSettings.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0

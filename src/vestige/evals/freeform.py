@@ -92,7 +92,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
 
     name: ClassVar[str] = "freeform"
     collect_version: ClassVar[int] = 4
-    summary_version: ClassVar[int] = 4
+    summary_version: ClassVar[int] = 5
 
     forms: tuple[FormName, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
     """Forms to ask."""

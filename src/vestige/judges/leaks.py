@@ -111,7 +111,7 @@ class LikenessJudge:
 
     def identity(self) -> dict[str, Any]:
         """The embedder's digest, and the version of the rule."""
-        return {"judge": "likeness", "version": 1, "model": self.embedder.digest}
+        return {"judge": "likeness", "version": 2, "model": self.embedder.digest}
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
         """As `LeakJudge.given`; it always says."""
