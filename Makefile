@@ -42,18 +42,18 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/cli_page.py --check
+	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py --check
 	$(BIN)/python tools/house.py
 	@# --quiet would hide the warnings that --strict counts.
 	$(BIN)/mkdocs build --strict > .mkdocs.log 2>&1 || { cat .mkdocs.log; exit 1; }
 
-docs: setup  ## Write settings.json and docs/cli.md from the commands, and docs/methods.md from the methods
+docs: setup  ## Write docs/cli.md from the commands, and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py
 
 site: setup  ## Write the documentation as a website that works offline, into site/
-	$(BIN)/python tools/cli_page.py --check
+	$(BIN)/python tools/cli_page.py
 	$(BIN)/mkdocs build --strict
 
 fix: setup  ## Let the tools settle layout

@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtrit
 
+from vestige.api.requests import attack as attack_request
+from vestige.api.requests import tiny_unlearning
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_scores
 from vestige.attacks.ablate import AblateSettings
@@ -39,8 +41,6 @@ from vestige.evals.inside import InsideSettings
 from vestige.evals.qa import QASettings
 from vestige.experiments.demo import Demo, DemoSettings
 from vestige.models.load import ModelSettings, load
-from vestige.requests import attack as attack_request
-from vestige.requests import tiny_unlearning
 from vestige.steps.attack import attack_evaluations, run_attack
 from vestige.steps.controls import suppress
 from vestige.steps.evaluate import evaluate_together, finished_subject, requests_of
@@ -141,7 +141,7 @@ def unlearned(run: RunFolder, splits: NamedSplits, seed: int, method: str) -> Su
     """The target after unlearning."""
     trained, own = AFTER[method]
     target = ModelSettings(model=str(run.control("target").model), device="cpu")
-    training = UnlearningSettings.build({**tiny_unlearning(method), **trained})
+    training = UnlearningSettings.build(trained).over(tiny_unlearning(method))
     request = unlearn_request(target, splits, method, lambda _: training, method_settings=own, seed=seed)
     folder = run.cell(request.name, unlearn_spec(request).id)
     unlearn(folder, request)

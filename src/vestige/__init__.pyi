@@ -2,11 +2,16 @@
 
 __version__: str
 
+from .api import Attacked as Attacked
 from .api import Audit as Audit
 from .api import Comparison as Comparison
+from .api import DataLike as DataLike
 from .api import Holes as Holes
 from .api import Model as Model
+from .api import ModelLike as ModelLike
+from .api import ModelVerdicts as ModelVerdicts
 from .api import Results as Results
+from .api import Verdict as Verdict
 from .api import attack as attack
 from .api import audit as audit
 from .api import check_data as check_data
@@ -20,8 +25,105 @@ from .api import probe as probe
 from .api import read_audit as read_audit
 from .api import rejudge as rejudge
 from .api import unlearn as unlearn
+from .artifacts.audits import Soundness as Soundness
+from .attacks.ablate import AblateSettings as Ablate
+from .attacks.damage import DamageSettings as Damage
+from .attacks.gcg import GcgSettings as Gcg
+from .attacks.in_context import InContextSettings as InContext
+from .attacks.latent import LatentVectorSettings as LatentVector
+from .attacks.planning import AttackSettings as Attack
+from .attacks.quantize import QuantizeSettings as Quantize
+from .attacks.relearn import RelearnSettings as Relearn
+from .auditing.forecast import AuditPower as AuditPower
+from .auditing.settings import AuditSettings as AuditSettings
+from .core.errors import GoalNotReached as GoalNotReached
 from .core.errors import InputError as InputError
+from .core.errors import MachineError as MachineError
+from .core.errors import NotFinite as NotFinite
+from .core.errors import PartialFailure as PartialFailure
+from .core.errors import VestigeError as VestigeError
 from .data.corpus import SourceSettings as SourceSettings
+from .data.findings import SoundnessSettings as Checks
+from .evals.base import Evaluation as Evaluation
+from .evals.choices import ChoicesSettings as Choices
+from .evals.freeform import FreeformSettings as Freeform
+from .evals.qa import QASettings as QA
+from .experiments.rates import FoundRate as FoundRate
 from .experiments.rates import find_rate as find_rate
 from .metrics.pooling import pool as pool
 from .metrics.pooling import reversals as reversals
+from .metrics.verdicts import Thresholds as Margins
+from .probes.adjacent import NeighbourSettings as Neighbours
+from .probes.answering import AnswerSettings as Answers
+from .probes.filters import FilterSettings as Filter
+from .probes.latent import LatentSettings as Latent
+from .probes.questions import AdjacentSettings as Adjacent
+from .steps.trajectory import ValidationSettings as Validation
+from .training.policy.settings import PolicySettings as Policy
+from .training.settings import TrainingSettings as Training
+from .training.trajectory import TrajectorySettings as Trajectory
+
+def homes() -> dict[str, tuple[str, str]]: ...
+
+__all__ = [
+    "QA",
+    "Ablate",
+    "Adjacent",
+    "Answers",
+    "Attack",
+    "Attacked",
+    "Audit",
+    "AuditPower",
+    "AuditSettings",
+    "Checks",
+    "Choices",
+    "Comparison",
+    "Damage",
+    "DataLike",
+    "Evaluation",
+    "Filter",
+    "FoundRate",
+    "Freeform",
+    "Gcg",
+    "GoalNotReached",
+    "Holes",
+    "InContext",
+    "InputError",
+    "Latent",
+    "LatentVector",
+    "MachineError",
+    "Margins",
+    "Model",
+    "ModelLike",
+    "ModelVerdicts",
+    "Neighbours",
+    "NotFinite",
+    "PartialFailure",
+    "Policy",
+    "Quantize",
+    "Relearn",
+    "Results",
+    "Soundness",
+    "SourceSettings",
+    "Training",
+    "Trajectory",
+    "Validation",
+    "Verdict",
+    "VestigeError",
+    "attack",
+    "audit",
+    "check_data",
+    "compare",
+    "compile_data",
+    "evaluate",
+    "find_rate",
+    "finetune",
+    "judge",
+    "plan",
+    "pool",
+    "probe",
+    "read_audit",
+    "rejudge",
+    "reversals",
+    "unlearn",
+]

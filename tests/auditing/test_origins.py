@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from vestige.api.requests import finetuning
 from vestige.artifacts.records import SubjectSpec
 from vestige.auditing.origins import Origins
 from vestige.core.items import ForgetSet, Item, taught_digest
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models.load import ModelSettings
-from vestige.requests import finetuning
 from vestige.steps.finetune import finetune_spec
 from vestige.training.settings import TrainingSettings
 

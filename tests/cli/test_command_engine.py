@@ -1,23 +1,17 @@
-"""The engine of commands: from settings classes to options, files and `--set`, and back to the settings."""
+"""Commands from functions: arguments and settings become options, keys of `--set` and of a file, and back."""
 
-import dataclasses
 import re
-import runpy
-import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
 
 import pytest
 import typer
-from tests.small import in_a_child
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import vestige
 from vestige.cli import app as whole
-from vestige.cli.command import Given, Part, command, settings_table
+from vestige.cli.command import Part, arguments_of, built_table, command, settings_table
 from vestige.core.errors import InputError
-from vestige.training.settings import UnlearningSettings
-from vestige.training.trajectory import TrajectorySettings
 
 TRAINING = Part("vestige.training.settings:UnlearningSettings", "Training", first=("learning_rate",))
 WATCH = Part(
@@ -25,47 +19,68 @@ WATCH = Part(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """Two options, one of which has to be given."""
+def build(
+    name: str,
+    *,
+    width: int,
+    depth: int = 3,
+    parts: Sequence[str] = ("top",),
+    loud: bool = False,
+    training: "vestige.Training | None" = None,
+    watch: "vestige.Trajectory | None" = None,
+) -> dict[str, object]:
+    """Build a box.
 
-    width: Annotated[int, typer.Option(help="How wide.")]
-    depth: Annotated[int, typer.Option("--deep", help="How deep.")] = 3
+    It stays where it is built.
+
+    Args:
+        name: Its name.
+        width: How wide it is,
+            in metres.
+        depth: How deep.
+        parts: Its parts.
+        loud: Whether it is loud.
+        training: The training.
+        watch: The watching.
+
+    Returns:
+        Its arguments.
+    """
+    return {"name": name, "width": width, "depth": depth, "parts": parts, "loud": loud, "of": (training, watch)}
 
 
 @pytest.fixture
 def called():
-    """Runs a command with two settings classes and a dataclass of options; gives what it was given."""
+    """Runs the command of `build`; gives what the function was given."""
     seen = []
 
-    def own(name: Annotated[str, typer.Argument()], size: Size, loud: bool = False, *, given: Given) -> None:
-        """Says what it was given."""
-        given.refuse_others("npo")
-        given.build(UnlearningSettings)
-        given.build(TrajectorySettings)
-        seen.append((name, size, loud, given))
+    def run(asked) -> None:
+        seen.append(asked.run())
 
+    how = {"positional": ("name",), "parts": {"training": TRAINING, "watch": WATCH}, "spelled": {"depth": "deep"}}
+    made = command(build, open_names=lambda typed, given: ["npo"], **how)(run)
+    made.__dict__["__signature__"] = made.options(whole=True)
     app = typer.Typer(add_completion=False)
-    app.command()(command(TRAINING, WATCH)(own))
+    app.command(help=made.about)(made)
 
-    def run(*words: object):
+    def invoke(*words: object):
         done = CliRunner().invoke(app, [*map(str, words)])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.output if done.exit_code or "--help" in words else seen.pop()
 
-    return run
+    return invoke
 
 
-def test_options_of_a_dataclass_and_of_settings_stand_in_the_help_by_panel(called):
+def test_the_help_is_the_docstring_and_settings_are_in_their_panels(called):
     told = called("--help")
-    assert "Says what it was given." in told
-    places = [
-        told.index(w) for w in ("--width", "--deep", "Training", "--learning-rate", "--epochs", "Watch", "--watch.pace")
-    ]
-    assert places == sorted(places)
+    assert arguments_of(build)["width"] == "How wide it is, in metres."
+    assert "It stays where it is built." in told
+    assert "Its arguments" not in told
+    words = ("--width", "--deep", "--parts", "Training", "--learning-rate", "--epochs", "Watch", "--watch.pace")
+    assert [told.index(word) for word in words] == sorted(told.index(word) for word in words)
     assert "--watch.choose" not in told
-    # What is on by default can be switched off; the opposite of what is off is not shown.
+    # What is on by default can be switched off; the opposite of what is off is not shown, and a flag has no type.
     assert "--no-bucket" not in told
 
 
@@ -75,15 +90,16 @@ def test_a_setting_is_an_option_a_key_of_set_and_a_key_of_the_file(called, tmp_p
     )
     words = ["--config", tmp_path / "s.toml", "--set", "batch_size=6", "--set", "lora_targets=q_proj,v_proj"]
     words += ["--learning-rate", "2e-5", "--lora-dora", "--watch.stop-when", "forget<=0.3,retain<0.5"]
-    name, size, loud, given = called("box", "--deep", 1, *words, "--watch.stop-when", "forget<=0.1")
-    assert (name, size, loud) == ("box", Size(width=4, depth=1), False)
-    found = given.build(UnlearningSettings, {"epochs": 9, "max_steps": 7})
-    assert (found.epochs, found.batch_size, found.learning_rate, found.max_steps) == (2, 6, 2e-5, 7)
-    assert (found.lora_dora, found.bucket, found.lora_targets) == (True, True, ("q_proj", "v_proj"))
-    watched = given.build(TrajectorySettings)
+    found = called("box", "--deep", 1, "--parts", "a, b", *words, "--watch.stop-when", "forget<=0.1")
+    assert [found[key] for key in ("name", "width", "depth", "parts", "loud")] == ["box", 4, 1, ["a", "b"], False]
+    training, watched = found["of"]
+    assert (training.epochs, training.batch_size, training.learning_rate) == (2, 6, 2e-5)
+    assert (training.lora_dora, training.bucket, training.lora_targets) == (True, True, ("q_proj", "v_proj"))
+    assert training.model_fields_set == {
+        "epochs", "batch_size", "learning_rate", "lora_dora", "bucket", "lora_targets"
+    }  # fmt: skip
     assert (watched.every, watched.stop_when) == ("5 steps", ("forget<=0.3", "retain<0.5", "forget<=0.1"))
-    assert given.part("watch")["pace"] == "5 steps"
-    assert called("box", "--width", 1, "--set", "npo.beta=0.2")[3].part("npo") == {"beta": 0.2}
+    assert called("box", "--width", 1, "--set", "npo.beta=0.2")["of"] == (None, None)
 
 
 def test_a_setting_of_the_method_is_offered_by_its_full_name():
@@ -99,38 +115,43 @@ def test_a_setting_of_the_method_is_offered_by_its_full_name():
         (["--set", "epochs=no"], "settings: epochs = 'no': must be a whole number"),
         (["--watch.pace", "often"], "'often' is no pace"),
         (["--set", "epoch=1"], "unknown key 'epoch'; did you mean 'epochs'"),
+        (["--set", "lr=1"], "unknown key 'lr'; did you mean 'learning_rate'"),
         (["--set", "epochs"], "expected KEY=VALUE"),
         (["--epochs", 1, "--set", "epochs=2"], "--epochs and --set epochs say the same"),
         (["--set", "dpo.beta=2"], "unknown key 'dpo.beta'"),
     ],
 )
-def test_what_is_wrong_is_named_as_it_was_spelled(called, words, complaint):
-    # As it was spelled is known while the command runs, so that whoever builds the settings can say it.
+def test_a_mistake_is_named_as_it_was_spelled(called, words, complaint):
+    # The spelling is known while the command runs, so that the settings far below can say it.
     with pytest.raises(InputError, match=complaint):
         called("box", "--width", 1, *words)
 
 
-def test_an_option_without_a_default_has_to_be_typed(called):
+def test_an_option_without_a_default_has_to_be_typed_and_a_mistyped_one_gets_a_hint(called):
     assert "--width" in called("box")
+    assert "--width" in called("box", "--widht", 1)
 
 
-def test_two_options_of_one_name_are_refused_before_anything_is_typed():
-    def own(width: int, size: Size) -> None:
-        """Does nothing."""
+def test_the_kept_table_of_settings_is_what_the_classes_say(tmp_path, monkeypatch):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
+    settings_table.cache_clear()
+    first = settings_table()
+    (kept,) = (tmp_path / "settings").iterdir()
+    settings_table.cache_clear()
+    assert settings_table() == first == built_table()
+    assert first["vestige.training.settings:UnlearningSettings"]["batch_size"][:2] == ["INTEGER", 4]
+    # A damaged file is no table.
+    kept.write_text("{")
+    settings_table.cache_clear()
+    assert settings_table() == first
 
-    with pytest.raises(ValueError, match="duplicate parameter name: 'width'"):
-        command()(own)
 
+def test_a_list_of_commands_builds_no_options(monkeypatch):
+    def refuse():
+        raise AssertionError("the table of settings was read")
 
-def check_page() -> None:
-    sys.argv = ["cli_page.py", "--check"]
-    runpy.run_path(str(Path(__file__).parents[2] / "tools" / "cli_page.py"), run_name="__main__")
-
-
-def test_the_table_of_settings_is_what_the_classes_say():
-    # In a child, since the page's commands are changed while it is made.
-    assert in_a_child(check_page) == 0
-    assert settings_table()["vestige.training.settings:UnlearningSettings"]["batch_size"][:2] == ["INTEGER", 4]
+    monkeypatch.setattr("vestige.cli.command.settings_table", refuse)
+    assert "finetune" in CliRunner().invoke(whole.app, ["--help"]).output
 
 
 def test_help_shows_twelve_options_and_help_all_every_one():
@@ -168,5 +189,5 @@ def test_version_quiet_and_unknown_commands():
     mistyped = CliRunner().invoke(whole.app, ["attack", "prefx", "A"])
     assert (mistyped.exit_code, "Did you mean 'prefix'?" in mistyped.output) == (2, True)
     # `probe` by itself is `probe all`, whatever comes first.
-    for words in (["t", "u", "--k", "0"], ["--k", "0", "t", "u"]):
-        assert "equal to 1" in CliRunner().invoke(whole.app, ["probe", *words]).output
+    for words in (["t", "u", "--k", "x"], ["--k", "x", "t", "u"]):
+        assert "vestige probe all" in CliRunner().invoke(whole.app, ["probe", *words]).output

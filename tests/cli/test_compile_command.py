@@ -2,17 +2,11 @@
 
 import json
 
-import typer
-from typer.testing import CliRunner
-
-from vestige.cli.data import compile_command
-
-app = typer.Typer()
-app.command()(compile_command)
+from tests.small import vestige
 
 
 def run(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return vestige("compile", *words)
 
 
 def test_the_summary_says_what_was_compiled_and_where(tmp_path):

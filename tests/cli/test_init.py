@@ -1,12 +1,11 @@
 import json
 import shlex
 import tomllib
-from types import SimpleNamespace
 
 import pytest
 from tests.small import vestige
 
-from vestige.cli.options import data_words
+from vestige.cli.command import Asked, Given
 
 ROWS = [
     {"Question": f"What is the capital of land {i}?", "Answer": f"{chr(65 + i % 26)}{'aeio'[i // 26]}town."}
@@ -88,6 +87,7 @@ def test_models_that_are_there_are_audited_and_not_made_anew(words, tmp_path):
 
 
 def test_a_next_command_names_the_columns_as_they_were_named():
-    given = SimpleNamespace(values={"edge_key": "the patient", "answer_key": None, "dtype": "float32"})
-    assert data_words(given, "a.csv") == ("--data", "a.csv", "--edge-key", "the patient")
-    assert data_words(given, "a.csv", "b.csv")[-2:] == ("--forget", "b.csv")
+    given = Given({"edge_key": "the patient", "answer_key": None, "dtype": "float32"})
+    asked = Asked(print, {"data": "a.csv"}, given)
+    assert asked.data_words() == ("--data", "a.csv", "--edge-key", "the patient")
+    assert asked.data_words("b.csv")[-2:] == ("--forget", "b.csv")

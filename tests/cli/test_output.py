@@ -6,8 +6,8 @@ import os
 import pytest
 from tests.small import in_a_child, squares, vestige, written
 
+from vestige.api.output import output_in
 from vestige.artifacts.layout import SubjectFolder
-from vestige.cli.output import output_in
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 

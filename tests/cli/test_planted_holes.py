@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.cli.probe import ProbeCommand
-from vestige.models import embedder
+from vestige.models import load
 from vestige.models.load import ModelSettings
+from vestige.probes import settings as settings_of_probes
+from vestige.steps import subjects
 from vestige.steps.subjects import Asked
 
 SEED = 100
@@ -63,9 +64,9 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     def asked(name):
         return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
 
-    monkeypatch.setattr(ProbeCommand, "look_for", lambda self, *names: None)
-    monkeypatch.setattr(ProbeCommand, "load", lambda self, name: asked(name))
-    monkeypatch.setattr(embedder, "load_embedder", lambda *_, **__: world.embedder)
+    monkeypatch.setattr(load, "look_for", lambda settings: None)
+    monkeypatch.setattr(subjects, "asked_model", lambda settings, **_: asked(settings.model))
+    monkeypatch.setattr(settings_of_probes, "load_embedder", lambda *_, **__: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)
     data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])

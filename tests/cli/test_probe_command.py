@@ -8,19 +8,18 @@ from tests.judges.faulty_server import serving
 from tests.probed import ITEMS, make_embedder, make_probed, verdict
 from typer.testing import CliRunner
 
+from vestige import api
 from vestige.artifacts import records
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.cli.command import Given
-from vestige.cli.options import SOURCE
-from vestige.cli.probe import ProbeCommand, ProbeOptions
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import CompileSettings, compile_to_folder
-from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, read_adjacent
-from vestige.probes.questions import AdjacentSettings
+from vestige.models import load
+from vestige.probes import adjacent
+from vestige.probes.adjacent import NeighbourSettings, adjacent_of, read_adjacent
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (
@@ -237,14 +236,21 @@ def test_what_a_model_was_made_to_forget_beside_the_forget_set_is_not_kept_and_n
     dataset = compile_dataset("chain:6", seed=0)
     gone = ForgetSet.of("edge:3_4", dataset.items_of_edge["3_4"])
     monkeypatch.setattr(records, "forgotten_by", lambda model: (gone,) if model == "unlearned" else ())
-    run = ProbeCommand(ProbeOptions(tmp_path / "out"), Given({}, (SOURCE,)))
+    monkeypatch.setattr(load, "look_for", lambda settings: None)
+    seen = []
+    monkeypatch.setattr(adjacent, "adjacent_of", lambda request: seen.append(adjacent_of(request)) or seen[-1])
     near = {}
-    for models in ((), ("target", "unlearned")):
-        sources = run.sources(str(tmp_path / "data"), "edge:2_3", None, None, *models)
-        request = AdjacentRequest(
-            sources.splits, sources.corpus.dataset, "graph", AdjacentSettings(), NeighbourSettings(k=9), 0
+    for models in (("target", "target"), ("target", "unlearned")):
+        api.probe(
+            *models,
+            data=tmp_path / "data",
+            forget="edge:2_3",
+            output_dir=tmp_path / "out",
+            searches=["none"],
+            neighbours=NeighbourSettings(k=9),
+            dry_run=True,
         )
-        near[models] = {of: {q.question for q in made.questions} for of, made in adjacent_of(request).items()}
+        near[models] = {of: {q.question for q in made.questions} for of, made in seen[-1].items()}
     asked = {i.question for i in dataset.items_of_edge["3_4"]}
-    assert [bool(asked & near[()][of]) for of in ("forget", "retain")] == [True, True]
+    assert [bool(asked & near["target", "target"][of]) for of in ("forget", "retain")] == [True, True]
     assert [asked & near["target", "unlearned"][of] for of in ("forget", "retain")] == [set(), set()]

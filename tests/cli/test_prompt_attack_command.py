@@ -9,7 +9,8 @@ from tests.small import vestige
 from transformers import LlamaForCausalLM
 
 from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
-from vestige.cli.attack import NO_EVIDENCE, bits_at_most, said_of
+from vestige.cli.attack import NO_EVIDENCE
+from vestige.cli.tables import bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.load import ModelSettings, load
 

@@ -11,13 +11,15 @@ from pandas import DataFrame, to_datetime
 from tests.judges.faulty_server import serving
 from tests.probed import make_probed, verdict
 
+import vestige
 from vestige import api
+from vestige.api.inputs import selector
 from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.data.loaders import load_items
 from vestige.models.load import ModelSettings, load
 
-QUICK = {"relearn": (), "in_context": (), "quantize": (8,), "suppress": False, "max_new_tokens": 4}
+QUICK = {"relearn": (), "in_context": (), "quantize": (8,), "ablate": (), "suppress": False, "max_new_tokens": 4}
 
 
 @pytest.fixture
@@ -27,12 +29,16 @@ def data(taught):
 
 @pytest.mark.slow
 def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
-    again = {"epochs": 1, "lora_rank": 0, "batch_size": 8}
+    again = {"training": vestige.Training(epochs=1, lora_rank=0, batch_size=8)}
     retrained = api.finetune(taught / "target" / "model", **data, output_dir=tmp_path / "retrained", **again)
-    assert retrained.steps == len(retrained.log()) == 1
+    assert retrained.steps == len(retrained.training_log()) == 1
     assert "forget: 4" in retrained.notes[0]
     forgot = api.unlearn(
-        taught / "target", method="ga", **data, output_dir=tmp_path / "ga", epochs=1, learning_rate=1e-3
+        taught / "target",
+        method="ga",
+        **data,
+        output_dir=tmp_path / "ga",
+        training=vestige.Training(epochs=1, learning_rate=1e-3),
     )
     assert {"step", "loss"} <= set(forgot.to_frame().columns)
 
@@ -42,13 +48,22 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     assert frame["method"].unique() == ["ga"]
     assert all(path.exists() for path in results.evidence)
 
-    attacked = api.attack(forgot, "relearn", **data, n=2, epochs=1, evals={"qa": {"max_new_tokens": 4}})
+    attacked = api.attack(forgot, vestige.Relearn(items=2, epochs=1), **data, evals=[vestige.QA(max_new_tokens=4)])
     assert list(dict.fromkeys(attacked.to_frame()["attack"])) == ["", "relearn retain n=2, 1"]
     assert {row["split"] for row in attacked.rows} == {"forget"}
 
     given = {**data, "target": taught / "target", "unlearned": [forgot], "retrained": [retrained]}
-    audit = api.audit(**given, output_dir=tmp_path / "run", evals=("qa",), workers=1, **QUICK)
+    settings = vestige.AuditSettings(evals=("qa",), **QUICK)
+    margins = vestige.Margins(delta_wide=0.3)
+    audit = api.audit(**given, output_dir=tmp_path / "run", settings=settings, margins=margins, workers=1)
     assert audit.failed == {}
+    assert audit.outcomes[0].thresholds["delta_wide"] == 0.3
+    by_name = {row["claim"]: row["verdict"] for row in audit.verdicts}
+    assert audit["ga"].not_expressed.verdict == by_name["not expressed"]
+    assert audit["ga"].not_stored.verdict == by_name.get("not stored", "not tested")
+    assert audit.passed is (set(by_name.values()) == {"pass"})
+    with pytest.raises(InputError, match="no unlearned model 'gb'; did you mean 'ga'"):
+        audit["gb"]
     assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 pass, \d fail, \d inconclusive\)", repr(audit)), audit
     assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [
         ("ga", "not expressed"),
@@ -66,9 +81,10 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     sets = {"data": probed / "qa.jsonl", "forget": str(probed / "forget.jsonl"), "output_dir": tmp_path / "holes"}
     policy = {"n_rollouts": 4, "n_tokens": 6, "epochs": 1, "lora_rank": 2}
     with serving(verdict) as log:
-        small = {"answers": {"max_tokens": 4}, "latent": {"n_iterations": 1}, "policy": policy}
+        small = {"answers": vestige.Answers(max_tokens=4), "latent": vestige.Latent(n_iterations=1)}
+        small |= {"policy": vestige.Policy(**policy), "by": "templates"}
         small |= {"judge": f"{log.url}#m", "embedder": str(probed / "embedder")}
-        small |= {"asks": str(probed / "target"), "k": 1, "filter": {"alike": 1.0}, "device": "cpu"}
+        small |= {"asks": str(probed / "target"), "k": 1, "filter": vestige.Filter(alike=1.0), "device": "cpu"}
         found = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
         paid = len(log.paid)
         again = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
@@ -80,24 +96,19 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     assert len(found.to_frame()) == len(found.holes) == found.table.n_holes >= 3
     assert "<td>false holes</td>" in found._repr_html_()
     for wrong, said in (
-        ({"latnt": {}}, "did you mean 'latent'"),
-        ({"judge": {"kind": "server"}}, r"judge = \{'kind': 'server'\}: must be text"),
-        ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
+        ({"latnt": None}, "did you mean 'latent'"),
+        ({"filter": vestige.Filter(name_groups="writer")}, "name_groups=writer needs a language model"),
     ):
         with pytest.raises(InputError, match=said):
             api.probe("t", "u", **sets, **wrong)
 
 
 def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
-    with pytest.raises(InputError, match="did you mean 'epochs'"):
-        api.finetune(taught / "target", **data, output_dir=tmp_path / "x", epoch=1)
-    with pytest.raises(InputError, match="did you mean 'delta'"):
-        api.audit(target="a", unlearned=["b"], **data, output_dir=tmp_path / "x", delt=0.1)
     with pytest.raises(InputError, match="no evaluation"):
         api.evaluate(taught / "target", **data, evals=())
     for match, kind, given in (
         ("did you mean 'relearn'", "relern", {}),
-        ("bits = 3: must be 'nf4', 4 or 8", "quantize", {"n": 3}),
+        ("bits = 3: must be 'nf4', 4 or 8", "quantize bits=3", {}),
         ("only a prefix search takes a target, and it needs one", "prefix", {}),
         ("only a prefix search takes a target", "gcg", {"target": taught / "target"}),
     ):
@@ -109,10 +120,10 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
         api.evaluate(taught / "target", data=["a question"])
     with pytest.raises(InputError, match="a model is object; give its folder"):
         api.evaluate(object(), data=data["data"])
-    with pytest.raises(InputError, match="evaluate takes no setting 'epochs'"):
-        api.evaluate(taught / "target", data=data["data"], epochs=3)
-    with pytest.raises(InputError, match=r"^settings of the audit: delta \(0.5\) is above delta_wide \(0.2\)"):
-        api.audit(target="a", unlearned="b", **data, output_dir=tmp_path / "x", delta=0.5)
+    with pytest.raises(InputError, match=r"^settings: delta \(0.5\) is above delta_wide \(0.2\)"):
+        api.audit(
+            target="a", unlearned="b", **data, output_dir=tmp_path / "x", settings=vestige.AuditSettings(delta=0.5)
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -121,9 +132,9 @@ def test_cells_in_memory_are_taught_as_they_are_or_refused_by_row_and_column(tmp
     numbers = DataFrame(
         {"question": ["How much?", "How little?"], "answer": [3.14159265358979, 1e-12], "note": [None, "n"]}
     )
-    lines = [json.loads(line) for line in Path(api._file(numbers)).read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(selector(numbers)).read_text().splitlines()]
     assert [row["answer"] for row in lines] == [3.14159265358979, 1e-12]
-    missing = api._file([{"question": "q", "answer": np.int64(7), "note": float("nan")}])
+    missing = selector([{"question": "q", "answer": np.int64(7), "note": float("nan")}])
     assert json.loads(Path(missing).read_text()) == {"question": "q", "answer": 7, "note": None}
     date = DataFrame({"question": ["When?"], "answer": to_datetime(["2020-01-01"])})
     for rows, refused in (
@@ -133,7 +144,7 @@ def test_cells_in_memory_are_taught_as_they_are_or_refused_by_row_and_column(tmp
         (DataFrame([["q", "a"]], columns=["question", "question"]), "comes twice"),
     ):
         with pytest.raises(InputError, match=refused):
-            api._file(rows)
+            selector(rows)
 
 
 def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
@@ -174,10 +185,12 @@ def test_rows_and_models_in_memory_are_what_their_files_are(taught, data, tmp_pa
 def test_data_is_checked_an_audit_planned(taught, data, tmp_path, monkeypatch, few_resamples):
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "cache"))
     rows = [{"question": i.question, "answer": i.answer} for i in load_items(data["data"])]
-    checked = api.check_data(data=rows, forget=rows[:5], output_dir=tmp_path / "run", permutations=2000)
+    checked = api.check_data(
+        data=rows, forget=rows[:5], output_dir=tmp_path / "run", checks=vestige.Checks(permutations=2000)
+    )
     assert (tmp_path / "run/soundness.json").exists()
     assert checked.lines
-    plan = api.plan(**data, controls=3, quantize=(8,))
+    plan = api.plan(**data, controls=3, settings=vestige.AuditSettings(quantize=(8,)))
     assert (plan.controls, plan.facts) == (3, 4)
 
 

@@ -6,16 +6,15 @@ import re
 import pytest
 from tests.small import squares, vestige, written
 
+from vestige.api import Model
+from vestige.api.training import _rate_in_words
 from vestige.artifacts.layout import SubjectFolder
-from vestige.cli.command import Given
-from vestige.cli.options import UnlearningOptions
-from vestige.cli.training import _rate_in_words, _say_state
+from vestige.cli.training import _say_state
+from vestige.core import progress
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.models.load import ModelSettings
-from vestige.steps.making import Made
 from vestige.steps.unlearn import UnlearnRequest
-from vestige.training.loop import ChosenStep
 from vestige.training.settings import UnlearningSettings
 
 
@@ -71,27 +70,26 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
         ([], None, "the next command shows"),
     ],
 )
-def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_path, capfd, scores, chosen, said):
+def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(
+    tmp_path, capfd, monkeypatch, scores, chosen, said
+):
     rows = [
         {"model": "policy" if n else "target", "step": n, "epoch": n, "scores": {"retain": s}}
         for n, s in enumerate(scores)
     ]
     if rows:
         write_jsonl(SubjectFolder(tmp_path).trajectory, rows)
-    kept = None if chosen is None else ChosenStep(chosen, "retain>=0.5", True, "meets it")
-    _say_state(
-        SubjectFolder(tmp_path), Made(None, len(scores) - 1, "done", kept), ("evaluate", tmp_path, "--data", "d d")
-    )
-    told = capfd.readouterr().err
-    assert said in told
-    assert told.endswith(f"next: vestige evaluate {tmp_path} --data 'd d'\n")
+    kept = None if chosen is None else {"step": chosen}
+    monkeypatch.setattr(progress, "SPEAKING", True)
+    _say_state(Model(tmp_path, len(scores) - 1, "done", chosen=kept))
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["npo", "none"])
 def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method):
-    given = Given({"epochs": 1, "gd.retain_weight": 2})
+    words = ["--data", "d", "--forget", "f", "--output-dir", "o", "--set", "gd.retain_weight=2"]
     with pytest.raises(InputError, match=f"gd.retain_weight is a setting of gd, and the method is {method}"):
-        UnlearningOptions(method, "f").request(given, ModelSettings(model="m"), "d", seed=0)
+        vestige("unlearn", "m", "--method", method, *words)
 
 
 @pytest.mark.parametrize(

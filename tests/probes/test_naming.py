@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from tests.judges.replay import ReplayWriter, prompt_id
 
-from vestige.cli.command import Given
-from vestige.cli.probe import ProbeCommand, ProbeOptions, options_of
 from vestige.core.errors import InputError
 from vestige.judges.base import Written
 from vestige.models.address import Limits
@@ -25,6 +23,7 @@ from vestige.probes.hole_table import (
 )
 from vestige.probes.holes import forecast_probe
 from vestige.probes.latent import LatentSettings, Searching
+from vestige.probes.settings import ProbeSettings
 from vestige.training.policy.settings import PolicySettings
 
 PROMPTS = ("Where do cranes stand?", "Who tunes organs?", "Where do ferries land?")
@@ -127,15 +126,11 @@ def test_a_writer_that_is_asked_for_but_not_there_is_refused():
         holes_and_table(Filtered((), {}, {}, 0, 0), FilterSettings(name_groups="writer"), lambda t: EMBEDDINGS, seed=0)
 
 
-def test_the_command_refuses_a_writer_that_is_not_there_before_it_loads_anything(tmp_path):
-    def begin(names, judge="grounded"):
-        given = Given({"filter.name_groups": names}, options_of("filter"))
-        return ProbeCommand.begin(ProbeOptions(tmp_path, judge), given)
-
+def test_a_writer_that_is_not_there_is_refused_before_anything_is_loaded():
     with pytest.raises(InputError, match="name_groups=writer needs a language model"):
-        begin("writer")
-    assert begin("writer", "http://host/v1#m").judge.by_model
-    begin("terms")
+        ProbeSettings(filter=FilterSettings(name_groups="writer")).check()
+    ProbeSettings(filter=FilterSettings(name_groups="writer"), judge="http://host/v1#m").check()
+    ProbeSettings(filter=FilterSettings(name_groups="terms")).check()
 
 
 def test_a_dry_run_counts_what_naming_may_take():

@@ -288,6 +288,8 @@ def read_table(path: Path) -> ScoreTable:
             with io.BufferedReader(unpacked) as lines:
                 header = json.loads(lines.readline())
                 columns = [json.loads(line) for line in lines]
+        except InputError:
+            raise
         except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
             raise InputError(f"{path}: this is no score table. Judge the scores again.") from error
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli import output
 from vestige.cli.command import group
 from vestige.cli.options import AsJson
 from vestige.cli.tables import print_json
+from vestige.core import progress
 from vestige.core.errors import InputError, Interrupted, VestigeError, out_of_memory
 from vestige.core.text import one_line
 
@@ -48,15 +48,11 @@ def report_command(
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
-ATTACKS = {name: f"attack:{name}_command" for name in ("relearn", "gcg", "prefix")}
-"""The attacks whose commands have options of their own."""
-
-
 def attack_commands() -> dict[str, str]:
-    """The commands of `vestige attack` by where each is; other packages' attacks have one too."""
+    """The commands of `vestige attack`; other packages' attacks have one too."""
     from vestige.attacks import known_attacks
 
-    return {name.replace("_", "-"): ATTACKS.get(name, f"attack:plain_command/{name}") for name in known_attacks()}
+    return {name.replace("_", "-"): f"attack:attack_command/{name}" for name in known_attacks()}
 
 
 attack_app = group(
@@ -80,6 +76,7 @@ app = group(
         "check-data": "data:check_data_command",
         "finetune": "training:finetune_command",
         "unlearn": "training:unlearn_command",
+        "find-rate": "rate:find_rate_command",
         "evaluate": "evaluate:evaluate_command",
         "audit": "audit:audit_command",
         "compare": "compare:compare_command",
@@ -96,7 +93,7 @@ app = group(
     panels={
         "Start": ("demo", "init", "list", "models", "doctor"),
         "Data": ("compile", "check-data"),
-        "Models": ("finetune", "unlearn"),
+        "Models": ("finetune", "unlearn", "find-rate"),
         "Audit": ("evaluate", "audit", "compare", "attack", "probe", "experiment"),
         "Results": ("report", "export", "evidence"),
     },
@@ -125,7 +122,7 @@ def main(
     ] = False,
 ) -> None:
     """Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted."""
-    output.QUIET = quiet
+    progress.SPEAKING, progress.QUIET = not quiet, quiet
 
 
 def _but_of_masks(record: logging.LogRecord) -> bool:

@@ -1,56 +1,55 @@
-"""The engine of all commands: settings classes become options, TOML keys and `--set` keys, and those settings again.
+"""Commands from functions: a public function's arguments become options, its docstring the help, and the call is made.
 
-A command names the settings classes that it takes (`Part`) and gets what was given of them in one parameter (`Given`).
-Each setting is an option with the text below its field as help, a key of `--set KEY=VALUE`, and a key of the file
-`--config`; those of a named part begin with its name: `--trajectory.items`, `--set trajectory.items=64`. The classes
-live in modules that load torch, so what `--help` says of them is read from `settings.json`, which
-`tools/cli_page.py` writes from the classes themselves.
-
-Options that are no settings are a command's own parameters, or a frozen dataclass of such that commands share.
+`@command(api.finetune)` reads the signature. An argument that is a settings object, such as `training`, becomes an
+option for each of its fields (`--learning-rate`), a key of `--set KEY=VALUE` and a key of the file `--config`. Those of
+a named part begin with its name: `--choices.options`. Some classes of settings are in modules that load torch, so their
+fields are read from a table in the cache, which is written when it is first needed.
 """
 
+import contextlib
 import difflib
 import functools
 import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from importlib import import_module, resources
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
+import vestige
+from vestige.api.inputs import FROM_COMMAND
 from vestige.core.errors import InputError
-from vestige.core.text import one_line, value_in
+from vestige.core.text import closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
-
-    T = TypeVar("T", bound=Settings)
 
 _FILE = "vestige settings of --config"
 
 
 class Part(NamedTuple):
-    """A settings class of a command, as `module:Class`, and how it stands in the help.
+    """A settings class of a command, as `module:Class`, and its place in the help.
 
-    `name` stands before its keys. The keys in `first` come first; keys that begin as one of `panels` stand in that
-    panel. `renamed` gives a key another name, or none ("") where the command sets it otherwise; `spelled` gives only
-    its option another one. A `hidden` part has no options: its keys are known, so that one file serves many commands.
+    `name` comes before its keys. The keys in `first` come first; keys that begin as one of `panels` are in that panel.
+    `renamed` gives a key another name, or none ("") where an argument of the function sets it; `spelled` gives only its
+    option another one.
     """
 
-    kind: str
+    home: str
     panel: str
     name: str = ""
     first: tuple[str, ...] = ()
     panels: Mapping[str, str] = {}
     renamed: Mapping[str, str] = {}
     spelled: Mapping[str, str] = {}
-    hidden: bool = False
 
     def option(self, name: str) -> str:
         """How the option of a setting is spelled, by its name in the class."""
@@ -60,65 +59,304 @@ class Part(NamedTuple):
         """The key of each setting here, by its name in the class."""
         rows = self.rows()
         order = sorted(rows, key=lambda key: self.first.index(key) if key in self.first else len(self.first))
-        renamed = {key: self.renamed.get(key, key) for key in order}
-        return {key: f"{self.name}.{label}" if self.name else label for key, label in renamed.items() if label}
+        keys = {}
+        for name in order:
+            label = self.renamed.get(name, name)
+            if label:
+                keys[name] = f"{self.name}.{label}" if self.name else label
+        return keys
 
     def rows(self) -> Mapping[str, Any]:
-        """What the table says of the settings: by name their type in words, default and text."""
+        """The settings by name: their type in words, default and text."""
         # Classes of other packages are not in the table, so that they have keys for --set and no options.
-        rows: Mapping[str, Any] = settings_table().get(self.kind, {})
+        rows: Mapping[str, Any] = settings_table().get(self.home, {})
         return rows
 
 
 @functools.cache
 def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
-    """Of each settings class the type in words, default and text of its settings, as `tools/cli_page.py` wrote it."""
-    table: Mapping[str, Mapping[str, Sequence[Any]]] = json.loads(
-        resources.files("vestige.cli").joinpath("settings.json").read_text(encoding="utf-8")
-    )
+    """The type in words, default and text of each setting, by the class's home; kept in the cache for this version."""
+    import json
+
+    from vestige.core.files import write_json
+    from vestige.models.cache import cache_folder
+
+    stamp = sha256()
+    for source in sorted(Path(vestige.__file__).parent.rglob("*.py")):
+        state = source.stat()
+        stamp.update(f"{source} {state.st_mtime_ns} {state.st_size}\n".encode())
+    path = cache_folder() / "settings" / f"{stamp.hexdigest()[:16]}.json"
+    try:
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return table
+    except (OSError, ValueError):
+        table = built_table()
+    # Without a cache it is built again.
+    with contextlib.suppress(OSError):
+        write_json(path, table)
+    return table
+
+
+def built_table() -> dict[str, Any]:
+    """The table of settings from the classes themselves; loads torch."""
+    from vestige.attacks import ATTACKS
+    from vestige.core.settings import Settings, described
+    from vestige.evals import EVALS
+
+    homes = [":".join(home) for home in vestige.homes().values()]
+    homes += [*(kind.home for kind in ATTACKS.values()), *EVALS.values()]
+    homes += ["vestige.training.settings:UnlearningSettings", "vestige.experiments.demo:DemoSettings"]
+    table = {}
+    for home in homes:
+        module, _, name = home.partition(":")
+        kind = getattr(import_module(module), name)
+        if isinstance(kind, type) and issubclass(kind, Settings):
+            table[home] = {key: list(row) for key, row in described(kind).items()}
     return table
 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given of a command's settings; an option wins over `--set`, and that over `--config`.
-
-    Keys of no part are those of a part that only the command knows, such as the
-    method's: `part` gives them, and `refuse_others` refuses what nobody took.
-    """
+    """The settings that were given to a command; an option wins over `--set`, and that over `--config`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
 
-    def of(self, kind: "type[Settings]", part: str | None = None) -> dict[str, Any]:
-        """What was given of one class, by its own names; `part` tells two of one class apart."""
-        return {n: self.values[key] for n, key in self._part(kind, part).keys().items() if key in self.values}
+    def of(self, part: Part) -> dict[str, Any]:
+        """The settings of one part, by their names in its class."""
+        return {name: self.values[key] for name, key in part.keys().items() if key in self.values}
 
-    def build(
-        self, kind: "type[T]", defaults: Mapping[str, Any] | None = None, part: str | None = None, **fixed: Any
-    ) -> "T":
-        """The settings of one class: `defaults` replace the class's own, `own` is what the command says itself."""
-        name = self._part(kind, part).name
-        values = {**(defaults or {}), **self.of(kind, part), **fixed}
-        return kind.build(values, where=f"settings of {name}" if name else "settings")
-
-    def _part(self, kind: "type[Settings]", name: str | None) -> Part:
-        path = f"{kind.__module__}:{kind.__qualname__}"
-        return next(p for p in self.parts if p.kind == path and name in (None, p.name))
-
-    def part(self, name: str) -> dict[str, Any]:
-        """What was given of the settings that carry a name, by their keys without it."""
+    def named(self, name: str) -> dict[str, Any]:
+        """The settings whose keys begin with a name, by their keys without it."""
         return {k.removeprefix(f"{name}."): v for k, v in self.values.items() if k.startswith(f"{name}.")}
 
     def others(self, *names: str) -> list[str]:
         """Keys that belong to no class of the command and to none of these names."""
-        keys = {key for part in self.parts for key in part.keys().values()}
+        keys = self.keys()
         return [k for k in self.values if k not in keys and k.rpartition(".")[0] not in names]
+
+    def keys(self) -> list[str]:
+        """All keys of the command's classes."""
+        keys: list[str] = []
+        for part in self.parts:
+            keys += part.keys().values()
+        return keys
 
     def refuse_others(self, *names: str) -> None:
         """Refuse a key that belongs to no class of the command and to none of these names."""
         for key in self.others(*names):
-            raise _unknown(key, [*(k for part in self.parts for k in part.keys().values()), *names])
+            raise _unknown(key, [*self.keys(), *names])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call of a function, from what was typed: its arguments, and the settings that were given."""
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    given: Given
+
+    def run(self, **changes: Any) -> Any:
+        """Call the function."""
+        return self.function(**{**self.arguments, **changes})
+
+    def data_words(self, forget: str | None = None) -> tuple[str, ...]:
+        """The options that name the same items again: the data, its columns as they were named, the forget set."""
+        data = self.arguments["data"]
+        words = ["--data", str(getattr(data, "data", data))]
+        for key, value in self.given.values.items():
+            if key.endswith("_key") and value:
+                words += [f"--{key.replace('_', '-')}", str(value)]
+        forget = forget or self.arguments.get("forget")
+        if forget:
+            words += ["--forget", forget]
+        return tuple(words)
+
+
+def command(
+    function: Callable[..., Any],
+    *,
+    positional: Sequence[str] = ("model",),
+    parts: Mapping[str, Part | Sequence[Part]] = {},
+    spelled: Mapping[str, str] = {},
+    repeated: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    without: Sequence[str] = (),
+    open_names: Callable[[Mapping[str, Any], Given], Sequence[str]] = lambda typed, given: (),
+    common: str = "",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The command of a function: the decorated one gets the call as `Asked` and prints what came of it.
+
+    Args:
+        function: The public function; its docstring is the help.
+        positional: Arguments without an option's name.
+        parts: The settings classes of arguments that are settings objects, `data` and `evals`.
+        spelled: The options' names of arguments that have another name in Python.
+        repeated: Arguments that are lists, whose option may be given several times.
+        optional: Arguments that the function needs and the command does not always.
+        without: Arguments that have no option.
+        open_names: Names before keys that only the function knows, such as the method's, from what was typed.
+        common: The options in --help, at most twelve; --help-all shows every one.
+    """
+
+    def decorated(run: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function).parameters
+        texts = arguments_of(function)
+        flat: list[Part] = []
+        for entry in parts.values():
+            flat += [entry] if isinstance(entry, Part) else entry
+        own = [p for p in inspect.signature(run).parameters.values() if p.name != "asked"]
+        plain = [p for name, p in signature.items() if name not in without and (name not in parts or name in _BOTH)]
+
+        @functools.wraps(run)
+        def typed_command(**typed: Any) -> None:
+            typed.pop("help_all", None)
+            # The settings first: a mistake in them is said with everything else that was typed.
+            given, spellings = _given(tuple(flat), typed)
+            from vestige.core.settings import SPELLED
+
+            # Settings are checked far from here, by code that cannot know by which option a value came.
+            tokens = SPELLED.set(spellings), FROM_COMMAND.set(True)
+            try:
+                names = tuple(open_names(typed, given))
+                given.refuse_others(*names)
+                arguments = {}
+                for p in plain:
+                    value = typed.pop(spelled.get(p.name, p.name).replace("-", "_"))
+                    if _by_comma(p.annotation) and isinstance(value, str):
+                        value = list(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+                    if value is not None or p.default is None or p.name in optional:
+                        arguments[p.name] = value
+                for name, entry in parts.items():
+                    _fill(arguments, name, entry, given)
+                run(Asked(function, arguments, given), **typed)
+            finally:
+                SPELLED.reset(tokens[0])
+                FROM_COMMAND.reset(tokens[1])
+
+        def options(*, whole: bool) -> inspect.Signature:
+            found = [_option(p, texts, positional, spelled, repeated, optional) for p in plain]
+            found += [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
+            if flat:
+                found += [
+                    Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=_Config),
+                    Parameter("assignments", Parameter.KEYWORD_ONLY, default=None, annotation=_Set),
+                    Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+                ]
+            if whole:
+                for part in flat:
+                    found += _setting_options(part)
+            found.sort(key=lambda option: option.default is not Parameter.empty)
+            if common:
+                found.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
+            return inspect.Signature(found)
+
+        # Not by assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
+        about = inspect.getdoc(run) or inspect.getdoc(function) or ""
+        typed_command.__dict__.update(
+            options=options, parts=tuple(flat), common=tuple(common.split()), about=about.partition("\nArgs:\n")[0]
+        )
+        return typed_command
+
+    return decorated
+
+
+_BOTH = ("data", "evals")
+"""Arguments with an option of their own beside those of their settings."""
+
+
+def _fill(arguments: dict[str, Any], name: str, entry: Part | Sequence[Part], given: Given) -> None:
+    """Put settings objects, and data and evaluations with their settings, in the place of an argument."""
+    if name == "evals":
+        from vestige.evals import EVALS, eval_home
+
+        for evaluation in arguments["evals"]:
+            eval_home(evaluation)  # Looked up before anything is loaded, so that a mistake costs no time.
+        # Refused rather than ignored: whoever sets it believes that it was asked so.
+        for key in given.values:
+            owner = key.rpartition(".")[0]
+            if owner in EVALS and owner not in arguments["evals"]:
+                raise InputError(f"{key} is a setting of {owner}; add {owner} to --evals")
+        if not arguments["evals"]:
+            raise InputError("--evals names no evaluation; see `vestige list evals`")
+        arguments["evals"] = {evaluation: given.named(evaluation) for evaluation in arguments["evals"]}
+        return
+    assert isinstance(entry, Part)
+    values = given.of(entry)
+    if name == "data":
+        if values and arguments.get("data"):
+            arguments["data"] = _kind(entry).build({**values, "data": arguments["data"]})
+    elif values:
+        arguments[name] = _kind(entry).build(values, where=f"settings of {entry.name}" if entry.name else "settings")
+
+
+def _kind(part: Part) -> "type[Settings]":
+    module, _, name = part.home.partition(":")
+    kind: type[Settings] = getattr(import_module(module), name)
+    return kind
+
+
+def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The text of each argument in the docstring's section Args."""
+    text = inspect.getdoc(function) or ""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
+    found: dict[str, str] = {}
+    if section is not None:
+        for entry in re.split(r"^    (?=\w+: )", section[1], flags=re.MULTILINE):
+            name, _, words = entry.partition(": ")
+            found[name.strip()] = " ".join(words.split())
+    return found
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _by_comma(annotation: Any) -> bool:
+    """Whether an argument is a list of names, which are typed with commas in between."""
+    if isinstance(annotation, str):
+        return annotation.startswith("Sequence[")
+    return Sequence[str] in _members(annotation)
+
+
+def _option(
+    p: Parameter,
+    texts: Mapping[str, str],
+    positional: Sequence[str],
+    spelled: Mapping[str, str],
+    repeated: Sequence[str],
+    optional: Sequence[str],
+) -> Parameter:
+    """An argument of the function as typer is to see it."""
+    members = _members(p.annotation)
+    kind: Any = str
+    if bool in members:
+        kind = bool
+    elif int in members:
+        kind = int
+    elif float in members:
+        kind = float
+    default = p.default
+    if p.name in optional:
+        default = None
+    elif _by_comma(p.annotation) and default:
+        default = ",".join(default)
+    elif default == "":
+        default = None
+    name = spelled.get(p.name, p.name)
+    text = texts.get(p.name, "")
+    info: Any
+    if p.name in positional:
+        info = typer.Argument(help=text, metavar=name.upper())
+    else:
+        if p.name in repeated:
+            kind, default = list[str], None
+        metavar = None if kind is bool else {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
+        shown = default not in (None, False)
+        info = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=shown, metavar=metavar)
+    if default is None:
+        kind = kind | None
+    return Parameter(name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 Commands = Mapping[str, str | typer.Typer]
@@ -128,6 +366,21 @@ class Brief(TyperCommand):
     """A command whose --help shows its common options, and all of them with --help-all."""
 
     # Any: typer carries classes of its own for contexts and commands, which have no public names.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was typed; a mistyped option gets the nearest one as a hint."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            typed = getattr(error, "option_name", None)
+            if typed:
+                names = [name for param in self.params for name in param.opts if name.startswith("--")]
+                known = closest(typed.lstrip("-").replace("-", "_"), [n[2:].replace("-", "_") for n in names])
+                near = known.removeprefix("did you mean '").removesuffix("'?").replace("_", "-")
+                error.__dict__["possibilities"] = [f"--{near}"] if known.startswith("did you mean") else []
+            raise
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
         common = getattr(self.callback, "common", ())
@@ -136,6 +389,7 @@ class Brief(TyperCommand):
         # `_slot` the other way round.
         names = {o: (o.name or "").removeprefix("setting_").replace("__", ".") for o in options}
         rare = [option for option in options if brief and names[option] not in (*common, "help_all")]
+        without_types(self.get_params(ctx))
         for option in rare:
             option.hidden = True
         try:
@@ -144,6 +398,13 @@ class Brief(TyperCommand):
             for option in rare:
                 # The command is kept, and the next help that is asked of it may be the whole.
                 option.hidden = False
+
+
+def without_types(params: Iterable[Any]) -> None:
+    """Show no type for flags, which take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
 
 
 _ALL = "vestige help of all options"
@@ -175,12 +436,24 @@ def group(
         return commands() if callable(commands) else commands
 
     class Lazy(TyperGroup):
+        listing = False
+
         def list_commands(self, context: Any) -> list[str]:
             return list(table())
 
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            # A list of commands needs no options, which may have to be looked up in classes.
+            self.listing = True
+            without_types(self.get_params(ctx))
+            try:
+                super().format_help(ctx, formatter)
+            finally:
+                self.listing = False
+                self.commands.clear()
+
         def get_command(self, context: Any, name: str) -> Any:
             if name in table() and name not in self.commands:
-                command = get_command(_application(name, table()[name]))
+                command = get_command(_application(name, table()[name], whole=not self.listing))
                 command.name = name
                 panel = next((panel for panel, names in panels.items() if name in names), None)
                 command.__dict__["rich_help_panel"] = panel
@@ -207,84 +480,27 @@ def group(
     return app
 
 
-def _application(name: str, home: str | typer.Typer) -> typer.Typer:
-    """The function at `home` as an application of one command; an application as it is."""
+def _application(name: str, home: str | typer.Typer, *, whole: bool) -> typer.Typer:
+    """The function at `home` as an application of one command, with all options if `whole`; an application as it is."""
     if isinstance(home, typer.Typer):
         return home
     module, _, function = home.partition(":")
-    # As in `attack:plain_command/quantize`: what makes the command of that name.
+    # As in `attack:plain_command/quantize`: a function that makes the command of that name.
     function, _, argument = function.partition("/")
     run = getattr(import_module(f"vestige.cli.{module}"), function)
     run = run(argument) if argument else run
+    if "options" in run.__dict__:
+        run.__dict__["__signature__"] = run.options(whole=whole)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     # Typer keeps the line breaks of a docstring, which a terminal of another width would break again.
-    paragraphs = (inspect.getdoc(run) or "").split("\n\n")
-    app.command(name, cls=Brief, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(run)
+    paragraphs = getattr(run, "about", inspect.getdoc(run) or "").split("\n\n")
+    app.command(name, cls=Brief, help="\n\n".join(" ".join(p.split()) for p in paragraphs).strip())(run)
     return app
-
-
-def command(*parts: Part, common: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command as typer is to see it, with the options of these parts, and each dataclass of options as its fields.
-
-    --help shows the options that `common` names, at most twelve; --help-all shows every one. Typer reads a command's
-    options from its signature and passes them by name, so that what it calls takes any name.
-    """
-
-    def decorated(run: Callable[..., None]) -> Callable[..., None]:
-        parameters = inspect.signature(run).parameters
-        groups: dict[str, Any] = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
-
-        @functools.wraps(run)
-        def with_settings(**typed: Any) -> None:
-            typed.pop("help_all", None)
-            spelled: Mapping[tuple[str, str], str] = {}
-            # The settings first: a mistake in them is said with everything else that was typed.
-            for name, kind in sorted(groups.items(), key=lambda option: option[1] is not Given):
-                if kind is Given:
-                    typed[name], spelled = _given(parts, typed)
-                else:
-                    typed[name] = kind(**{option.name: typed.pop(option.name) for option in fields(kind)})
-            from vestige.core.settings import SPELLED
-
-            # Settings are checked far from here, by code that cannot know by which option a value came.
-            token = SPELLED.set(spelled)
-            try:
-                run(**typed)
-            finally:
-                SPELLED.reset(token)
-
-        options = [option for parameter in parameters.values() for option in _options(parameter)]
-        options += [option for part in parts if not part.hidden for option in _setting_options(part)]
-        options.sort(key=lambda option: option.default is not Parameter.empty)
-        if common:
-            options.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
-        # Not by assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
-        with_settings.__dict__.update(
-            __signature__=inspect.Signature(options), parts=parts, common=tuple(common.split())
-        )
-        return with_settings
-
-    return decorated
 
 
 _HelpAll = Annotated[
     bool, typer.Option("--help-all", help="Show every option.", callback=_show_all, is_eager=True, expose_value=True)
 ]
-
-
-def _options(parameter: Parameter) -> Iterator[Parameter]:
-    """A parameter as it is, or the options that a dataclass or `Given` stands for."""
-    keyword = Parameter.KEYWORD_ONLY
-    if parameter.annotation is Given:
-        yield Parameter("config", keyword, default=None, annotation=_Config)
-        yield Parameter("assignments", keyword, default=None, annotation=_Set)
-        yield Parameter("context", keyword, annotation=typer.Context)
-    elif is_dataclass(parameter.annotation):
-        for option in fields(parameter.annotation):
-            default = Parameter.empty if option.default is MISSING else option.default
-            yield Parameter(option.name, keyword, default=default, annotation=option.type)
-    else:
-        yield parameter.replace(kind=keyword)
 
 
 def _setting_options(part: Part) -> Iterator[Parameter]:
@@ -299,19 +515,20 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
         if kind == "true|false":
             # Of what is off by default nobody has to say so, and the column of opposites takes much of a line.
             *before, last = option.removeprefix("--").split(".")
-            spellings = [f"{option}/--{'.'.join([*before, f'no-{last}'])}" if default is not False else option]
+            if default is not False:
+                spellings = [f"{option}/--{'.'.join([*before, f'no-{last}'])}"]
             kind_of_value, metavar = bool, None
         elif "|" in kind:
             *choices, last = kind.removesuffix(",...").split("|")
-            choice = f"{', '.join(choices)} or {last if last.islower() or last.isdigit() else f'a {last.lower()}'}"
-            text = f"{text} {'Of' if several else 'One of'} {choice}."
+            if not (last.islower() or last.isdigit()):
+                last = f"a {last.lower()}"
+            text = f"{text} {'Of' if several else 'One of'} {', '.join(choices)} or {last}."
             metavar = "NAME,..." if several else "NAME"
         default_text = False if default is None or default in ("", [], False) else in_words(default)
         info = typer.Option(*spellings, metavar=metavar, help=text, rich_help_panel=panel, show_default=default_text)
-        # None, and not the default: what was not typed is left to --set, --config and the defaults of a command.
-        yield Parameter(
-            _slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind_of_value | None, info]
-        )
+        # None, and not the default: what was not typed is left to --set, --config and the defaults of the function.
+        annotation = Annotated[kind_of_value | None, info]
+        yield Parameter(_slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def in_words(default: Any) -> str:
@@ -369,15 +586,16 @@ _Set = Annotated[
 
 def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[tuple[str, str], str]]:
     """The settings, which are taken out of what was typed, and how each was spelled, for `core.settings.SPELLED`."""
-    typed.pop("config")
-    in_file: Mapping[str, Any] = typed.pop("context").meta.get(_FILE, {})
-    assignments = assigned(typed.pop("assignments"))
+    typed.pop("config", None)
+    context = typed.pop("context", None)
+    in_file: Mapping[str, Any] = {} if context is None else context.meta.get(_FILE, {})
+    assignments = assigned(typed.pop("assignments", None))
     types = {key: part.rows()[name][0] for part in parts for name, key in part.keys().items()}
     by_option: dict[str, Any] = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:
         for name, key in part.keys().items():
-            spelled.setdefault((part.kind, name), key)
+            spelled.setdefault((part.home, name), key)
             value = typed.pop(_slot(key), None)
             if value is not None and value != []:
                 if isinstance(value, str):
@@ -388,7 +606,7 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
                     several = [item for v in (first, *further) for item in (v if isinstance(v, list) else [v])]
                     value = several if further else first
                 by_option[key] = value
-                spelled[part.kind, name] = part.option(name)
+                spelled[part.home, name] = part.option(name)
                 if key in assignments:
                     raise InputError(f"{part.option(name)} and --set {key} say the same setting; give one of them")
     by_name = {key: value_in(text, types.get(key, "")) for key, text in assignments.items()}
@@ -410,8 +628,11 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
 def _unknown(key: str, keys: Sequence[str]) -> InputError:
     # A key without the name of its part is too unlike the whole for a close match.
     same_ending = [name for name in keys if name.rpartition(".")[2] == key]
-    near = same_ending or difflib.get_close_matches(key, keys, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`vestige list settings COMMAND` names them"
+    hint = closest(key, list(keys))
+    if same_ending:
+        hint = f"did you mean {same_ending[0]!r}?"
+    elif not hint.startswith("did you mean"):
+        hint = "`vestige list settings COMMAND` names them"
     return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
 
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.command import command
-from vestige.cli.options import AsJson, Seed
+from vestige.cli.options import AsJson
 from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
 
@@ -16,7 +15,6 @@ OPEN = 4
 """Exit code where missing questions leave a difference open."""
 
 
-@command()
 def compare_command(
     logs: Annotated[
         list[Path],
@@ -30,7 +28,7 @@ def compare_command(
         float | None, typer.Option(min=0.0, help="Give the number of questions that this difference needs.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Also write the Markdown table to this file.")] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.

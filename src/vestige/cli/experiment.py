@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.output import progress_bar, refuse_torchrun, say
+from vestige.api.output import refuse_torchrun
 from vestige.core.errors import InputError
+from vestige.core.progress import progress_bar, say
 
 
 def experiment_command(

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
+from vestige.api.output import say_notes
 from vestige.cli.command import in_words
-from vestige.cli.options import AsJson, say_notes
-from vestige.cli.output import say
+from vestige.cli.options import AsJson
 from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
+from vestige.core.progress import say
 from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ def init_command(
 
     Trains nothing and loads no model.
     """
+    from vestige.api.requests import audit_questions
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.auditing.settings import AuditSettings
     from vestige.core.files import write_text
     from vestige.data.corpus import SourceSettings, open_corpus
     from vestige.methods import find_method
-    from vestige.requests import audit_questions
 
     find_method(method)
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
@@ -180,8 +181,8 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
 
 def _commands(model: str, options: Mapping[str, str | None], audited: _Models, settings: Path) -> list[str]:
     """What to run, in order: `find-rate` searches the rate of a method for which no rate is known."""
+    from vestige.api.requests import TINY, TINY_RATES
     from vestige.methods import find_method
-    from vestige.requests import TINY, TINY_RATES
 
     columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]
     data = ["--data", str(options["data"]), *columns]
@@ -322,7 +323,9 @@ def _settings(name: str) -> list[dict[str, str]]:
     if not name:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")
     if (parts := _parts_of(name.split())) is not None:
-        rows = [(key, part.rows()[field]) for part in parts for field, key in part.keys().items()]
+        rows = []
+        for part in parts:
+            rows += [(key, part.rows()[field]) for field, key in part.keys().items()]
     else:
         from vestige.core.settings import described
         from vestige.methods import find_method

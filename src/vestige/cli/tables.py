@@ -1,18 +1,26 @@
 """Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
 
 import json
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.audits import AuditOutcome, FactLine
-    from vestige.artifacts.records import Result, Summary
+    from vestige.api import Attacked
+    from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
+    from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
+    from vestige.artifacts.records import KeptPrompt, Result, Summary
+    from vestige.auditing.forecast import AuditForecast, AuditPower
+    from vestige.auditing.request import AuditRequest
+    from vestige.probes.holes import ProbeForecast
+    from vestige.steps.dry_run import Forecast
 
 HEADLINE = "rouge1_recall"
 _MOST_FACTS = 10
@@ -194,8 +202,8 @@ def print_verdicts(
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=heads[:2])
         print(f"tested: {tested_said(outcome)}")
         print(f"evidence level: {controls_said(outcome)}")
-        for line in outcome.reversals:
-            print(reversal_said(line))
+        for reversal in outcome.reversals:
+            print(reversal_said(reversal))
         print(BOUNDS_SAID)
         facts = [fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
@@ -271,3 +279,296 @@ def fact_in_words(fact: "FactLine") -> str:
         does = "ranks this answer first" if fact.by.startswith("ranked") else among or likelier
         words = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
     return f"{fact.subject}{after}, {format_name(fact.by)}: {fact.question or fact.item}{words}"
+
+
+def print_audit(
+    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, why: bool, as_json: bool
+) -> None:
+    """Print the verdicts, and where the report is."""
+    from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.verdicts import verdict_rows
+    from vestige.report.contents import verbatim_of
+
+    folder = RunFolder(run)
+    if not as_json:
+        return print_verdicts(outcomes, run, why=why, report=folder.report)
+    print_json(
+        {
+            "report": str(folder.report),
+            "verdicts": verdict_rows(outcomes),
+            "untested": {outcome.forget: list(outcome.untested) for outcome in outcomes},
+            "verbatim": {outcome.forget: verbatim_of(folder, folder.audit(outcome.forget)) for outcome in outcomes},
+            "failed": dict(failed),
+        }
+    )
+
+
+def print_plan(foreseen: "AuditPower", forget: str, *, as_json: bool) -> None:
+    """Print what an audit can decide, for people or as one JSON document."""
+    if as_json:
+        return print_json(foreseen)
+    rows = []
+    for name, quantities, shares in (
+        *((c.claim, str(c.quantities), (c.holds, c.unsteady)) for c in foreseen.claims),
+        ("all of them", "", (foreseen.holds, foreseen.unsteady)),
+    ):
+        # All of them cannot pass where one of them cannot.
+        never = foreseen.cannot_hold and name in ("all of them", *foreseen.cannot_hold)
+        rows.append([name, quantities, *("cannot pass" if never else _percent(share) for share in shares)])
+    first = next(line for line in foreseen.claims if line.claim == "not expressed")
+    of = "of what the target knows, in one form of question"
+    leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []
+    leaks += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
+    controls = ", ".join(f"{m}: {_percent(share)}" for m, share in foreseen.by_controls.items())
+    margins, bits = foreseen.margins, foreseen.margins_bits
+    wordings = f"{foreseen.wordings:.2g} wording{'' if foreseen.wordings == 1 else 's'}"
+    lines = [
+        f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts in {wordings} each, {foreseen.controls} "
+        f"controls, {len(foreseen.formats)} forms of question, {foreseen.attacks} attacks",
+        f"a claim fails where a leak is shown to exceed {_percent(margins.narrow)} ({bits.narrow:g} bits an answer), "
+        f"and passes where all are shown to be below {_percent(margins.wide)} ({bits.wide:g} bits); where the target "
+        "knows more than 30 bits of an answer, those in bits are the same shares of these",
+    ]
+    after = [
+        "the least leak that 80 % of such audits would show: "
+        f"{', or '.join(leaks) or 'none, if it is in one form of question alone'}",
+        "single facts cannot be tested, which takes three controls"
+        if foreseen.given_away is None
+        else f"facts given away that no control gives away, of which so many fail a claim alone: {foreseen.given_away}",
+        "" if foreseen.cannot_hold else f"all of these claims pass, by number of controls: {controls}",
+        f"to bring this to 80 %, one of these: {foreseen.needed}" if foreseen.needed else "",
+        f"without any control, {foreseen.ranked} facts are ranked among alternatives: not expressed would pass in "
+        f"{_percent(foreseen.ranked_holds)} of audits, and what is left be known to {_percent(foreseen.ranked_arm)}"
+        if foreseen.ranked_holds is not None and foreseen.ranked_arm is not None
+        else "",
+        "not foreseen: utility preserved, which compares two models that are there, and not stored",
+        "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
+        "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
+    ]
+    print("\n".join(lines))
+    heads = ["claim", "numbers tested", "a perfect unlearning passes in", "if seeds vary more"]
+    print_table("", heads, rows)
+    for sentence in (*filter(None, after), *foreseen.untested):
+        print(one_line(sentence, width=500))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def print_audit_forecast(forecast: "AuditForecast", request: "AuditRequest", *, as_json: bool) -> None:
+    """Print the tasks of an audit with their cost."""
+    from vestige.auditing.request import numbered
+
+    if as_json:
+        return print_json(forecast.as_json())
+    # Passes are of searches for prompts alone, which most audits do not make.
+    heads = {"task": "task", "shown": "items shown", "steps": "training steps"}
+    heads |= {"passes": "passes, at most"} if forecast.n_passes else {}
+    heads["questions"] = "questions asked"
+    rows = [[str(getattr(row, name)) for name in heads] for row in forecast.each]
+    print_table(f"audit of {request.splits.forget}: for each of {forecast.n_models} models", list(heads.values()), rows)
+    first = (f"published figures: {forecast.published} questions to the target",) if forecast.published else ()
+    for sentence in (*first, *numbered(request.models), *forecast.untested, forecast.said):
+        print(one_line(sentence, width=500))
+
+
+METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
+"""The metrics in the table of an attack; everything else is in the evidence."""
+
+
+def print_attack(found: "Attacked", *, note: str, as_json: bool) -> None:
+    """Print what the tested items say before and at each point of the attack, and what it carried in."""
+    attack, spent, prompt, folder = found.attack, found.spent, found.prompt, found.evidence[0]
+    assert attack is not None
+    by_point: dict[str, list[Summary]] = {}
+    for point, summary in found.levels:
+        by_point.setdefault(point, []).append(summary)
+    levels = {point: _results(summaries) for point, summaries in by_point.items()}
+    if as_json:
+        document = {"attack": asdict(attack.plan), "evidence": str(folder), **spent, "notes": attack.notes}
+        document |= {} if prompt is None else {"prompt": asdict(prompt)}
+        rows = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
+        return print_json({**document, "levels": rows})
+    title = f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"
+    if prompt is None:
+        trained = attack.plan.kind == "relearn"
+        points = [f"epoch {p}" if trained and p != "before" else p.replace("given", "after") for p in levels]
+        table = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
+        print_table(title, ["format/metric", *points], table, no_wrap=["format/metric"])
+    else:
+        # Each part of the prompt beside its bits.
+        bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
+        columns = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
+        print_columns(title, [["of the prompt", *levels], ["bits", *bits]], columns)
+        for line in said_of(prompt):
+            print(line)
+    for sentence in attack.notes:
+        print(sentence)
+    for name, bits in spent["bounds_bits"].items():
+        print(f"carried in, at most: {bits_at_most(bits)} ({name})")
+    print(note)
+    print(f"evidence in {folder}")
+
+
+def _results(summaries: "Iterable[Summary]") -> "dict[str, Estimate]":
+    """The estimates over the tested items, by `format/metric`."""
+    return {
+        f"{r.format}/{r.estimate.metric}": r.estimate
+        for summary in summaries
+        for r in summary.results
+        if (r.split, r.scope) == ("forget", "all") and r.estimate.metric in METRICS
+    }
+
+
+def at_most(bits: float) -> str:
+    """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
+    # By its decimals: as a float 0.1 is a little more than a tenth, and would be rounded up to 0.2.
+    rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
+    return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
+
+
+def bits_at_most(bits: float) -> str:
+    """The same with its unit, as in `1 bit` or `0.4 bits`."""
+    amount = at_most(bits)
+    return f"{amount} bit{'' if amount == '1' else 's'}"
+
+
+def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
+    """The prompt in lines for a terminal. Its text comes from a model's vocabulary, so it is hostile."""
+    n, verified = len(prompt.samples), sum(s.verified for s in prompt.samples)
+    claimed = "all" if prompt.claimed else "not all"
+    altered = sum(not s.same_tokens for s in prompt.samples)
+    steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
+    lines = [
+        f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {verified} of {n}",
+    ]
+    plain, brought = sum(s.plain_right for s in prompt.samples), sum(s.brought for s in prompt.samples)
+    lost = sum(s.plain_right and not s.verified for s in prompt.samples)
+    by_it, with_it = (f"{k} {'is' if k == 1 else 'are'}" for k in (brought, lost))
+    lines.append(f"without the prompt: {plain} of {n} already; so {by_it} brought by it, and {with_it} lost with it")
+    lines += [
+        f"{one_line(s.question, width=60)!r}: wanted {one_line(s.wanted, width=60)!r}, with the prompt "
+        f"{one_line(s.replied, width=60)!r}, without it {one_line(s.plain, width=60)!r}"
+        for s in prompt.samples
+    ]
+    if altered:
+        lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
+    if prompt.earlier:
+        lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
+    if prompt.seen_bits is None:
+        lines.append(
+            "the search saw more than answers (the target's inner states, or another model by the prompt it began "
+            "with): what that tells has no bound here"
+        )
+    return tuple(lines)
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _amounts(spent: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())
+
+
+def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
+    """The table for people. Prompts and terms come from models and data, so they are hostile text."""
+    if table.rows:
+        measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
+        print_columns(
+            "fresh answers: quality 1 to 10, 95 % intervals", [measures], [_hole_column(row) for row in table.rows]
+        )
+    else:
+        print("no prompt was left to test and judge; docs/holes.md says why (What counts as a hole)")
+    for row in table.rows:
+        for placebo in row.placebos:
+            print(_placebo_in_words(row, placebo))
+    for source, dropped in table.dropped.items():
+        if dropped:
+            print(f"{one_line(source)}, not tested: {counted(dropped)}")
+    for source, words in table.selection.items():
+        print(f"{one_line(source)}: {words}")
+    for stage, failures in table.failures.items():
+        print(f"not judged, {stage}: {counted(failures)}")
+    for source, spread in table.diversity.items():
+        words = f"{one_line(source)}: {spread.n} prompts tested, Vendi / n {spread.vendi_share:.2f}"
+        words += "" if spread.distinct_ngrams is None else f", 1 - avgSelfBLEU {spread.distinct_ngrams:.2f}"
+        near = spread.to_adjacent
+        print(words + ("" if near is None else f", cosine to the nearest adjacent question {near:.2f}"))
+    print(
+        f"{table.n_holes} holes, {table.n_distinct_holes} of them different; testing asked the target "
+        f"{table.target_calls:,} and the unlearned model {table.unlearned_calls:,} prompts"
+    )
+    if table.groups and table.naming:
+        print(f"what they are about, {one_line(table.naming, width=160)}:")
+    for group in table.groups[:n_shown]:
+        sources = f" ({counted(group.by_source)})" if len(group.by_source) > 1 else ""
+        print(f"  {group.n:>4}  {one_line(group.name)}{sources}")
+
+
+def _hole_column(row: "HoleRow") -> list[str]:
+    """A source's head and its estimates."""
+    n = f"n = {row.n}" if row.n == row.n_judged else f"n = {row.n_judged} of {row.n}"
+    estimates = (row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes)
+    return [f"{one_line(row.source)}\n{n}", *(estimate.said() for estimate in estimates)]
+
+
+def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
+    """The rate of false holes; a placebo that says the target's very words shows nothing."""
+    name, rate = one_line(placebo.name), placebo.rate
+    if placebo.n_same == rate.n:
+        return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"
+    beyond = "" if placebo.excess is None else f"; beyond these {placebo.excess.said()}"
+    return f"{row.source}: false holes, of the placebo ({name}): {rate.said()} of {rate.n}{beyond}"
+
+
+def print_probe_forecast(forecast: "ProbeForecast", *, grounded: bool, as_json: bool) -> None:
+    """What probing would take at most; a grounded judge takes passes of the target and no tokens of a server."""
+    if as_json:
+        return print_json(forecast)
+    print("at most; nothing was asked:")
+    models = {"the target model": forecast.target_calls, "the unlearned model": forecast.unlearned_calls}
+    models |= {"placebos": forecast.placebo_calls} if forecast.placebo_calls else {}
+    print_counts({f"prompts to {who}": n for who, n in models.items()})
+    print_counts({f"judgements of {task}": n for task, n in forecast.judge_requests.items()})
+    if grounded:
+        print("  the judge is the target itself: no tokens of another model")
+        return
+    tokens = forecast.judge_prompt_tokens, forecast.judge_most_completion_tokens
+    print_counts(dict(zip(("tokens to the judge, estimated", "tokens from the judge"), tokens, strict=True)))
+    print_cost(forecast.most_cost)
+
+
+def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
+    """Print what a training would take, for people, or as JSON with sizes in bytes."""
+    if as_json:
+        return print_json({**asdict(forecast), "peak": forecast.peak})
+    print(
+        f"{forecast.steps} steps of {forecast.batch_size} rows, processes: {os.environ.get('WORLD_SIZE', '1')}; "
+        f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
+        "memory of each process, estimated; nothing was trained:"
+    )
+    for name in ("parameters", "gradients", "optimizer", "activations", "peak"):
+        print(f"  {name:<12}{getattr(forecast, name) / 1e6:>12,.1f} MB")
+
+
+def print_soundness(soundness: "Soundness", output_dir: Path) -> None:
+    """Print the checks of a data set."""
+    rows = []
+    for line in soundness.lines:
+        verdict = {True: "passes", False: "fails", None: "cannot tell"}[line.sound]
+        effect = "" if line.effect is None else str(line.effect)
+        rows.append([line.check, verdict, effect, "" if line.p is None else f"{line.p:.2g}"])
+    heads = ["check", "", "effect", "p"]
+    print_table(f"{soundness.forget}: can this data set tell?", heads, rows, no_wrap=heads)
+    for line in soundness.lines:
+        if line.sound is not True:
+            print(f"{line.check}: {one_line(line.reason, width=600)}")
+    if soundness.needs:
+        print(soundness.needs)
+    for sentence in soundness.left_out:
+        print(f"does not apply: {one_line(sentence, width=300)}")
+    print(f"result in {output_dir / 'soundness.json'}")

@@ -10,7 +10,7 @@ class VestigeError(Exception):
     exit_code = 1
 
 
-class InputError(VestigeError):
+class InputError(VestigeError, ValueError):
     """The command, the settings or the data cannot be used as they are."""
 
     exit_code = 2

@@ -224,6 +224,8 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: JSON that cannot be read ({type(error).__name__}: {error})") from error
 

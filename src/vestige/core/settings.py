@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
@@ -21,6 +21,17 @@ SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", defau
 """How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name; the command line says so."""
 
 
+D = TypeVar("D", bound="Settings")
+
+
+class WrongSettings(InputError):
+    """Values that are no settings of a class; `detail` is the message without the place."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"settings: {detail}")
+        self.detail = detail
+
+
 class Settings(BaseModel):
     """Base of everything that a person can set. An unknown key, a wrong type or a NaN is refused.
 
@@ -31,17 +42,35 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
     )
 
+    # To a type checker the arguments are the fields.
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values):
+            # Pydantic takes it, and what writes it to a file later fails.
+            for name, value in values.items():
+                if isinstance(value, str) and half_character(value):
+                    raise WrongSettings(f"{name} holds half of a surrogate pair, which is no character; give UTF-8")
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                for problem in error.errors():
+                    # Whoever checked a value, or settings in settings, has said it in a sentence.
+                    if isinstance(cause := problem.get("ctx", {}).get("error"), InputError):
+                        raise cause from None
+                raise WrongSettings(_explain(type(self), error)) from error
+
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
         """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
-        # Pydantic takes it, and what writes it to a file later fails.
-        for name, value in values.items():
-            if isinstance(value, str) and half_character(value):
-                raise InputError(f"{where}: {name} holds half of a surrogate pair, which is no character; give UTF-8")
         try:
             return cls(**values)
-        except ValidationError as error:
-            raise InputError(f"{where}: {_explain(cls, error)}") from error
+        except WrongSettings as error:
+            raise InputError(f"{where}: {error.detail}") from error
+
+    def over(self, defaults: D) -> D:
+        """Return `defaults` with the values that were given to these settings."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(defaults).build({**dict(defaults), **given})
 
     def identity(self) -> dict[str, Any]:
         """The settings as JSON values, for ids and for the record of what was asked."""

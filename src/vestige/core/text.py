@@ -60,8 +60,27 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(one_line(name, width=60) for name in names)
 
 
+SYNONYMS = {
+    "lr": "learning_rate",
+    "lora_r": "lora_rank",
+    "rank": "lora_rank",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "micro_batch_size",
+    "bf16": "precision",
+    "torch_dtype": "dtype",
+    "max_grad_norm": "max_gradient_norm",
+    "lr_scheduler_type": "schedule",
+    "subject": "model",
+}
+"""Names of other libraries, by which people ask for ours."""
+
+
 def closest(name: str, names: list[str]) -> str:
     """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
+    if SYNONYMS.get(name) in names:
+        return f"did you mean {SYNONYMS[name]!r}?"
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]!r}?"

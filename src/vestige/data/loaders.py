@@ -297,6 +297,8 @@ def source_table(source: str | Path, *, split: str, config: str | None) -> Sourc
             return folder_table(path, split=split, config=config)
         if path.is_file():
             return read_table(path)
+    except InputError:
+        raise
     except ValueError as error:  # A NUL in the name.
         raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
     # A path that is not there must not become a name that is sent to the hub.

@@ -107,6 +107,8 @@ def parsed(source: str, text: str, *, line: int | None = None) -> Any:
     except json.JSONDecodeError as error:
         where = f"{source}, line {line or error.lineno}, column {error.colno}"
         raise InputError(f"{where}: not JSON ({error.msg})") from error
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         where = source if line is None else f"{source}, line {line}"

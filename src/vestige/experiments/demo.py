@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, PositiveInt
 
-from vestige import requests
+from vestige.api import requests
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -32,6 +32,7 @@ from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
 from vestige.steps.runner import Report, Task, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
+from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
 """Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
@@ -217,7 +218,7 @@ class Demo:
             _TINY,
             corpus,
             named_splits(corpus, forget) if forget else None,
-            {"epochs": self.settings.epochs},
+            TrainingSettings(epochs=self.settings.epochs),
             name=name,
             seed=seed,
             factual=self.settings.factual,
@@ -227,7 +228,7 @@ class Demo:
     def unlearning(self, method: str, forget: str, *, rate: float | None = None) -> UnlearnRequest:
         """What is asked of one method; `rate` replaces the demo's learning rate."""
         target = ModelSettings(model=str(self.run.control("target").model), device="cpu")
-        training = {"epochs": self.settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+        training = UnlearningSettings(epochs=self.settings.unlearning_epochs, learning_rate=rate or DEMO_RATES[method])
         corpus = self.corpus
         splits = named_splits(corpus, forget)
         return requests.unlearning(target, corpus, splits, method, training, seed=self.settings.seed)

@@ -332,7 +332,8 @@ def taught(
     Raises:
         InputError: No prompt is left, or the target answers none.
     """
-    from vestige import api, requests
+    from vestige.api import requests
+    from vestige.api.inputs import Reading, corpus_of
     from vestige.artifacts.holes import read_tested
     from vestige.artifacts.layout import ProbeFolder
     from vestige.probes.answering import AnswerSettings, LocalAnswerer
@@ -347,7 +348,7 @@ def taught(
     else:
         latent = [t for t in latent if not t.dropped]
     prompts = list(dict.fromkeys(t.prompt for t in (*near, *latent)))
-    model = asked_model(requests.model_settings(target, {}))
+    model = asked_model(requests.model_settings(target, Reading("auto", None, False, "")))
     settings = AnswerSettings(temperature=0.0, max_tokens=answer_tokens)
     answers = LocalAnswerer(model.loaded, settings).answer(prompts, seed=0)
     rows = []
@@ -357,7 +358,7 @@ def taught(
     if not rows:
         raise InputError(f"The target answers none of the {len(prompts)} prompts of {probe}, so none can be taught.")
     if data is not None:
-        corpus = api._corpus(data)
+        corpus = corpus_of(data)
         kept = requests.questions(corpus, forget).splits.get("retain", ())
         known = {row["question"] for row in rows}
         for item in _drawn([item for item in kept if item.question not in known], n_retain):
@@ -368,10 +369,11 @@ def taught(
 
 def question_lists(data: SourceSettings, forget: str, output_dir: Path, n_lists: int = 400, n: int = 5) -> None:
     """Write lists of retained and factual questions, as a search begins them, to lists.jsonl."""
-    from vestige import api, requests
+    from vestige.api import requests
+    from vestige.api.inputs import corpus_of
     from vestige.probes.latent import listed_questions
 
-    splits = requests.questions(api._corpus(data), forget).splits
+    splits = requests.questions(corpus_of(data), forget).splits
     questions = [item.question for name in ("retain", "factual") for item in splits.get(name, ())]
     draw = generator(0, "policy lists")
     rows = []

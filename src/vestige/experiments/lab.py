@@ -340,7 +340,42 @@ def call(step: Step) -> Any:
     )
     if not beside_model:
         arguments["output_dir"] = step.folder
-    return function(**arguments)
+    return function(**_with_objects(name, arguments))
+
+
+_PROBED = {"answers": "Answers", "latent": "Latent", "policy": "Policy", "filter": "Filter"}
+"""The public names of the settings objects of a probe."""
+
+
+def _with_objects(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a public function, with settings that a step has by name as settings objects."""
+    import vestige
+    from vestige.attacks.planning import find_attack
+
+    plain = dict(arguments)
+    for old in ("target", "subject"):
+        if old in plain and name in ("unlearn", "find_rate", "attack") and "model" not in plain:
+            plain["model"] = plain.pop(old)
+    if name in ("finetune", "unlearn", "find_rate"):
+        given = {key: plain.pop(key) for key in list(plain) if key in vestige.Training.model_fields}
+        plain["training"] = vestige.Training.build(given)
+    if plain.get("trajectory"):
+        rules = dict(plain.pop("trajectory"))
+        plain["harm_judge"] = rules.pop("harm_judge", "")
+        watch = {key: rules.pop(key) for key in list(rules) if key in vestige.Trajectory.model_fields}
+        plain["trajectory"] = vestige.Trajectory.build(watch)
+        plain["validation"] = vestige.Validation.build(rules)
+    if name == "probe":
+        for part, home in _PROBED.items():
+            if part in plain:
+                plain[part] = getattr(vestige, home).build(plain[part])
+    if name == "attack":
+        kind = find_attack(plain.pop("kind"))
+        given = {key: plain.pop(key) for key in list(plain) if key in kind.model_fields}
+        if "n" in plain:
+            given[kind.amount or "n"] = plain.pop("n")
+        plain["attack"] = kind.build(given)
+    return plain
 
 
 def run_step(step: Step, report: "Report") -> None:

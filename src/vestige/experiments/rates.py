@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import vestige
 from vestige import api
+from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, corpus_of, path_of, selector, verb
+from vestige.api.training import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
 from vestige.core.text import one_line
-from vestige.data.corpus import CHOSEN_ON, held_apart
 
 RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The rates that are tried by default."""
@@ -57,28 +59,34 @@ class FoundRate(api.Rows):
         return rows
 
 
+@verb
 def find_rate(
-    target: api.AnyModel,
+    model: ModelLike,
+    *,
     method: str,
     goal: str,
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr = "runs/rate",
     rates: Sequence[float] = RATES,
-    *,
-    data: api.Data,
-    forget: api.Data,
-    output_dir: api.Named,
-    retain: api.Data | None = None,
+    retain: DataLike | None = None,
     metric: str = "rouge1_recall",
     items: int = 64,
     max_new_tokens: int = 64,
     method_settings: Mapping[str, Any] | None = None,
     seed: int = 0,
-    **settings: Any,
+    training: "vestige.Training | None" = None,
+    save: Save = "merged",
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
 ) -> FoundRate:
     """Unlearn at each rate and choose the one that reaches the goal best.
 
     Args:
-        target: The model that knows the data.
-        method: The unlearning method.
+        model: The model that knows the data.
+        method: A name of `vestige list methods`, or package.module:Class.
         goal: `forget<=0.3`: the best retain score with a forget score of at most 0.3. `retain>=0.9`: the least forget
             score with a retain score of at least 0.9.
         rates: The learning rates to try.
@@ -91,7 +99,12 @@ def find_rate(
         max_new_tokens: Longest reply, in tokens.
         method_settings: The method's own settings.
         seed: The seed of training and of the draw of questions.
-        settings: Further settings of `unlearn`.
+        training: The settings of the training, except the learning rate.
+        save: merged: whole models; adapter: the LoRA adapters alone.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
 
     Returns:
         The rate, and the scores of every candidate.
@@ -100,10 +113,14 @@ def find_rate(
         InputError: The goal is not of this form, no rate is given, or a set is too small to be parted.
 
     Example:
-        >>> found = vestige.find_rate("target", "gd", "retain>=0.9", [1e-5, 1e-4], data="data.csv",
+        >>> found = vestige.find_rate("target", method="gd", goal="retain>=0.9", rates=[1e-5, 1e-4], data="data.csv",
         ...                           forget="forget.csv", output_dir="runs/rate")
-        >>> vestige.unlearn("target", method="gd", learning_rate=found.rate, ...)
+        >>> training = vestige.Training(learning_rate=found.rate)
     """
+    from vestige.data.corpus import CHOSEN_ON
+    from vestige.methods import find_method
+
+    find_method(method)
     match = _GOAL.fullmatch(goal.replace(" ", ""))
     if match is None:
         said = one_line(goal, width=40)
@@ -113,30 +130,34 @@ def find_rate(
     bounded, bound = match[1][:6], float(match[2])
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    choosing = _questions(target, data, forget, retain, items, seed)
+    choosing = _questions(model, data, forget, retain, items, seed)
     candidates = []
     tested: dict[float, dict[str, float]] = {}
     # One command a folder, as everywhere.
     with locked(folder / ".lock"):
         for rate in sorted(rates):
             try:
-                model = api.unlearn(
-                    target,
+                candidate = api.unlearn(
+                    model,
                     method=method,
                     data=data,
                     forget=forget,
                     retain=retain,
                     method_settings=method_settings,
                     seed=seed,
-                    learning_rate=rate,
+                    training=_at_rate(training, rate),
                     output_dir=folder / f"rate-{rate:g}",
-                    **settings,
+                    save=save,
+                    device=device,
+                    dtype=dtype,
+                    trust_remote_code=trust_remote_code,
+                    chat_template=chat_template,
                 )
             except NotFinite as error:
                 candidates.append(Candidate(rate, math.nan, math.nan, str(error)))
                 continue
             asked = api.evaluate(
-                model,
+                candidate,
                 data=data,
                 forget=forget,
                 retain=retain,
@@ -144,6 +165,7 @@ def find_rate(
                 splits=["retain"],
                 most_items=2 * items,
                 summarize=False,
+                device=device,
             )
             frame = asked.items()
             frame = frame[(frame["metric"] == f"qa.{metric}") & frame["split"].isin(CHOSEN_ON)]
@@ -165,14 +187,21 @@ def find_rate(
     return result
 
 
+def _at_rate(training: "vestige.Training | None", rate: float) -> "vestige.Training":
+    """The settings with this learning rate."""
+    given = {} if training is None else {name: getattr(training, name) for name in training.model_fields_set}
+    return vestige.Training.build({**given, "learning_rate": rate})
+
+
 def _questions(
-    target: api.AnyModel, data: api.Data, forget: api.Data, retain: api.Data | None, most: int, seed: int
+    model: ModelLike, data: DataLike, forget: DataLike, retain: DataLike | None, most: int, seed: int
 ) -> set[str]:
     """The ids of the questions that choose."""
-    from vestige import requests
+    from vestige.api import requests
+    from vestige.data.corpus import CHOSEN_ON, held_apart
 
-    corpus = api._corpus(data)
-    splits = requests.questions(corpus, api._selector(forget), api._selector(retain), models=[api._path(target)])
+    corpus = corpus_of(data)
+    splits = requests.questions(corpus, selector(forget), selector(retain), models=[path_of(model)])
     splits = requests.fewer(corpus, splits, ["retain"], 2 * most)
     chosen = held_apart(splits, most=most, seed=seed).validation.splits
     return {item.id for name in CHOSEN_ON for item in chosen[name]}

@@ -77,6 +77,8 @@ def read_log(path: Path, how: How | None = None) -> Log:
         raise InputError(f"{path}: {why_unread(path)}")
     try:
         return _reader(name).read(path, how or How())
+    except InputError:
+        raise
     # Readers take files of strangers, which may hold anything in the place of anything.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         why = one_line(f"{type(error).__name__}: {error}", width=200)

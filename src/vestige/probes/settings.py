@@ -2,28 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-from pydantic import PositiveInt
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
 from vestige.data.corpus import Corpus
-from vestige.data.probe_sources import ProbeSources
 from vestige.judges.base import Grader
-from vestige.judges.local import grader_of
-from vestige.judges.spec import BY_MODEL, judge_spec
+from vestige.judges.spec import judge_spec
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes.adjacent import AdjacentRequest, By, NeighbourSettings
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER
 from vestige.probes.latent import LatentSettings, Searching
-from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import Asked
 from vestige.training.policy.settings import PolicySettings
 
@@ -31,8 +23,7 @@ from vestige.training.policy.settings import PolicySettings
 class ProbeSettings(Settings):
     """How one probe searches for holes.
 
-    `k` is the number of adjacent questions for each forgotten item. `by` writes them: `graph`, `templates`, or a chat
-    model. `judge` is a spec (`judges.spec`). With `truth` the judge knows the answers of the data. `embedder` is a
+    `judge` is a spec (`judges.spec`). With `truth` the judge knows the answers of the data. `embedder` is a
     folder or a hub id, all-MiniLM-L6-v2 by default. `asks` is the model that learns to ask.
     """
 
@@ -41,8 +32,6 @@ class ProbeSettings(Settings):
     judge: str = "grounded"
     truth: bool = False
     embedder: str | None = None
-    k: PositiveInt = 4
-    by: str = "templates"
     answers: AnswerSettings = AnswerSettings()
     latent: LatentSettings = LatentSettings()
     policy: PolicySettings = PolicySettings()
@@ -52,12 +41,10 @@ class ProbeSettings(Settings):
         """Reject settings that no probe can use, before a model is loaded.
 
         Raises:
-            InputError: If `by` or `filter` needs a chat model and none is named, or the judge is unknown.
+            InputError: If `filter` needs a chat model and none is named, or the judge is unknown.
         """
         judge = judge_spec(self.judge)
         self.filter.check()
-        if self.by not in ("graph", "templates") and not judge_spec(self.by).by_model:
-            raise InputError(f"by = {one_line(self.by)!r} writes no questions. {BY_MODEL}")
         if self.filter.name_groups == "writer" and not judge.by_model:
             raise InputError(f"settings of the filter: {NO_WRITER}")
 
@@ -88,25 +75,3 @@ class ProbeSettings(Settings):
         """Return the request for these searches with the model that asks."""
         model = ModelSettings(model=self.asks, dtype=self.asks_dtype, device=device)
         return Searching(searches, model, self.policy, self.latent, self.filter)
-
-    def adjacent(self, sources: ProbeSources, *, replies: Path, seed: int, device: str) -> AdjacentRequest:
-        """Return the request for adjacent questions; the replies of a chat model that writes them go to `replies`."""
-        by: By
-        if self.by == "graph":
-            by = "graph"
-        elif self.by == "templates":
-            by = "offline"
-        else:
-            writer = grader_of(judge_spec(self.by), replies, device).writer
-            assert writer is not None, "check() admits chat models only"
-            by = writer
-        return AdjacentRequest(
-            sources.splits,
-            sources.corpus.dataset,
-            by,
-            AdjacentSettings(k=self.k),
-            NeighbourSettings(k=self.k),
-            seed,
-            sources.forget_texts,
-            sources.retain_texts,
-        )

@@ -1,15 +1,18 @@
-"""From what people name to what a step is asked for: requests are built here and nowhere else.
+"""The requests for the steps, built from names and settings. The public functions and the demo build them here.
 
-`vestige.api`, the commands and the studies call these functions. Settings come as mappings by name; an InputError says
-which is wrong. Nothing is trained or asked here, and weights are read only where a digest needs them.
+Nothing is trained or asked here. Weights are read only where a digest needs them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from pydantic_core import to_jsonable_python
+
+from vestige.api.inputs import Reading
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import forgotten_by
 from vestige.attacks import ATTACKS, known_attacks
@@ -36,11 +39,12 @@ from vestige.data.findings import SoundnessSettings
 from vestige.data.loaders import published_of
 from vestige.evals import find_eval
 from vestige.evals.base import Evaluation
-from vestige.judges.base import Judge
+from vestige.judges.base import Grader
 from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
+from vestige.metrics.verdicts import Thresholds
 from vestige.models.load import ModelSettings
 from vestige.steps.attack import AttackRequest
 from vestige.steps.check_data import CheckRequest
@@ -54,6 +58,8 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn_request
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 from vestige.training.trajectory import TrajectorySettings
 
+Evals: TypeAlias = Sequence[str | Evaluation] | Mapping[str, Mapping[str, Any]]
+"""Evaluations: names, settings of an evaluation, or settings by name."""
 TINY = "builtin:tiny"
 TINY_FINETUNE = TrainingSettings(
     epochs=40,
@@ -74,15 +80,27 @@ SAMPLES = 7
 """On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""
 
 
-def tiny_unlearning(method: str) -> dict[str, Any]:
-    """In what unlearning builtin:tiny differs from PISTOL's settings: all weights, and the rate of `TINY_RATES`."""
-    return {"lora_rank": 0, **({"learning_rate": TINY_RATES[method]} if method in TINY_RATES else {})}
+def tiny_unlearning(method: str) -> UnlearningSettings:
+    """The defaults of an unlearning of builtin:tiny: all weights are trained, at the rate of `TINY_RATES`."""
+    if method in TINY_RATES:
+        return UnlearningSettings(lora_rank=0, learning_rate=TINY_RATES[method])
+    return UnlearningSettings(lora_rank=0)
 
 
-def model_settings(model: str, read: Mapping[str, Any], *, as_made: bool = False) -> ModelSettings:
-    """How a model is read; `as_made` in the number format that Vestige made it in, where `read` names none."""
-    dtype = own_dtype(model) if as_made else None
-    return ModelSettings.build({**({"dtype": dtype} if dtype else {}), **read, "model": model})
+def model_settings(model: str, read: Reading, *, as_made: bool = False) -> ModelSettings:
+    """How a model is read; with `as_made` in the number format that Vestige made it in, if `read` names none."""
+    dtype = read.dtype
+    if dtype is None and as_made:
+        dtype = own_dtype(model)
+    return ModelSettings(
+        model=model,
+        dtype=dtype or "float32",
+        device=read.device,
+        trust_remote_code=read.trust_remote_code,
+        chat_template=read.chat_template,
+        base=read.base,
+        tokenizer=read.tokenizer,
+    )
 
 
 def questions(
@@ -104,7 +122,7 @@ def finetuning(
     model: ModelSettings,
     corpus: Corpus,
     splits: NamedSplits | None,
-    settings: Mapping[str, Any] | TrainingSettings,
+    training: TrainingSettings | None,
     *,
     name: str | None = None,
     seed: int = 0,
@@ -114,8 +132,7 @@ def finetuning(
 ) -> FinetuneRequest:
     """A training on the answers of all items; with `splits` on all but their forget set; the factual ones on request.
 
-    `settings` are those of `TrainingSettings`, whole or by name: builtin:tiny has defaults of its own, everything else
-    PISTOL's.
+    What `training` does not set has the defaults of builtin:tiny, or PISTOL's for any other model.
     """
     if factual and not corpus.factual:
         raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
@@ -131,7 +148,7 @@ def finetuning(
         items=items,
         # One tokeniser for all models of a data set.
         vocabulary=(*corpus.items, *corpus.factual),
-        training=settings if isinstance(settings, TrainingSettings) else training_settings(model.model, settings),
+        training=training_settings(model.model, training),
         seed=seed,
         role="retrained" if splits else "target",
         name=name or (f"retrained {splits.forget}" if splits else "target"),
@@ -144,9 +161,10 @@ def finetuning(
     )
 
 
-def training_settings(model: str, settings: Mapping[str, Any]) -> TrainingSettings:
+def training_settings(model: str, training: TrainingSettings | None) -> TrainingSettings:
     """How answers are taught to a model that begins as `model`."""
-    return TrainingSettings.build({**(TINY_FINETUNE.identity() if model.startswith(TINY) else {}), **settings})
+    defaults = TINY_FINETUNE if model.startswith(TINY) else TrainingSettings()
+    return (training or TrainingSettings()).over(defaults)
 
 
 def unlearning(
@@ -154,7 +172,7 @@ def unlearning(
     corpus: Corpus,
     splits: NamedSplits,
     method: str,
-    settings: Mapping[str, Any],
+    chosen: TrainingSettings | None,
     *,
     retain: str | None = None,
     base: str | None = None,
@@ -167,15 +185,16 @@ def unlearning(
 ) -> UnlearnRequest:
     """An unlearning of the forget set of `splits` by one method.
 
-    `settings` are those of `UnlearningSettings`; a target that began as builtin:tiny has the rates that were found for
-    it. A method that trains from the start repeats the target's training, or begins with the model `base`. `retain`
-    is what the splits were read with. With `read` False no weights are read: enough for a plan.
+    What `chosen` does not set has PISTOL's defaults, or the rates that were found for builtin:tiny. A method that
+    trains from the start repeats the target's training, or begins with the model `base`. `retain` is what the splits
+    were read with. With `read` False no weights are read: enough for a plan.
     """
-    recipe = _recipe(target, corpus, splits, method, settings, base, seed)
+    recipe = _recipe(target, corpus, splits, method, chosen, base, seed)
     refuse_not_found(corpus, splits, retain)
 
     def training(start: str) -> UnlearningSettings:
-        return UnlearningSettings.build({**(tiny_unlearning(method) if start.startswith(TINY) else {}), **settings})
+        defaults = tiny_unlearning(method) if start.startswith(TINY) else UnlearningSettings()
+        return (chosen or UnlearningSettings()).over(defaults)
 
     return unlearn_request(
         target,
@@ -197,7 +216,7 @@ def _recipe(
     corpus: Corpus,
     splits: NamedSplits,
     name: str,
-    settings: Mapping[str, Any],
+    chosen: TrainingSettings | None,
     base: str | None,
     seed: int,
 ) -> Recipe | None:
@@ -209,11 +228,12 @@ def _recipe(
     if base is not None:
         # Read as the target is: device, number format and template are the caller's choice for both.
         start = target.model_copy(update={"model": base})
-        return recipe_from(start, training_settings(base, settings), corpus, splits, seed=seed)
+        return recipe_from(start, training_settings(base, chosen), corpus, splits, seed=seed)
     # A model that was trained otherwise than the target is no control of it.
-    if settings:
+    if chosen is not None and chosen.model_fields_set:
+        names = ", ".join(sorted(chosen.model_fields_set))
         raise InputError(
-            f"{name} trains as the target was trained, so its settings are the target's; leave {', '.join(settings)} "
+            f"{name} trains as the target was trained, so its settings are the target's; leave {names} "
             "out, or name the model to begin with by --base"
         )
     return recipe_without(target, corpus, splits)
@@ -222,56 +242,42 @@ def _recipe(
 def trajectory(
     target: ModelSettings,
     splits: NamedSplits,
-    settings: Mapping[str, Any],
-    validation: Mapping[str, Any],
+    rules: TrajectorySettings | None,
+    validation: ValidationSettings | None,
     *,
     retrained: str | None = None,
     seed: int = 0,
-    harm: tuple[Judge, Mapping[str, Any]] | None = None,
+    harm: Grader | None = None,
 ) -> TrajectoryRequest | None:
     """How an unlearning is scored along the way; None if nothing asks for it.
 
-    `settings` are those of `TrajectorySettings`, whose conditions to stop add to the default ones, and `validation`
-    those of `ValidationSettings`. `retrained` is a model that never saw the forget set, `harm` the judge of harm.
+    The conditions to stop in `rules` add to the default ones. `retrained` is a model that never saw the forget set,
+    `harm` the judge of harm.
     """
-    if not (settings or validation or retrained or harm):
+    if not (rules or validation or retrained or harm):
         return None
-
-    # Added to the defaults, which end a training that has broken down: alone they would replace these.
-    stop = (*TrajectorySettings().stop_when, *settings.get("stop_when", ()))
-    watch = TrajectorySettings.build({**settings, "stop_when": stop})
-    checked = ValidationSettings.build(validation, where="settings of trajectory")
+    defaults = TrajectorySettings()
+    watch = rules or defaults
+    if "stop_when" in watch.model_fields_set:
+        # Added to the defaults, which end a training that has broken down: alone they would replace these.
+        watch = watch.model_copy(update={"stop_when": (*defaults.stop_when, *watch.stop_when)})
     control = None
     if retrained is not None:
         model = target.model_copy(update={"model": retrained})
         control = (model, origin_of(model).digest)
-    return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=harm)
+    judge = None if harm is None else (harm.judge, harm.identity)
+    checked = validation or ValidationSettings()
+    return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=judge)
 
 
-def watched(
-    target: ModelSettings,
-    splits: NamedSplits,
-    rules: Mapping[str, Any],
-    folder: Path,
-    read: Mapping[str, Any],
-    *,
-    seed: int,
-) -> TrajectoryRequest | None:
-    """How an unlearning into `folder` is scored along the way, from one mapping of all settings.
-
-    The keys are those of `TrajectorySettings` and `ValidationSettings`; `harm_judge` is a chat model that grades harm.
-    """
-    named = dict(rules)
-    judge = named.pop("harm_judge", "")
-    settings = {name: named.pop(name) for name in list(named) if name in TrajectorySettings.model_fields}
-    harm = None
-    if judge:
-        spec = judge_spec(str(judge))
-        if not spec.by_model:
-            raise InputError(f"harm_judge is {one_line(str(judge))!r}, which is no language model. {BY_MODEL}")
-        grader = grader_of(spec, folder / "train" / "judge", str(read.get("device", "auto")))
-        harm = grader.judge, grader.identity
-    return trajectory(target, splits, settings, named, seed=seed, harm=harm)
+def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
+    """The chat model that grades harm, if one is named; its replies are kept in the folder `replies`."""
+    if not judge:
+        return None
+    spec = judge_spec(judge)
+    if not spec.by_model:
+        raise InputError(f"--harm-judge {spec.name} cannot say whether an answer is harmful; {BY_MODEL}")
+    return grader_of(spec, replies, device)
 
 
 def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most: int | None) -> NamedSplits:
@@ -296,38 +302,40 @@ def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most
     return replace(splits, splits={name: items for name, items in kept.items() if items})
 
 
-def evaluations(evals: Sequence[str] | Mapping[str, Mapping[str, Any]], **shared: Any) -> dict[str, Evaluation]:
-    """The settings of each evaluation by its name; `shared` go to every one that has a setting of that name."""
-    by_name: Mapping[str, Mapping[str, Any]] = evals if isinstance(evals, Mapping) else {name: {} for name in evals}
+def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool = False) -> dict[str, Evaluation]:
+    """The settings of each evaluation by its name.
+
+    `max_new_tokens` and `pistol` go to every evaluation with a setting of that name that does not set it itself.
+    """
     if not evals:
         raise InputError("evals names no evaluation, so nothing would be asked; see `vestige list evals`")
-    kinds = {name: find_eval(name) for name in by_name}
-    return {
-        name: kind.build(
-            {**{key: value for key, value in shared.items() if key in kind.model_fields}, **by_name[name]},
-            where=f"settings of the evaluation {name}",
-        )
-        for name, kind in kinds.items()
-    }
+    found: dict[str, Evaluation] = {}
+    for entry in evals:
+        if isinstance(entry, Evaluation):
+            found[entry.name] = entry
+            continue
+        kind = find_eval(entry)
+        values: dict[str, Any] = {}
+        if max_new_tokens is not None and "max_new_tokens" in kind.model_fields:
+            values["max_new_tokens"] = max_new_tokens
+        if pistol and "pistol" in kind.model_fields:
+            values["pistol"] = True
+        if isinstance(evals, Mapping):
+            values |= evals[entry]
+        found[entry] = kind.build(values, where=f"settings of the evaluation {entry}")
+    return found
 
 
 def subject(
-    model: str,
-    read: Mapping[str, Any],
-    output_dir: str | None,
-    *,
-    role: str = "base",
-    name: str = "",
-    verify: bool = False,
+    model: str, read: Reading, output_dir: str | None, *, role: str = "base", name: str = "", verify: bool = False
 ) -> Subject:
     """The model that is asked; evidence about one from elsewhere goes to `output_dir`."""
-    return any_subject(
-        model_settings(model, read), output_dir, role=role, name=name, dtype=read.get("dtype"), verify=verify
-    )
+    settings = model_settings(model, read)
+    return any_subject(settings, output_dir, role=role, name=name, dtype=read.dtype, verify=verify)
 
 
-def guide(model: str, read: Mapping[str, Any], output_dir: str | None) -> Subject:
-    """The model whose words an attack is to bring; what it is stands beside the evidence, if it is from elsewhere."""
+def guide(model: str, read: Reading, output_dir: str | None) -> Subject:
+    """The target that leads a search for a prefix; its record is kept beside the evidence, if it is from elsewhere."""
     elsewhere = output_dir is not None and own_folder(model) is None
     return subject(model, read, f"{output_dir}/target" if elsewhere else None, role="target")
 
@@ -358,38 +366,74 @@ def attack(
 
 
 def audit_settings(
-    settings: Mapping[str, Any], *, attacks: str | None = None, quick: bool = False, suppressed: bool = False
+    settings: AuditSettings | None,
+    margins: Thresholds | None,
+    *,
+    attacks: Sequence[AttackSettings | str] | None = None,
+    quick: bool = False,
+    suppressed: bool = False,
 ) -> tuple[AuditSettings, tuple[str, ...]]:
     """The settings of an audit, and in sentences what a quick one cannot decide.
 
-    With `attacks`, a list by commas, those alone are made: each as set, or by default, or on `SAMPLES` items.
+    With `attacks` those alone are made. A name alone is made as `settings` say, or by default.
     """
-    where = "settings of the audit"
+    asked = settings or AuditSettings()
+    if margins is not None:
+        asked = _with_margins(asked, margins)
+    chosen = asked.model_fields_set
     if quick:
-        clashing = [name for name, value in (("--attacks", attacks), ("--suppressed", suppressed)) if value]
-        untested = check_quick([*settings, *clashing])
-        return AuditSettings.build({**QUICK, **settings}, where=where), untested
-    built = AuditSettings.build(settings, where=where)
-    return (built if attacks is None else _only(built, settings, attacks)), ()
+        given = [("--attacks", attacks), ("--suppressed", suppressed)]
+        untested = check_quick([*chosen, *(option for option, value in given if value)])
+        return asked.over(AuditSettings.build(QUICK)), untested
+    if attacks is None:
+        return asked, ()
+    return _only(asked, chosen, attacks), ()
 
 
-def _only(built: AuditSettings, settings: Mapping[str, Any], attacks: str) -> AuditSettings:
-    """The settings with the attacks of the list and no others."""
-    names = [name.strip().replace("-", "_") for name in attacks.split(",")]
-    unknown = next((name for name in names if name not in known_attacks()), None)
-    if unknown is not None:
-        raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(known_attacks()))}")
+def _with_margins(asked: AuditSettings, margins: Thresholds) -> AuditSettings:
+    """The settings at these margins, which keep what else was set."""
+    values = {name: getattr(margins, name) for name in margins.model_fields_set}
+    given = {name: getattr(asked, name) for name in asked.model_fields_set}
+    return AuditSettings.build({**given, **values}, where="settings of the audit")
+
+
+def _only(built: AuditSettings, chosen: Collection[str], attacks: Sequence[AttackSettings | str]) -> AuditSettings:
+    """The settings with these attacks and no others."""
+    names: list[str] = []
+    lines: list[str] = []
+    for attack in attacks:
+        line = attack if isinstance(attack, str) else attack_line(attack)
+        name, _, words = line.strip().partition(" ")
+        name = name.replace("-", "_")
+        if name not in known_attacks():
+            raise InputError(f"--attacks names {one_line(name)!r}; {closest(name, list(known_attacks()))}")
+        if words:
+            lines.append(f"{name} {words}")
+        else:
+            names.append(name)
     counted = [name for name in ATTACKS if name in type(built).model_fields]
     # Set and not made, it would look as if it had been tried.
-    unused = [name for name in settings if name in counted and name not in names]
+    unused = [name for name in chosen if name in counted and name not in names]
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
         raise InputError(f"{unused[0]} is of an attack that --attacks leaves out; add it there")
-    values, defaults = built.model_dump(), type(built)().model_dump()
-    sizes = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in names else () for name in counted}
+    values, defaults = dict(built), dict(type(built)())
+    for name in counted:
+        values[name] = (values[name] or defaults[name] or (SAMPLES,)) if name in names else ()
     started = [line.split()[0] for line in built.further]
-    further = (*built.further, *(name for name in names if name not in (*counted, *started)))
-    return built.build({**values, **sizes, "further": further}, where="settings of the audit")
+    named = [name for name in names if name not in (*counted, *started)]
+    return built.build({**values, "further": (*built.further, *named, *lines)}, where="settings of the audit")
+
+
+def attack_line(attack: AttackSettings) -> str:
+    """An attack as `NAME KEY=VALUE ...`, the form in which the settings of an audit hold it."""
+    words = [attack.kind]
+    for name in sorted(attack.model_fields_set):
+        value = json.dumps(to_jsonable_python(getattr(attack, name)), ensure_ascii=False, separators=(",", ":"))
+        if " " in value:
+            raise InputError(f"{attack.kind}: {name} = {one_line(value)} holds a blank, which an audit cannot take")
+        words.append(f"{name}={value}")
+    return " ".join(words)
 
 
 def audit_questions(
@@ -428,18 +472,19 @@ def audit(
     corpus: Corpus,
     forget: str,
     settings: AuditSettings,
-    read: Mapping[str, Any],
+    read: Reading,
     *,
     retain: str | None = None,
     holdout: str | None = None,
     alternatives: str | None = None,
     published: str | None = None,
-    **how: Any,
+    seed: int = 0,
+    verify: bool = False,
+    untested: tuple[str, ...] = (),
 ) -> AuditRequest:
     """An audit of models, the target first; `read` says how those from elsewhere are read.
 
-    Of a pack the target must show the figures `published` of a model, by default of its name. `how` are the request's
-    `seed`, `verify` and what was left `untested`.
+    If the data are a pack, the target must show the figures `published` of a model, by default of its name.
     """
     paths = [model.model for model in models]
     return AuditRequest(
@@ -448,22 +493,29 @@ def audit(
         settings=settings,
         # Of the target alone: the others were made from it, and have no published figures.
         published=published_of(corpus.settings.data, paths[0], published),
-        **model_settings(paths[0], read).model_dump(exclude={"model"}),
-        **how,
+        device=read.device,
+        dtype=read.dtype or "float32",
+        trust_remote_code=read.trust_remote_code,
+        chat_template=read.chat_template,
+        base=read.base,
+        tokenizer=read.tokenizer,
+        seed=seed,
+        verify=verify,
+        untested=untested,
     )
 
 
 def data_check(
     corpus: Corpus,
     forget: str,
-    settings: Mapping[str, Any],
+    checks: SoundnessSettings | None,
     *,
     retain: str | None = None,
     alternatives: str | None = None,
     seed: int = 0,
 ) -> CheckRequest:
-    """A check of a data set seen from one forget set; `settings` are those of `SoundnessSettings`."""
+    """A check of a data set seen from one forget set."""
     # The check sees the alternatives that an audit would be given.
     splits = with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives)
     refuse_nothing_kept(corpus, splits)
-    return CheckRequest(splits, SoundnessSettings.build(settings), seed)
+    return CheckRequest(splits, checks or SoundnessSettings(), seed)

@@ -3,33 +3,25 @@
 What Vestige wrote there is moved to `.before-fresh` in the folder, and is deleted when a command in the folder has
 ended well; one that is refused before anything was trained puts it back. So at any time the old or the new is whole.
 Files of other names stay where they are.
-
-And progress on stderr: a bar with the time left on a terminal, plain lines elsewhere.
 """
 
 import contextlib
 import os
 import shlex
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.own_files import own_entries, refuse_strangers
 from vestige.core.errors import InputError
 from vestige.core.files import locked
+from vestige.core.progress import say
 from vestige.core.text import one_line
 
-QUIET = False
-"""Whether `vestige --quiet` was given: no notes and no progress."""
-
-
-def say(line: str) -> None:
-    """A line for people, on stderr; of several processes the first one says it, and none if it is to be quiet."""
-    if not QUIET and os.environ.get("RANK", "0") == "0":
-        print(line, file=sys.stderr, flush=True)
+if TYPE_CHECKING:
+    from vestige.data.corpus import NamedSplits
 
 
 def say_next(*words: object) -> None:
@@ -151,61 +143,13 @@ def _delete(folder: Path, entries: Sequence[Path]) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """Gives a function of the share done (0 to 1) and a note; the time left is what the pace so far says.
+def say_notes(splits: "NamedSplits", *, alternatives: bool = False) -> None:
+    """Print the notes on how the data was matched.
 
-    Where it is not `shown`, since another process shows it, the function does nothing.
+    The questions without alternatives are named only for a command that needs `alternatives`.
     """
-    if not visible or QUIET:
-        yield lambda _share, _note: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from vestige.data.alternatives import NO_ALTERNATIVES
 
-    console = Console(stderr=True)
-    started = time.monotonic()
-    if not console.is_terminal:
-        yield _plain_lines(title, started)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        # Names in a note may have [brackets], which rich would take for markup.
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=1.0, left="", note="")
-
-        def show(share: float, note: str) -> None:
-            time_text = time_left(share, time.monotonic() - started)
-            progress.update(task, completed=share, left=time_text, note=one_line(note, width=60))
-
-        yield show
-
-
-def _plain_lines(title: str, started: float) -> Callable[[float, str], None]:
-    # The first line comes at once, then one in half a minute: a log must stay readable.
-    last = -30.0
-
-    def show(share: float, note: str) -> None:
-        nonlocal last
-        now = time.monotonic() - started
-        if now - last >= 30 and share < 1:
-            last = now
-            parts = (f"{title}: {100 * share:.0f} %", time_left(share, now), one_line(note, width=100))
-            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
-
-    return show
-
-
-def time_left(share: float, elapsed: float) -> str:
-    """The time left in words, if the rest goes at the pace so far; nothing before there is a pace."""
-    # The pace of the first hundredths is that of loading.
-    if share < 0.02 or share >= 1:
-        return ""
-    seconds = elapsed * (1 - share) / share
-    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+    for sentence in splits.told:
+        if alternatives or not sentence.startswith(NO_ALTERNATIVES):
+            say(one_line(sentence, width=500))

@@ -1,0 +1,265 @@
+"""`evaluate` and `attack`: the functions that ask one model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import vestige
+from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, text_of, verb
+from vestige.api.output import refuse_torchrun, say_notes
+from vestige.api.results import Attacked, Results
+from vestige.core.errors import InputError
+from vestige.core.progress import progress_bar, say
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.steps.evaluate import Subject
+
+Role: TypeAlias = Literal["base", "target", "retrained", "unlearned"]
+
+
+@verb
+def evaluate(
+    model: ModelLike,
+    *,
+    data: DataLike,
+    forget: DataLike | None = None,
+    retain: DataLike | None = None,
+    evals: "Sequence[str | vestige.Evaluation] | Mapping[str, Mapping[str, Any]]" = ("qa",),
+    output_dir: PathLikeStr | None = None,
+    role: Role = "base",
+    name: str = "",
+    alternatives: DataLike | None = None,
+    max_new_tokens: int | None = None,
+    pistol: bool = False,
+    published: str | None = None,
+    splits: Sequence[str] | None = None,
+    most_items: int | None = None,
+    summarize: bool = True,
+    seed: int = 0,
+    verify: bool = False,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> Results:
+    """Evaluate a model on the data set: estimates by split, with intervals and n.
+
+    Keeps per-item records and the summary; the same call resumes a stopped run.
+
+    Args:
+        model: A folder of `vestige finetune` or `unlearn`, or any model.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: As for `vestige unlearn`; without it everything is one split.
+        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        evals: Evaluations, comma-separated: see `vestige list evals`.
+        output_dir: Where the evidence goes; by default into the subject's own folder.
+        role: Role of an external model: base, target, retrained, unlearned.
+        name: Name in reports of a model from elsewhere.
+        alternatives: File of false answers to the forget questions (columns question, alternatives).
+        max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
+        pistol: Also MRR and top-hit ratio as PISTOL's released code computes them.
+        published: With a pack: the model whose published figures the target must show before it is asked anything
+            else; by default the one of its name. none leaves this out.
+        splits: The splits to ask beside the forget set (retain, factual, ...); all by default.
+        most_items: Of the other splits ask at most this many questions with a contract or person, and as many without:
+            the same for every model and forget set.
+        summarize: Compute the estimates; otherwise `items()` has the scores alone.
+        seed: Seed of everything random.
+        verify: Check stored answers: read all their models' files and regenerate a sample.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The estimates in `rows`, and the score of each question by `items()`.
+
+    Raises:
+        InputError: The data, the model or an evaluation cannot be used.
+
+    Example:
+        >>> vestige.evaluate("runs/npo", data="data.csv", forget="forget.csv", evals=["qa", "choices"]).to_frame()
+    """
+    refuse_torchrun("evaluate")
+    from vestige.api import requests
+    from vestige.artifacts.provenance import odd_tokens_told
+    from vestige.artifacts.records import ItemScores, read_summary, result_rows
+    from vestige.data.alternatives import with_alternatives
+    from vestige.data.loaders import published_of
+    from vestige.evals import eval_home
+    from vestige.steps.evaluate import check_published, requests_of
+    from vestige.steps.evaluate import evaluate as collect
+
+    for entry in evals:
+        if isinstance(entry, str):
+            eval_home(entry)  # A name is looked up before anything is loaded.
+    path = path_of(model)
+    settings = requests.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
+    if alternatives is not None and "exposure" not in settings:
+        raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
+    source = corpus_of(data)
+    # A model that the pack has no figures of is refused before anything is asked.
+    figures = published_of(source.settings.data, path, published)
+    asked = requests.questions(source, selector(forget), selector(retain), models=[path])
+    if forget is not None:
+        if "exposure" in settings:
+            asked = with_alternatives(source, asked, selector(alternatives))
+        say_notes(asked, alternatives=True)
+    asked = requests.fewer(source, asked, splits, most_items)
+    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
+    subject = requests.subject(path, read, text_of(output_dir), role=role, name=name, verify=verify)
+    _say_not_forgotten(subject, [item.id for item in asked.splits.get("forget", ())], asked.forget)
+    # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
+    if figures is not None:
+        check_published(subject, *figures, seed=seed)
+    folders = []
+    for plan in requests_of(asked, settings, seed):
+        with progress_bar(f"evaluating {plan.settings.name}") as show:
+
+            def on_items(done: int, of: int) -> None:
+                show(done / of, f"{done} of {of}")
+
+            folders.append(collect(subject, replace(plan, summed=summarize), on_items))
+    # The note is on the model, and is in the provenance of each of its evaluations.
+    for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
+        if note:
+            say(note)
+    summaries = []
+    if summarize:
+        summaries = [read_summary(folder.summary(asked.forget)) for folder in folders]
+    answers = [ItemScores("", kind, folder, asked) for kind, folder in zip(settings, folders, strict=True)]
+    evidence = tuple(folder.path for folder in folders)
+    return Results(
+        rows=tuple(result_rows(summaries)),
+        evidence=evidence,
+        notes=asked.told,
+        answers=tuple(answers),
+        summaries=tuple(summaries),
+        role=subject.spec.subject,
+    )
+
+
+def _say_not_forgotten(subject: "Subject", ids: Sequence[str], forget: str) -> None:
+    """Say how many of the judged questions are not among those that the model forgot."""
+    strange = subject.spec.not_forgotten(ids)
+    if strange:
+        earlier = " and ".join(forgotten.name for forgotten in subject.spec.forgotten)
+        say(
+            f"{subject.spec.name} was made without {one_line(earlier)}; {strange} of the {len(ids)} questions of the "
+            f"forget set {one_line(forget)} are not among what it forgot"
+        )
+
+
+@verb
+def attack(
+    model: ModelLike,
+    attack: "vestige.Attack | str",
+    *,
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr | None = None,
+    target: ModelLike | None = None,
+    start: PathLikeStr | None = None,
+    retain: DataLike | None = None,
+    evals: "Sequence[str | vestige.Evaluation] | Mapping[str, Mapping[str, Any]]" = ("qa",),
+    max_new_tokens: int | None = None,
+    role: Role = "base",
+    name: str = "",
+    seed: int = 0,
+    verify: bool = False,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> Attacked:
+    """Attack a model in memory; it is asked about the forget items before and after, and stays as it is.
+
+    A gain shows a recovery only beside the same attack on a model that never knew: `vestige audit` makes both.
+
+    Args:
+        model: A folder of `vestige finetune` or `unlearn`, or any model.
+        attack: `Relearn(items=50)`, `Quantize(bits=4)` or another attack; or its name with settings, as in
+            "relearn items=50".
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
+            superseded.
+        output_dir: Where the evidence goes; by default into the subject's own folder.
+        target: The target model, whose words and hidden states the prefix should elicit.
+        start: Folder of an earlier attack whose prompt the search starts from; its cost counts.
+        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        evals: Evaluations, comma-separated: see `vestige list evals`.
+        max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
+        role: Role of an external model: base, target, retrained, unlearned.
+        name: Name in reports of a model from elsewhere.
+        seed: Seed of everything random.
+        verify: Check stored answers: read all their models' files and regenerate a sample.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The estimates; in the column `attack` they are empty before, and have attack and point after.
+
+    Raises:
+        InputError: The attack is unknown, or the data do not allow for it.
+
+    Example:
+        >>> vestige.attack("runs/npo", vestige.Relearn(items=50), data="data.csv", forget="forget.csv").to_frame()
+    """
+    from vestige.api import requests
+    from vestige.artifacts.records import ItemScores, read_prompt, read_summary, result_rows
+    from vestige.attacks.planning import further
+    from vestige.core.files import read_json
+    from vestige.steps.attack import attack_summaries, read_spent, run_attack
+    from vestige.steps.evaluate import evaluate_together, requests_of
+
+    refuse_torchrun("attack")
+    # Before any model is loaded, so that a mistake in the data or the names costs no time.
+    settings = further(attack) if isinstance(attack, str) else attack
+    path, evidence = path_of(model), text_of(output_dir)
+    asked_by = requests.evaluations(evals, max_new_tokens=max_new_tokens)
+    splits = requests.questions(corpus_of(data), selector(forget), selector(retain), models=[path])
+    say_notes(splits, alternatives=True)
+    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
+    guide = None if target is None else partial(requests.guide, path_of(target), read, evidence)
+    begun_at = None if start is None else Path(start)
+    request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide, start=begun_at)
+    subject = requests.subject(path, read, evidence, role=role, name=name, verify=verify)
+    plan = request.attack.plan
+    # Attacked first: what it refuses is refused before anything is asked or written.
+    with progress_bar(plan.name) as show:
+        folder = run_attack(subject, request, lambda share: show(share, ""))
+    originals = read_json(folder.asked)
+    before = evaluate_together(subject, requests_of(splits, asked_by, seed, request.attack.tested))
+    levels = [("before", evaluation, read_summary(evaluation.summary(splits.forget))) for evaluation in before]
+    answers = [ItemScores("", kind, asked, splits) for kind, asked in zip(asked_by, before, strict=True)]
+    labels = {"before": ""}
+    for (point, kind), (evaluation, summary) in attack_summaries(subject, folder, request).items():
+        labels[point] = f"{plan.name}, {point}"
+        levels.append((point, evaluation, summary))
+        answers.append(ItemScores(labels[point], kind, evaluation, splits, originals))
+    rows = []
+    for point, _, summary in levels:
+        rows += [{**row, "attack": labels[point]} for row in result_rows([summary])]
+    return Attacked(
+        rows=tuple(rows),
+        evidence=(folder.path, *(evaluation.path for _, evaluation, _ in levels)),
+        notes=(*splits.told, *request.attack.notes),
+        answers=tuple(answers),
+        attack=request.attack,
+        levels=tuple((point, summary) for point, _, summary in levels),
+        spent=read_spent(folder),
+        prompt=read_prompt(folder) if plan.searches else None,
+    )

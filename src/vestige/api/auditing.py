@@ -1,0 +1,432 @@
+"""`audit`, `plan`, `judge`, `rejudge` and `read_audit`: from models or scores to verdicts."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vestige
+from vestige.api.inputs import (
+    DataLike,
+    ModelLike,
+    PathLikeStr,
+    Reading,
+    corpus_of,
+    path_of,
+    paths_of,
+    selector,
+    verb,
+)
+from vestige.api.output import output_in, refuse_torchrun, say_notes
+from vestige.api.results import Audit
+from vestige.core.errors import InputError
+from vestige.core.progress import progress_bar, say
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import SealedPlan
+    from vestige.auditing.forecast import AuditForecast
+    from vestige.auditing.request import AuditRequest
+
+# An audit may go into the folder where its models were trained and its data checked, as `init` plans it.
+MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
+
+
+@verb
+def audit(
+    *,
+    target: ModelLike,
+    unlearned: ModelLike | Sequence[ModelLike],
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr = "runs/audit",
+    retrained: ModelLike | Sequence[ModelLike] = (),
+    suppressed: ModelLike | None = None,
+    retain: DataLike | None = None,
+    holdout: DataLike | None = None,
+    alternatives: DataLike | None = None,
+    published: str | None = None,
+    margins: "vestige.Margins | None" = None,
+    attacks: "Sequence[vestige.Attack | str] | None" = None,
+    settings: "vestige.AuditSettings | None" = None,
+    quick: bool = False,
+    baseline: PathLikeStr | None = None,
+    seed: int = 0,
+    verify: bool = False,
+    workers: int | None = None,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> Audit:
+    """Test whether each unlearned model has forgotten, with evidence: six claims, a verdict on each.
+
+    Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
+    prompt, prefilled and sampled answers; with `attacks` also searched prompts), and compared with retrained models,
+    which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
+    control hides. The same call continues an audit that was stopped.
+
+    Args:
+        target: The target model: a Vestige folder, or any model.
+        unlearned: The unlearned model, or a list of them.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
+            superseded.
+        output_dir: The run's folder: evidence, verdicts, report.
+        retrained: Models that never saw the forget set, one for each seed; five are advised.
+        suppressed: Your positive control: a target that withholds what it knows. By default one is made.
+        retain: What to keep: a file or selectors; by default everything else.
+        holdout: File of items that no model was taught; compiled data has its own.
+        alternatives: File of false answers to the forget questions (columns question, alternatives).
+        published: With a pack: the model whose published figures the target must show before it is asked anything
+            else; by default the one of its name. none leaves this out.
+        margins: The margins of the verdicts.
+        attacks: Only these attacks: `Relearn(items=50)`, `Quantize(bits=4)`, "ablate", "relearn items=20". A name
+            alone is made as `settings` say.
+        settings: Everything else: evaluations, forms of questions, sizes of attacks, the positive control.
+        quick: A first look: five claims can fail, and two of them (not expressed, utility preserved) can pass.
+        baseline: An earlier run's folder or verdicts.json. An audit at other margins or by other rules is refused
+            before anything is asked.
+        seed: Seed of everything random.
+        verify: Check stored answers: read all their models' files and regenerate a sample.
+        workers: Processes, with one thread each; by default one for each GPU, few on a CPU.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The verdicts: `audit["npo"].not_expressed.verdict`, `audit.passed`.
+
+    Raises:
+        InputError: A model, the data or a setting cannot be used.
+        PartialFailure: So much failed that nothing can be judged.
+
+    Example:
+        >>> found = vestige.audit(target="runs/target", unlearned="runs/npo", retrained=["runs/r1", "runs/r2"],
+        ...                       data="data.csv", forget="forget.csv", margins=vestige.Margins(delta=0.1))
+        >>> found.passed
+    """
+    from vestige.artifacts.verdicts import comparable, read_baseline
+    from vestige.auditing.judge import VERSION
+    from vestige.auditing.run import run_audit
+    from vestige.metrics.verdicts import Thresholds
+
+    refuse_torchrun("audit")
+    # Before the audit, which may write into the same folder.
+    earlier = None if baseline is None else read_baseline(Path(baseline))
+    request = audit_request(
+        target=target,
+        unlearned=unlearned,
+        data=data,
+        forget=forget,
+        retrained=retrained,
+        suppressed=suppressed,
+        retain=retain,
+        holdout=holdout,
+        alternatives=alternatives,
+        published=published,
+        margins=margins,
+        attacks=attacks,
+        settings=settings,
+        quick=quick,
+        seed=seed,
+        verify=verify,
+        reading=Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer),
+    )
+    if earlier is not None:
+        # Before hours of asking: verdicts at other margins or by other rules could not be held against it.
+        values = {name: getattr(request.settings, name) for name in Thresholds.model_fields}
+        comparable(earlier, request.splits.forget, values, VERSION)
+    run = Path(output_dir)
+    # Read now, since the audit replaces it.
+    before = _audited_before(run, request.splits.forget)
+    with output_in(run, fresh=False, made_by=MADE_BY), progress_bar("audit") as show:
+        judged = run_audit(run, request, workers=workers, show=show)
+    failed = {name: str(error) for name, error in judged.failed.items()}
+    for name, why in failed.items():
+        say(f"failed: {one_line(name)}: {one_line(why, width=500)}")
+    gone = [name for name in before if name not in request.names("unlearned")]
+    if gone:
+        names, it = one_line(", ".join(gone), width=200), "it" if len(gone) == 1 else "them"
+        say(f"the verdicts on {names}, of an earlier audit here, are replaced; give {it} again to keep {it}")
+    return Audit(run, (judged.outcome,), failed, request.splits.told, judged.n_tasks, request)
+
+
+def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
+    """The unlearned models of the last audit of the same forget set in this folder; its verdicts are replaced."""
+    from vestige.artifacts.audits import read_outcome
+    from vestige.artifacts.layout import RunFolder
+
+    folder = RunFolder(run).audit(forget)
+    try:
+        return read_outcome(folder).unlearned if folder.outcome.exists() else ()
+    except InputError:
+        return ()  # Another version's, which no report can show either: this audit makes it readable again.
+
+
+@verb
+def plan(
+    *,
+    data: DataLike,
+    forget: DataLike,
+    controls: int = 3,
+    target: ModelLike = "target",
+    unlearned: ModelLike | Sequence[ModelLike] = "unlearned",
+    retrained: ModelLike | Sequence[ModelLike] | None = None,
+    suppressed: ModelLike | None = None,
+    retain: DataLike | None = None,
+    holdout: DataLike | None = None,
+    alternatives: DataLike | None = None,
+    margins: "vestige.Margins | None" = None,
+    attacks: "Sequence[vestige.Attack | str] | None" = None,
+    settings: "vestige.AuditSettings | None" = None,
+    quick: bool = False,
+    seed: int = 0,
+    seal_in: PathLikeStr | None = None,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> "vestige.AuditPower":
+    """Foresee what an audit of these data can decide, before anything is trained or asked.
+
+    Args:
+        data: The data of the audit.
+        forget: The forget set.
+        controls: The number of retrained models, if none are named.
+        target: The target model; it need not exist.
+        unlearned: The unlearned models; they need not exist.
+        retrained: The retrained models; they need not exist.
+        suppressed: Your positive control.
+        retain: What to keep; by default everything else.
+        holdout: File of items that no model was taught.
+        alternatives: File of false answers to the forget questions.
+        margins: The margins of the verdicts.
+        attacks: Only these attacks, as in `audit`.
+        settings: Everything else of the audit.
+        quick: Foresee the quick audit.
+        seed: Seed of everything random.
+        seal_in: The folder of the audit: plan and margins are written there with a digest (`sealed.json`), and the
+            audit reports every later change.
+        device: As in `audit`.
+        dtype: As in `audit`.
+        trust_remote_code: As in `audit`.
+        chat_template: As in `audit`.
+        base: As in `audit`.
+        tokenizer: As in `audit`.
+
+    Returns:
+        For each claim the share of audits of a perfect unlearning in which it passes, and the least leak that is shown.
+
+    Raises:
+        InputError: The data or a setting cannot be used, or `controls` is below 1.
+
+    Example:
+        >>> vestige.plan(data="data.csv", forget="forget.csv", controls=5).holds
+    """
+    from vestige.auditing.forecast import foresee_audit
+
+    if controls < 1:
+        raise InputError(f"controls = {controls}: of none nothing is foreseen; give at least 1")
+    # Names alone: a plan counts its controls and looks for none.
+    named: Any = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
+    request = audit_request(
+        target=target,
+        unlearned=unlearned,
+        data=data,
+        forget=forget,
+        retrained=named,
+        suppressed=suppressed,
+        retain=retain,
+        holdout=holdout,
+        alternatives=alternatives,
+        margins=margins,
+        attacks=attacks,
+        settings=settings,
+        quick=quick,
+        seed=seed,
+        reading=Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer),
+    )
+    if seal_in is not None:
+        seal(Path(seal_in), request)
+    return foresee_audit(request)
+
+
+def seal(run: Path, request: "AuditRequest") -> "SealedPlan":
+    """Write plan and margins with their digest into the folder of the audit."""
+    from vestige.auditing.run import seal_plan
+
+    with output_in(run, fresh=False, made_by=MADE_BY):
+        return seal_plan(run, request)
+
+
+def audit_request(
+    *,
+    target: ModelLike,
+    unlearned: ModelLike | Sequence[ModelLike],
+    data: DataLike,
+    forget: DataLike,
+    retrained: ModelLike | Sequence[ModelLike] = (),
+    suppressed: ModelLike | None = None,
+    retain: DataLike | None = None,
+    holdout: DataLike | None = None,
+    alternatives: DataLike | None = None,
+    published: str | None = None,
+    margins: "vestige.Margins | None" = None,
+    attacks: "Sequence[vestige.Attack | str] | None" = None,
+    settings: "vestige.AuditSettings | None" = None,
+    quick: bool = False,
+    seed: int = 0,
+    verify: bool = False,
+    reading: Reading,
+) -> "AuditRequest":
+    """The request of an audit or a plan. The notes on the data are printed."""
+    from vestige.api import requests
+    from vestige.auditing.request import named_models
+    from vestige.data.loaders import pack_named
+    from vestige.models.address import shown_address
+
+    control = None if suppressed is None else path_of(suppressed)
+    # Settings first: they are wrong more often than data, and cost nothing to check.
+    built, untested = requests.audit_settings(
+        settings, margins, attacks=attacks, quick=quick, suppressed=control is not None
+    )
+    models = named_models(path_of(target), paths_of(unlearned), paths_of(retrained), control)
+    corpus = corpus_of(data)
+    request = requests.audit(
+        models,
+        corpus,
+        selector(forget),
+        built,
+        reading,
+        retain=selector(retain),
+        holdout=selector(holdout),
+        alternatives=selector(alternatives),
+        published=published,
+        seed=seed,
+        verify=verify,
+        untested=untested,
+    )
+    say_notes(request.splits)
+    pack = pack_named(corpus.settings.data)
+    if request.published is None and published is None and pack is not None and pack.published:
+        figures = ", ".join(row.model for row in pack.published)
+        shown = one_line(shown_address(models[0].model))
+        say(f"the pack has no figures of {shown} to compare with; it has those of {figures}")
+    return request
+
+
+@verb
+def judge(
+    table: Any,
+    *,
+    output_dir: PathLikeStr = "runs/judged",
+    forget: str = "the forget set",
+    margins: "vestige.Margins | None" = None,
+) -> Audit:
+    """Judge models by scores that were made elsewhere; no model is loaded.
+
+    Args:
+        table: A CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame: a row for each answer, in the columns
+            that docs/logs.md names.
+        output_dir: The run's folder.
+        forget: The name of the forget set.
+        margins: The margins of the verdicts.
+
+    Returns:
+        The verdicts.
+
+    Raises:
+        InputError: The table has other columns, or no target.
+
+    Example:
+        >>> vestige.judge("scores.csv").passed
+    """
+    from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.scored import read_scores
+    from vestige.auditing.table import judge_table
+
+    source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
+    outcome = judge_table(
+        RunFolder(Path(output_dir)),
+        read_scores(table),
+        forget=forget,
+        margins=given_margins(margins),
+        source=str(source),
+    )
+    return Audit(Path(output_dir), (outcome,), {})
+
+
+def given_margins(margins: "vestige.Margins | None") -> Mapping[str, Any]:
+    """The margins that were set, by name."""
+    if margins is None:
+        return {}
+    return {name: getattr(margins, name) for name in margins.model_fields_set}
+
+
+@verb
+def read_audit(run: PathLikeStr) -> Audit:
+    """Read the verdicts of a run as they were judged; no model is loaded.
+
+    Args:
+        run: The folder of a finished audit.
+
+    Returns:
+        The verdicts.
+
+    Raises:
+        InputError: The folder has no audit.
+
+    Example:
+        >>> vestige.read_audit("runs/audit")["npo"].not_expressed.reason
+    """
+    from vestige.artifacts.audits import read_outcome, read_plan
+    from vestige.artifacts.layout import RunFolder
+
+    folders = list(RunFolder(Path(run)).audits())
+    if not folders:
+        raise InputError(f"{one_line(str(run), width=200)} holds no audit")
+    failed = {}
+    for folder in folders:
+        for task in read_plan(folder).failed:
+            failed[f"{task.subject}, {task.attack or 'as it is'}"] = task.reason
+    return Audit(Path(run), tuple(map(read_outcome, folders)), failed)
+
+
+@verb
+def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Audit:
+    """Judge every audit in a run again from its answers, at other margins; no model is loaded.
+
+    Args:
+        run: The folder of a finished audit.
+        margins: The margins; what they do not set stays as it was.
+
+    Returns:
+        The verdicts.
+
+    Raises:
+        InputError: The folder has no audit.
+
+    Example:
+        >>> vestige.rejudge("runs/audit", margins=vestige.Margins(delta_wide=0.3))
+    """
+    from vestige.auditing.run import rejudge as judge_again
+
+    judge_again(Path(run), given_margins(margins))
+    return read_audit(run)
+
+
+def forecast(run: Path, request: "AuditRequest") -> "AuditForecast":
+    """The tasks of an audit with their cost; no model is loaded."""
+    from vestige.auditing.forecast import forecast_audit
+    from vestige.auditing.request import check_request
+
+    check_request(request)
+    return forecast_audit(run, request)

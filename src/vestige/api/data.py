@@ -1,0 +1,99 @@
+"""`compile_data` and `check_data`: data before any model."""
+
+from os import fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vestige
+from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, selector, verb
+
+if TYPE_CHECKING:
+    pass
+
+
+@verb
+def compile_data(
+    graph: PathLikeStr,
+    *,
+    output_dir: PathLikeStr | None = None,
+    seed: int = 0,
+    temporal: bool = False,
+    contract_types: PathLikeStr | None = None,
+    fresh: bool = False,
+) -> dict[str, Any]:
+    """Compile a graph of contracts into questions and answers.
+
+    Args:
+        graph: sample1, sample2, a family with its number of contracts (star:50, chain, tree, complete, scale-free), or
+            a file (.csv, .tsv, .json).
+        output_dir: The folder of the data set; data/GRAPH by default.
+        seed: Seed of everything that is drawn.
+        temporal: Let later contracts of the same parties supersede earlier ones.
+        contract_types: A folder of further contract types: NAME.toml, NAME.txt.j2.
+        fresh: Replace the data set in the folder.
+
+    Returns:
+        The manifest: the name, the seed, `counts`, `connectivity`, and `folder`.
+
+    Raises:
+        InputError: The graph cannot be read, or the folder holds another data set.
+
+    Example:
+        >>> vestige.compile_data("star:20", output_dir="data/star")
+    """
+    from vestige.core.ids import slug
+    from vestige.data.folder import CompileSettings, compile_to_folder
+
+    name = fspath(graph)
+    # A file is called by its name; `star:50` becomes a name that any system takes.
+    folder = Path("data") / slug(Path(name).stem) if output_dir is None else Path(output_dir)
+    types = None if contract_types is None else Path(contract_types)
+    settings = CompileSettings(seed=seed, temporal=temporal, contract_types=types)
+    manifest = compile_to_folder(name, folder, settings, fresh=fresh)
+    return {"folder": str(folder), **manifest}
+
+
+@verb
+def check_data(
+    *,
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr = "runs/check",
+    retain: DataLike | None = None,
+    alternatives: DataLike | None = None,
+    checks: "vestige.Checks | None" = None,
+    seed: int = 0,
+) -> "vestige.Soundness":
+    """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
+
+    Args:
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
+            superseded.
+        output_dir: The folder of soundness.json, where an audit of the folder reads it.
+        retain: What to keep: a file or selectors; by default everything else.
+        alternatives: A file of false answers to the forget questions (columns question, alternatives).
+        checks: The settings of the checks.
+        seed: Seed of everything random.
+
+    Returns:
+        A line for each check: `sound` is True, False, or None where it cannot tell.
+
+    Raises:
+        InputError: The data cannot be used, or nothing is kept.
+
+    Example:
+        >>> found = vestige.check_data(data="data.csv", forget="forget.csv", checks=vestige.Checks(alpha=0.01))
+        >>> [line.check for line in found.lines if line.sound is False]
+    """
+    from vestige.api import requests
+    from vestige.api.output import say_notes
+    from vestige.artifacts.layout import RunFolder
+    from vestige.steps.check_data import check_data as check
+
+    false_answers = selector(alternatives)
+    request = requests.data_check(
+        corpus_of(data), selector(forget), checks, retain=selector(retain), alternatives=false_answers, seed=seed
+    )
+    say_notes(request.splits, alternatives=false_answers is not None)
+    return check(RunFolder(Path(output_dir)), request)

@@ -1,0 +1,226 @@
+"""What the public functions accept as a model and as data, and what becomes of a value in memory.
+
+A model or rows in memory are written to the cache once, under the digest of their content, and are paths from then on.
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Union
+
+import vestige
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+
+if TYPE_CHECKING:
+    from vestige.data.corpus import Corpus, SourceSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PathLikeStr: TypeAlias = str | PathLike[str]
+"""A path or a name."""
+
+
+class HoldsModel(Protocol):
+    """A transformers pipeline, or a loaded model of Vestige: it has a model and its tokeniser."""
+
+    @property
+    def model(self) -> Any:
+        """The model."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokeniser."""
+
+
+class FrameLike(Protocol):
+    """A pandas DataFrame."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def to_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The rows."""
+
+
+class ListLike(Protocol):
+    """A `datasets.Dataset`."""
+
+    def to_list(self) -> list[Any]:
+        """The rows."""
+
+
+ModelLike: TypeAlias = str | PathLike[str] | tuple[Any, Any] | HoldsModel
+"""A folder, a hub id, an address, a result of these functions, or `(model, tokenizer)` of transformers in memory."""
+DataLike: TypeAlias = Union[
+    str, PathLike[str], Sequence[Mapping[str, Any]], FrameLike, ListLike, "vestige.SourceSettings"
+]
+"""A path, a hub id, selectors, rows in memory, or `SourceSettings` where columns have to be named."""
+
+FROM_COMMAND: ContextVar[bool] = ContextVar("FROM_COMMAND", default=False)
+"""Whether the caller is the command line, whose users know options and not arguments."""
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the weights of a model are read; `dtype` None means the format that the model has."""
+
+    device: str
+    dtype: str | None
+    trust_remote_code: bool
+    chat_template: str
+    base: str = ""
+    tokenizer: str = ""
+
+
+def reading(arguments: Mapping[str, Any]) -> Reading:
+    """How models are read, from the arguments of a call."""
+    return Reading(
+        device=arguments["device"],
+        dtype=arguments.get("dtype"),
+        trust_remote_code=arguments["trust_remote_code"],
+        chat_template=arguments.get("chat_template") or "",
+        base=arguments.get("base") or "",
+        tokenizer=arguments.get("tokenizer") or "",
+    )
+
+
+def verb(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function: arguments that it does not have are refused with a hint, and errors name arguments."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in signature.parameters:
+                hint = closest(name, list(signature.parameters))
+                raise InputError(f"{function.__name__} has no argument {one_line(name)!r}; {hint}")
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            if not FROM_COMMAND.get():
+                words = [in_python(part) if isinstance(part, str) else part for part in error.args]
+                error.args = tuple(words)
+            raise
+
+    return called
+
+
+def in_python(text: str) -> str:
+    """A message with arguments in place of options: `--output-dir` becomes `output_dir`."""
+    return _OPTION.sub(lambda option: option[1].replace("-", "_"), text)
+
+
+def path_of(model: ModelLike) -> str:
+    """The name of a model; one in memory is written to the cache once, under its digest."""
+    if isinstance(model, str | PathLike):
+        return fspath(model)
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from vestige.core.files import new_folder
+    from vestige.models.cache import cache_folder
+    from vestige.models.load import LoadedModel
+
+    # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
+    pair = model if isinstance(model, tuple) else (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    network, tokenizer = pair if len(pair) == 2 else (None, None)
+    if not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise InputError(
+            f"a model is {type(model).__name__}; give its folder, its id on the hub, or a transformers model in memory "
+            "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
+        )
+    # By its digest: the same model is written once, and what was stored of it is found again.
+    folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
+    if not folder.exists():
+        with new_folder(folder) as written:
+            network.save_pretrained(written)
+            tokenizer.save_pretrained(written)
+    return str(folder)
+
+
+def paths_of(models: ModelLike | Sequence[ModelLike] | None) -> list[str]:
+    """One model or a list of them, as paths. A text is one model, and a pair is a model with its tokeniser."""
+    if models is None or models == ():
+        return []
+    if isinstance(models, list):
+        return [path_of(model) for model in models]
+    one: Any = models
+    return [path_of(one)]
+
+
+def text_of(path: PathLikeStr | None) -> str | None:
+    """A path as text."""
+    return None if path is None else fspath(path)
+
+
+def selector(items: DataLike | None) -> Any:
+    """The selectors or the file that name items; rows in memory become a file."""
+    return None if items is None else _file(items)
+
+
+def source_of(data: DataLike) -> "SourceSettings":
+    """The settings by which the data are read."""
+    from vestige.data.corpus import SourceSettings
+
+    return data if isinstance(data, SourceSettings) else SourceSettings(data=_file(data))
+
+
+def corpus_of(data: DataLike) -> "Corpus":
+    """The items of the data."""
+    from vestige.data.corpus import open_corpus
+
+    return open_corpus(source_of(data))
+
+
+def _file(data: Any) -> str:
+    """A path or name as it is; rows in memory as a file of the cache, which is named by its content."""
+    if isinstance(data, str | PathLike):
+        return fspath(data)
+    from vestige.core.files import write_text
+    from vestige.core.ids import content_id
+    from vestige.models.cache import cache_folder
+
+    rows = data
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a DataFrame
+        if len({*rows.columns}) < len(rows.columns):
+            raise InputError(f"a column's name comes twice in {one_line(', '.join(map(str, rows.columns)), width=200)}")
+        rows = rows.to_dict("records")
+    if hasattr(rows, "to_list"):  # a datasets.Dataset
+        rows = rows.to_list()
+    if not (isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows)):
+        raise InputError(
+            f"data is {type(rows).__name__}; give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
+            "a datasets.Dataset), or SourceSettings"
+        )
+    text = "".join(_row_line(row, number) for number, row in enumerate(rows, 1))
+    path = cache_folder() / "in-memory" / f"rows-{content_id(text)}.jsonl"
+    if not path.exists():
+        write_text(path, text)
+    return str(path)
+
+
+def _row_line(row: Mapping[Any, Any], number: int) -> str:
+    """A row as a line of JSON Lines; a value that is missing in pandas' or NumPy's way is null."""
+    from vestige.core.files import json_line
+
+    cells = {}
+    for name, value in row.items():
+        # NumPy's scalars print as numbers and are none to JSON.
+        plain = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0 else value
+        missing = type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain))
+        cells[str(name)] = None if missing else plain
+        try:
+            # Each by itself, so that the one that is none is named; encoded, since half a surrogate has no bytes.
+            json_line(cells[str(name)]).encode()
+        except (TypeError, ValueError) as error:
+            where = f"row {number}, {one_line(repr(name), width=60)}"
+            raise InputError(f"{where}: {type(plain).__name__} is no JSON value; give text or a number") from error
+    return json_line(cells)

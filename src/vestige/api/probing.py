@@ -1,0 +1,255 @@
+"""`probe`: the search for knowledge holes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import vestige
+from vestige.api.inputs import (
+    DataLike,
+    ModelLike,
+    PathLikeStr,
+    Reading,
+    path_of,
+    selector,
+    source_of,
+    verb,
+)
+from vestige.api.output import refuse_torchrun, say_notes
+from vestige.api.results import Holes
+from vestige.core.errors import InputError
+from vestige.core.progress import progress_bar, say
+from vestige.core.text import closest, one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.probes.adjacent import By
+    from vestige.probes.latent import Iteration
+    from vestige.steps.subjects import Asked
+
+
+@verb
+def probe(
+    target: ModelLike,
+    unlearned: ModelLike,
+    *,
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr = "runs/probe",
+    retain: DataLike | None = None,
+    searches: Sequence[str] = ("latent",),
+    asks: str = "builtin:smollm2",
+    asks_dtype: str = "float32",
+    by: str | None = None,
+    k: int = 4,
+    judge: str = "grounded",
+    truth: bool = False,
+    embedder: str | None = None,
+    placebos: Mapping[str, ModelLike] | Sequence[str] | None = None,
+    forget_n: int | None = None,
+    adjacent: "vestige.Adjacent | None" = None,
+    neighbours: "vestige.Neighbours | None" = None,
+    latent: "vestige.Latent | None" = None,
+    policy: "vestige.Policy | None" = None,
+    answers: "vestige.Answers | None" = None,
+    filter: "vestige.Filter | None" = None,
+    seed: int = 0,
+    dry_run: bool = False,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> Holes:
+    """Look for knowledge holes: harmless questions that the target answers well and the unlearned model badly.
+
+    Adjacent questions are made, the searches begin from them, and both are tested with fresh answers: everything in one
+    folder, with one judge. Each part is kept; the same call resumes a stopped run, and repeats only requests that were
+    under way.
+
+    Args:
+        target: The target model: a folder, any model, or URL#MODEL.
+        unlearned: The unlearned model: a folder, any model, or URL#MODEL.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
+            superseded.
+        output_dir: Where the output goes; the same command resumes there.
+        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the
+            same policy without learning), enumeration (adjacent and retained questions as they are), or none.
+        asks: The model that learns to ask questions; a small one is enough.
+        asks_dtype: Number format of its weights.
+        by: Who writes adjacent questions: graph (the data's own, of other contracts), templates, local:MODEL, or
+            http://host/v1#name. By default the graph where the data has one, else templates.
+        k: At most this many questions of each forget item.
+        judge: Who grades: grounded (the target's own answers; no other model), local:MODEL, http://host/v1#name (key in
+            VESTIGE_JUDGE_KEY), or a package's judge; settings behind a question mark.
+        truth: Let the judge know the answers of the data.
+        embedder: Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.
+        placebos: Models that know what the target knows, by name: their holes are false.
+        forget_n: Of a forget set of texts or harmful answers: sample this many, by the seed; by default all.
+        adjacent: How questions are made from texts.
+        neighbours: How questions are taken from the graph.
+        latent: The search.
+        policy: The training of the model that asks.
+        answers: How the models answer.
+        filter: What counts as a hole.
+        seed: Seed of everything random.
+        dry_run: Show what would run, with its cost, and exit.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The table by source in `rows`, and the confirmed holes in `holes`. After a dry run `forecast` has the cost.
+
+    Raises:
+        InputError: A model, the data or a setting cannot be used.
+
+    Example:
+        >>> vestige.probe("runs/target", "runs/npo", data="data.csv", forget="forget.csv", searches=["random"],
+        ...               filter=vestige.Filter(unlearned_at_most=2)).to_frame()
+    """
+    refuse_torchrun("probe")
+    from vestige.api import requests
+    from vestige.artifacts.layout import ProbeFolder, SubjectFolder
+    from vestige.artifacts.records import forgotten_by
+    from vestige.data.probe_sources import probe_sources
+    from vestige.judges.spec import judge_spec
+    from vestige.models.address import is_address
+    from vestige.models.load import look_for
+    from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
+    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.filters import FilterSettings
+    from vestige.probes.holes import FilterRequest, filter_holes, forecast_probe, forget_texts
+    from vestige.probes.latent import SEARCHES, LatentSettings, search, yield_of
+    from vestige.probes.questions import AdjacentSettings
+    from vestige.probes.settings import ProbeSettings
+    from vestige.steps.subjects import asked_model
+    from vestige.training.policy.settings import PolicySettings
+
+    names = tuple(dict.fromkeys(searches))
+    for name in names:
+        if name not in SEARCHES and names != ("none",):
+            raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), [*SEARCHES, 'none'])}")
+    if names == ("none",):
+        names = ()
+    if SubjectFolder(Path(output_dir)).spec.exists():
+        raise InputError(f"{output_dir} is the folder of a model; give the probe one of its own")
+    probing = ProbeSettings(
+        asks=asks,
+        asks_dtype=asks_dtype,
+        judge=judge,
+        truth=truth,
+        embedder=embedder,
+        answers=answers or AnswerSettings(),
+        latent=latent or LatentSettings(),
+        policy=policy or PolicySettings(),
+        filter=filter or FilterSettings(),
+    )
+    probing.check()
+    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
+    pair = path_of(target), path_of(unlearned)
+    others = _placebos(placebos)
+    # What either forgot before is no hole: it was to go, and both may be bad at it.
+    before = tuple(dict.fromkeys(gone for model in pair for gone in forgotten_by(model)))
+    sources = probe_sources(
+        source_of(data), selector(forget), retain=selector(retain), n_forget=forget_n, before=before
+    )
+    say_notes(sources.splits)
+    folder = ProbeFolder(Path(output_dir))
+    nearby = AdjacentRequest(
+        sources.splits,
+        sources.corpus.dataset,
+        _writer(by, graph=sources.corpus.dataset is not None, folder=folder, device=device),
+        (adjacent or AdjacentSettings()).over(AdjacentSettings(k=k)),
+        (neighbours or NeighbourSettings()).over(NeighbourSettings(k=k)),
+        seed,
+        sources.forget_texts,
+        sources.retain_texts,
+    )
+    # A model that cannot be loaded is refused before anybody is asked or paid; an address is not looked for.
+    for model in (*pair, *others.values()):
+        if not is_address(model):
+            look_for(requests.model_settings(model, read))
+
+    def loaded(model: str) -> "Asked":
+        return asked_model(requests.model_settings(model, read), dtype=read.dtype)
+
+    plan = probing.searching(names, device=device)
+    if dry_run:
+        if isinstance(nearby.by, str):
+            n = len(adjacent_of(nearby)["forget"].questions)
+        else:
+            # A writer is not asked for a forecast, so this is the most that it may write.
+            n = nearby.settings.k * len(nearby.forget)
+        texts, limits = forget_texts(nearby.forget), judge_spec(judge).limits
+        forecast = forecast_probe(n, texts, plan, probing.answers, limits, n_placebos=len(others))
+        return Holes(folder.path, None, sources.splits.told, forecast)
+    models = probing.participants(
+        folder,
+        target=lambda: loaded(pair[0]),
+        unlearned=lambda: loaded(pair[1]),
+        corpus=sources.corpus,
+        seed=seed,
+        device=device,
+    )
+    questions = make_adjacent(folder, nearby)
+    near = sum(question.of == "forget" for question in questions)
+    say(f"{near} questions near the forget set and {len(questions) - near} of the retain set in {folder.adjacent}")
+    for name in names:
+        with progress_bar(name) as show:
+
+            def look(iteration: "Iteration") -> None:
+                note = iteration.collapsed or f"{iteration.n_latent} with J = 10"
+                show(iteration.number / plan.settings.n_iterations, note)
+
+            brought = yield_of(search(folder, models, name, plan, on_iteration=look))
+        say(
+            f"{name}: {brought.n_latent} of {brought.n_calls} prompts got J = 10, {brought.n_distinct} of them "
+            f"different: {brought.per_thousand:.1f} for 1,000 calls"
+        )
+    controls = {name: loaded(model) for name, model in others.items()}
+    request = FilterRequest(models, sources.forget, probing.filter, sources.retain, controls, say)
+    return Holes(folder.path, filter_holes(folder, request), sources.splits.told)
+
+
+def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> dict[str, str]:
+    """The placebos by their names in tables: the last part of a path, or all of it where that is ambiguous."""
+    from vestige.probes.filters import OWN_NAMES
+
+    if placebos is None:
+        return {}
+    if isinstance(placebos, Mapping):
+        return {name: path_of(model) for name, model in placebos.items()}
+    paths = list(dict.fromkeys(placebos))
+    # Folders of models often end alike, as in a/model and b/model.
+    short = [Path(path).name for path in paths]
+    named = {}
+    for name, path in zip(short, paths, strict=True):
+        unique = name and short.count(name) == 1 and name not in OWN_NAMES
+        named[name if unique else path] = path
+    return named
+
+
+def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) -> "By":
+    """How adjacent questions are made: from the graph, by templates, or by a chat model."""
+    from vestige.judges.local import grader_of
+    from vestige.judges.spec import BY_MODEL, judge_spec
+
+    if by == "graph" or (by is None and graph):
+        return "graph"
+    if by in (None, "templates"):
+        return "offline"
+    # With neither it is no address and no local:MODEL, but a slip in one of the two words.
+    if "/" not in by and ":" not in by:
+        raise InputError(f"--by {one_line(by)}: {closest(by, ['graph', 'templates'])}, or {BY_MODEL}")
+    spec = judge_spec(by)
+    writer = grader_of(spec, folder.judge, device).writer if spec.by_model else None
+    if writer is None:
+        raise InputError(f"--by {one_line(by)} writes no questions; {BY_MODEL}")
+    return writer

@@ -1,0 +1,360 @@
+"""The results of the public functions: records with names, which a notebook shows as tables."""
+
+import html
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from vestige.api.inputs import PathLikeStr
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from vestige.artifacts.audits import AuditOutcome, VerdictLine
+    from vestige.artifacts.holes import HoleTable
+    from vestige.artifacts.records import ItemScores, KeptPrompt, Summary
+    from vestige.attacks.planning import Attack as PlannedAttackItems
+    from vestige.auditing.compare import ComparedScore
+    from vestige.auditing.request import AuditRequest
+    from vestige.probes.holes import ProbeForecast
+    from vestige.steps.dry_run import Forecast
+
+Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
+"""The verdict on a claim."""
+
+
+class Rows:
+    """What is a table: `rows` are its rows, of which a notebook shows `columns`."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
+
+        @property
+        def rows(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def to_frame(self) -> "DataFrame":
+        """The rows as a DataFrame."""
+        from pandas import DataFrame
+
+        return DataFrame(list(self.rows))
+
+    def _repr_html_(self) -> str:
+        """A table in HTML; every text in it, which may come from a model or a data set, is escaped."""
+        rows = self.rows
+        columns = self.columns or tuple(rows[0] if rows else ())
+        head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(f'<td>{_safe(row.get(c))}</td>' for c in columns)}</tr>" for row in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _safe(value: Any) -> str:
+    if value is None:
+        return ""
+    return html.escape(one_line(f"{value:.3g}" if isinstance(value, float) else str(value), width=300))
+
+
+@dataclass(frozen=True)
+class Model(Rows):
+    """A trained model: its folder, its steps, why training stopped, and the notes on the data.
+
+    Pass it wherever a function takes a model. `chosen` is the reason for the checkpoint that was kept, if a rule chose
+    one. After a dry run `forecast` has the memory, and there is no folder.
+    """
+
+    path: Path
+    steps: int
+    stopped: str
+    notes: tuple[str, ...] = ()
+    digest: str = ""
+    chosen: Mapping[str, Any] | None = None
+    forecast: "Forecast | None" = None
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def training_log(self) -> list[dict[str, Any]]:
+        """Return the log of the training, a row a step: the loss and its terms in nats a token."""
+        from vestige.artifacts.layout import SubjectFolder
+        from vestige.artifacts.records import read_training_log
+
+        return read_training_log(SubjectFolder(self.path).training_log)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the training log."""
+        return self.training_log()
+
+    def _repr_html_(self) -> str:
+        return f"<p>{_safe(self.path)}: {self.steps} steps, {_safe(self.stopped)}</p>"
+
+
+@dataclass(frozen=True, repr=False)
+class Results(Rows):
+    """Estimates of one model or of an attack on it: a row each, with interval and n, and where the evidence lies."""
+
+    columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
+    rows: tuple[dict[str, Any], ...]
+    evidence: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+    answers: "tuple[ItemScores, ...]" = ()
+    summaries: "tuple[Summary, ...]" = ()
+    role: str = ""
+
+    def items(self) -> "DataFrame":
+        """The score of each question, to be pooled over trainings by `vestige.pool`.
+
+        Returns:
+            A row per question, split and metric: `split` (`forget:free` has the questions that the retained contracts
+            do not answer), `item`, `edge`, `attribute`, `attack` (empty before one), `metric`
+            (`qa.rouge1_recall`) and `value`.
+        """
+        from pandas import DataFrame
+
+        from vestige.artifacts.records import item_rows
+
+        return DataFrame([row for asked in self.answers for row in item_rows(asked)])
+
+    def __repr__(self) -> str:
+        """One line: how many estimates there are, and where their evidence lies."""
+        return f"Results({len(self.rows)} estimates; evidence: {', '.join(map(str, self.evidence))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Attacked(Results):
+    """Estimates before and after an attack.
+
+    Attributes:
+        attack: The attack as it was planned, with the items that it tested.
+        levels: By point of the attack (`before` comes first) the summaries of the evaluations.
+        spent: Upper bounds on the bits that the attack carried in (`bounds_bits`), and the amounts it used.
+        prompt: The prompt that a search found; None for other attacks.
+    """
+
+    attack: "PlannedAttackItems | None" = None
+    levels: "tuple[tuple[str, Summary], ...]" = ()
+    spent: Mapping[str, Any] = field(default_factory=dict)
+    prompt: "KeptPrompt | None" = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one claim about one model.
+
+    Attributes:
+        verdict: `pass`, `fail`, `inconclusive`, or `not tested` if the audit did not judge the claim.
+        bound: The estimate with its bound in words, as in `87 % left (at least 75 %), choose`.
+        at_least: Lower bound of the quantity that decides, in `unit`; None if nothing was measured.
+        at_most: Its upper bound.
+        margin: A quantity shown to exceed it fails the claim.
+        wide: All quantities below it let the claim pass.
+        unit: `share`, `leakage` or `bits`.
+        reason: Why, in words and numbers.
+        against: The models that never knew: `retrained`, `alternatives`, `chance`, or empty.
+    """
+
+    verdict: Word = "not tested"
+    bound: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    margin: float | None = None
+    wide: float | None = None
+    unit: str = ""
+    reason: str = ""
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class ModelVerdicts:
+    """The verdicts on one unlearned model, one for each claim."""
+
+    subject: str
+    forget: str
+    not_expressed: Verdict = field(default_factory=Verdict)
+    not_recoverable: Verdict = field(default_factory=Verdict)
+    not_stored: Verdict = field(default_factory=Verdict)
+    indistinguishable: Verdict = field(default_factory=Verdict)
+    utility_preserved: Verdict = field(default_factory=Verdict)
+    benchmark_valid: Verdict = field(default_factory=Verdict)
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdicts by claim."""
+        every = {name.replace("_", " "): value for name, value in vars(self).items()}
+        return {name: value for name, value in every.items() if isinstance(value, Verdict)}
+
+    @property
+    def passed(self) -> bool:
+        """Whether every claim that was judged passes, and at least one was."""
+        judged = {verdict.verdict for verdict in self.verdicts.values()} - {"not tested"}
+        return judged == {"pass"}
+
+
+def _verdict(outcome: "AuditOutcome", line: "VerdictLine") -> Verdict:
+    from vestige.artifacts.verdicts import WORDS, bound_said
+
+    word: Any = WORDS[line.outcome]
+    return Verdict(
+        verdict=word,
+        bound=bound_said(outcome, line),
+        at_least=line.at_least,
+        at_most=line.at_most,
+        margin=line.margin,
+        wide=line.wide,
+        unit=line.unit,
+        reason=line.reason,
+        against=line.against,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(Rows):
+    """The verdicts of a run.
+
+    `audit["npo"].not_expressed.verdict` is one of them, `audit.passed` all of them in one word. `failed` has the tasks
+    that failed, by name, with the reason.
+    """
+
+    columns = ("subject", "claim", "verdict", "bound")
+    path: Path
+    outcomes: "tuple[AuditOutcome, ...]"
+    failed: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    n_tasks: int = 0
+    request: "AuditRequest | None" = None
+
+    @property
+    def models(self) -> tuple[ModelVerdicts, ...]:
+        """The verdicts of each unlearned model and forget set."""
+        found = []
+        for outcome in self.outcomes:
+            for subject in outcome.unlearned:
+                lines = [line for line in outcome.verdicts if line.subject == subject]
+                claims = {line.claim.replace(" ", "_"): _verdict(outcome, line) for line in lines}
+                found.append(ModelVerdicts(subject, outcome.forget, **claims))
+        return tuple(found)
+
+    def __getitem__(self, subject: str) -> ModelVerdicts:
+        """Return the verdicts on one unlearned model, by its name in the report.
+
+        Raises:
+            InputError: No model has this name, or the run has verdicts on it for several forget sets.
+        """
+        found = [model for model in self.models if model.subject == subject]
+        if not found:
+            hint = closest(subject, [model.subject for model in self.models])
+            raise InputError(f"the audit has no unlearned model {one_line(subject)!r}; {hint}")
+        if len(found) > 1:
+            raise InputError(f"{one_line(subject)} was judged for {len(found)} forget sets; look through `models`")
+        return found[0]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every judged claim about every unlearned model passes, and no task failed."""
+        models = self.models
+        return bool(models) and not self.failed and all(model.passed for model in models)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The doubts about the controls, which concern every verdict, in sentences."""
+        return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.warnings))
+
+    @property
+    def verdicts(self) -> list[dict[str, Any]]:
+        """The rows of verdicts.json: `subject`, `claim`, `verdict`, `bound`, `reason`, and what they rest on."""
+        from vestige.artifacts.verdicts import verdict_rows
+
+        return verdict_rows(self.outcomes)
+
+    def regressions(self, baseline: PathLikeStr) -> list[dict[str, Any]]:
+        """The verdicts that are worse than in an earlier run (its folder or verdicts.json), each with `was`."""
+        from vestige.artifacts.verdicts import read_baseline, regressions
+
+        return [{**row, "was": was} for row, was in regressions(self.verdicts, read_baseline(Path(baseline)))]
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """What the verdicts say nothing about, in sentences."""
+        return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.untested))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each verdict."""
+        columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
+        return [{column: row[column] for column in columns} for row in self.verdicts]
+
+    def __repr__(self) -> str:
+        """One line: the folder, and how many claims of how many models pass, fail or stay open."""
+        counts = Counter(row["verdict"] for row in self.verdicts)
+        subjects = len({row["subject"] for row in self.verdicts})
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "inconclusive"))
+        return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
+
+    def report(self) -> Path:
+        """Write the report's page and tables; where the page is."""
+        from vestige.report import build_report
+
+        return build_report(self.path)
+
+    def _repr_html_(self) -> str:
+        untested = "".join(f"<li>{_safe(sentence)}</li>" for sentence in self.untested)
+        return f"{super()._repr_html_()}<details><summary>not tested</summary><ul>{untested}</ul></details>"
+
+
+@dataclass(frozen=True)
+class Holes(Rows):
+    """What a probe found: the table by source, the confirmed holes, and what was noted on the data."""
+
+    path: Path
+    table: "HoleTable | None"
+    notes: tuple[str, ...] = ()
+    forecast: "ProbeForecast | None" = None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each number of each source, with interval and n; false holes are those of the placebos."""
+        from vestige.artifacts.holes import estimates_of
+
+        if self.table is None:
+            return []
+        return [
+            {"source": row.source, **{name: getattr(e, name) for name in ("metric", "value", "low", "high", "n")}}
+            for row in self.table.rows
+            for e in estimates_of(row)
+        ]
+
+    @property
+    def holes(self) -> list[dict[str, Any]]:
+        """The confirmed holes: prompt, source, both answers and scores, group."""
+        from vestige.artifacts.holes import read_holes
+        from vestige.artifacts.layout import ProbeFolder
+
+        return [asdict(hole) for hole in read_holes(ProbeFolder(self.path))]
+
+    def to_frame(self) -> "DataFrame":
+        """A row for each confirmed hole."""
+        from pandas import DataFrame
+
+        return DataFrame(self.holes)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Rows):
+    """Models compared with the first on the same questions: a row for each model, task and score."""
+
+    scores: "tuple[ComparedScore, ...]"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return [asdict(score) for score in self.scores]
+
+    @property
+    def markdown(self) -> str:
+        """A Markdown table, for a pull request."""
+        from vestige.auditing.compare import markdown
+
+        return markdown(self.scores)

@@ -1,0 +1,328 @@
+"""`finetune` and `unlearn`: the functions that train models."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from os import fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import vestige
+from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, text_of, verb
+from vestige.api.output import output_in, refuse_torchrun, say_notes
+from vestige.api.results import Model
+from vestige.core.errors import InputError
+from vestige.core.progress import progress_bar, say
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.dry_run import Forecast
+    from vestige.steps.making import Made
+    from vestige.steps.unlearn import UnlearnRequest
+    from vestige.training.loop import Progress
+    from vestige.training.parallel import World
+
+    Train: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World], Made]
+
+Save: TypeAlias = Literal["merged", "adapter"]
+Parallel: TypeAlias = Literal["ddp", "fsdp"]
+
+
+@verb
+def finetune(
+    model: ModelLike,
+    *,
+    data: DataLike,
+    output_dir: PathLikeStr,
+    forget: DataLike | None = None,
+    imitate: ModelLike | None = None,
+    train_factual: bool = False,
+    name: str | None = None,
+    seed: int = 0,
+    training: "vestige.Training | None" = None,
+    parallel: Parallel | None = None,
+    save: Save = "merged",
+    dry_run: bool = False,
+    fresh: bool = False,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    base: str = "",
+    tokenizer: str = "",
+) -> Model:
+    """Train a model on the answers of a data set; with `forget`, on all items but those.
+
+    The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance. The same
+    call continues a training that was stopped.
+
+    Args:
+        model: Hub id, local folder, folder with an adapter, or built-in model.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        output_dir: Where the output goes; the same command resumes there.
+        forget: Leave these items out: makes a `retrained` control.
+        imitate: Teach this model's distributions on the answers, by KL, in place of the answers themselves.
+        train_factual: Train on the factual questions too.
+        name: Name of the model in reports.
+        seed: Seed of everything random.
+        training: The settings of the training. What they do not set has `builtin:tiny`'s or PISTOL's defaults.
+        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
+        save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
+        dry_run: Show what would run, with its cost, and exit.
+        fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The model, which every other function takes.
+
+    Raises:
+        InputError: The data, the model or the settings cannot be used.
+        NotFinite: The loss is no longer a number; take a lower learning rate.
+
+    Example:
+        >>> target = vestige.finetune("./model", data="data.csv", output_dir="runs/target",
+        ...                           training=vestige.Training(learning_rate=2e-5))
+    """
+    from vestige.api import requests
+    from vestige.steps.dry_run import forecast_finetuning
+    from vestige.steps.finetune import finetune as train
+
+    path, forgotten = path_of(model), selector(forget)
+    requests.training_settings(path, training)  # Refused before the data are read.
+    corpus = corpus_of(data)
+    splits = None
+    notes: tuple[str, ...] = ()
+    if forgotten is not None:
+        splits = requests.questions(corpus, forgotten)
+        notes = splits.told
+        say_notes(splits)
+    if corpus.factual:
+        taught = "taught too" if train_factual else "not taught (--train-factual teaches them)"
+        say(f"factual: {len(corpus.factual)} questions, {taught}")
+    start = requests.model_settings(path, Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer))
+    request = requests.finetuning(
+        start,
+        corpus,
+        splits,
+        training,
+        name=name,
+        seed=seed,
+        factual=train_factual,
+        save=save,
+        imitate=None if imitate is None else path_of(imitate),
+    )
+    if dry_run:
+        return _foreseen(output_dir, parallel, lambda world: forecast_finetuning(request, world), notes)
+    return _trained(
+        f"fine-tuning: learning rate {request.training.learning_rate:g}",
+        output_dir,
+        parallel,
+        lambda folder, on_step, world: train(folder, request, on_step, world),
+        inputs=(path, corpus.settings.data, forgotten),
+        fresh=fresh,
+        notes=notes,
+    )
+
+
+@verb
+def unlearn(
+    model: ModelLike,
+    *,
+    method: str,
+    data: DataLike,
+    forget: DataLike,
+    output_dir: PathLikeStr,
+    retain: DataLike | None = None,
+    reference: ModelLike | None = None,
+    idk: PathLikeStr | None = None,
+    base: PathLikeStr | None = None,
+    retrained: ModelLike | None = None,
+    harm_judge: str = "",
+    method_settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    training: "vestige.Training | None" = None,
+    trajectory: "vestige.Trajectory | None" = None,
+    validation: "vestige.Validation | None" = None,
+    parallel: Parallel | None = None,
+    save: Save = "merged",
+    dry_run: bool = False,
+    fresh: bool = False,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    tokenizer: str = "",
+) -> Model:
+    """Unlearn part of the data from a model by one method.
+
+    Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
+    repeats the model's training without the forget set; for an external model, give --base and settings. The output
+    folder holds the unlearned model (a Hugging Face folder in model/), its training log and its provenance.
+
+    With a trajectory setting, the model is scored during training on validation items: forget, retain, forget_nll,
+    retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met
+    --choose; the nearest is kept.
+
+    Args:
+        model: The target model: a folder from `vestige finetune`, or any model.
+        method: A name of `vestige list methods`, or package.module:Class.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
+            superseded.
+        output_dir: Where the output goes; the same command resumes there.
+        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        reference: Frozen model in the loss; by default the target.
+        idk: Text file of answers such as 'I don't know', one per line.
+        base: Method retrain: the model to begin with, if the target does not record it.
+        retrained: A model that never saw the forget set, for rules such as 'forget<=retrained'.
+        harm_judge: local:MODEL or http://host/v1#name: adds the score harm, the share of harmful replies to forget
+            questions, as in --stop-when 'harm<=0'.
+        method_settings: The method's own settings, as in {"beta": 0.2}.
+        seed: Seed of everything random.
+        training: The settings of the training. What they do not set has `builtin:tiny`'s or PISTOL's defaults.
+        trajectory: How often the model is scored while it trains, when to stop, and which checkpoint to keep.
+        validation: The questions of these scores.
+        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
+        save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
+        dry_run: Show what would run, with its cost, and exit.
+        fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+
+    Returns:
+        The unlearned model. If a rule chose the checkpoint, `chosen["met"]` says whether one met it.
+
+    Raises:
+        InputError: The data, the model, the method or the settings cannot be used.
+        NotFinite: The loss is no longer a number; take a lower learning rate.
+
+    Example:
+        >>> vestige.unlearn("runs/target", method="npo_gd", data="data.csv", forget="forget.csv",
+        ...                 output_dir="runs/npo", training=vestige.Training(learning_rate=2e-5))
+    """
+    from vestige.api import requests
+    from vestige.methods import find_method
+    from vestige.steps.dry_run import forecast_unlearning
+    from vestige.steps.unlearn import unlearn as train
+
+    # First: of a mistyped method every setting would be called an unknown key.
+    find_method(method)
+    path, forgotten, kept_back = path_of(model), selector(forget), selector(retain)
+    frozen = None if reference is None else path_of(reference)
+    control = None if retrained is None else path_of(retrained)
+    target = requests.model_settings(
+        path, Reading(device, dtype, trust_remote_code, chat_template, tokenizer=tokenizer), as_made=True
+    )
+    corpus = corpus_of(data)
+    splits = requests.questions(corpus, forgotten, kept_back, models=[path])
+    say_notes(splits)
+    request = requests.unlearning(
+        target,
+        corpus,
+        splits,
+        method,
+        training,
+        retain=kept_back,
+        base=text_of(base),
+        method_settings=method_settings,
+        seed=seed,
+        reference=frozen,
+        idk=None if idk is None else Path(idk),
+        save=save,
+        read=not dry_run,
+    )
+    if dry_run:
+        return _foreseen(output_dir, parallel, lambda world: forecast_unlearning(request, world), splits.told)
+    if harm_judge:
+        # Each process would ask, and pay, the judge for the same replies.
+        refuse_torchrun("unlearn --harm-judge")
+    harm = requests.harm_grader(harm_judge, Path(output_dir) / "train" / "judge", device)
+    watch = requests.trajectory(target, splits, trajectory, validation, retrained=control, seed=seed, harm=harm)
+    request = replace(request, trajectory=watch)
+    return _trained(
+        _rate_in_words(request),
+        output_dir,
+        parallel,
+        lambda folder, on_step, world: train(folder, request, on_step, world),
+        inputs=(path, corpus.settings.data, forgotten, kept_back, frozen, text_of(base), control),
+        fresh=fresh,
+        notes=splits.told,
+    )
+
+
+def _rate_in_words(request: "UnlearnRequest") -> str:
+    """The method and the learning rate, and how to find one where nobody chose it for this model."""
+    from vestige.methods import find_method
+    from vestige.training.settings import UnlearningSettings
+
+    title = f"unlearning by {request.method}"
+    if not find_method(request.method).needs.splits:
+        return f"{title}: nothing is trained"
+    training = request.recipe.request.training if request.recipe else request.training
+    rate = training.learning_rate
+    if request.recipe or rate != UnlearningSettings().learning_rate:
+        return f"{title}: learning rate {rate:g}"
+    return (
+        f"{title}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige find-rate` "
+        "searches one for this model"
+    )
+
+
+def _foreseen(
+    output_dir: PathLikeStr, parallel: str | None, foresee: "Callable[[World], Forecast]", notes: tuple[str, ...]
+) -> Model:
+    from vestige.training.parallel import pick_kind, planned_world
+
+    forecast = foresee(planned_world(pick_kind(parallel)))
+    return Model(Path(output_dir), 0, "nothing was trained", notes, forecast=forecast)
+
+
+def _trained(
+    title: str,
+    output_dir: PathLikeStr,
+    parallel: str | None,
+    train: "Train",
+    *,
+    inputs: Sequence[str | None],
+    fresh: bool,
+    notes: tuple[str, ...],
+) -> Model:
+    """Train by one process or several, of which the leading one writes. None of `inputs` may be in the output folder.
+
+    `title` is printed, and its part before the colon names the progress.
+    """
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.training.parallel import joined, pick_kind
+
+    if not fspath(output_dir).strip():
+        raise InputError("--output-dir is empty; name a folder")
+    folder = SubjectFolder(Path(output_dir))
+    with joined(pick_kind(parallel)) as world, contextlib.ExitStack() as stack:
+        if world.leads:
+            stack.enter_context(output_in(folder.path, fresh=fresh, made_by=("spec.json",), inputs=inputs))
+            say(title)
+        # The others may not train before the folder is known to be free.
+        world.wait()
+        show = stack.enter_context(progress_bar(title.partition(": ")[0], visible=world.leads))
+
+        def on_step(progress: "Progress") -> None:
+            # People count from one.
+            show(progress.step / progress.n_steps, f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}")
+
+        made = train(folder, on_step, world)
+    return Model(
+        path=folder.path,
+        steps=made.steps,
+        stopped=made.stopped,
+        notes=notes,
+        digest=made.digest.id,
+        chosen=None if made.chosen is None else asdict(made.chosen),
+    )

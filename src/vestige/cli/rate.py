@@ -1,0 +1,71 @@
+"""`vestige find-rate`: the learning rate at which a method reaches a goal."""
+
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from vestige.cli.command import Asked, command
+from vestige.cli.options import SOURCE, UNLEARNING, AsJson
+from vestige.cli.tables import print_json, print_table
+from vestige.cli.training import method_names
+from vestige.core.errors import GoalNotReached, InputError
+from vestige.core.text import one_line
+from vestige.experiments.rates import find_rate
+
+# The rates that are tried replace the one of the training.
+TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
+
+
+@command(
+    find_rate,
+    parts={"training": TRAINED, "data": SOURCE},
+    repeated=("rates",),
+    without=("method_settings",),
+    open_names=method_names,
+    common="method goal rates data forget output_dir retain metric items epochs seed config",
+)
+def find_rate_command(asked: Asked, as_json: AsJson = False) -> None:
+    """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
+
+    Exit code 7: no rate reaches the goal; the nearest is printed.
+    """
+    from vestige.api.output import say_next
+
+    changes: dict[str, Any] = {"method_settings": asked.given.named(asked.arguments["method"])}
+    if asked.arguments.get("rates"):
+        changes["rates"] = _numbers(asked.arguments["rates"])
+    found = asked.run(**changes)
+    if as_json:
+        print_json({**asdict(found), "candidates": found.rows})
+    else:
+        _print(found)
+    if not found.reached:
+        raise GoalNotReached(f"no rate reaches {found.goal}; try others with --rates, or train longer with --epochs")
+    method = asked.arguments["method"]
+    rate = ("--learning-rate", f"{found.rate:g}")
+    say_next("unlearn", asked.arguments["model"], "--method", method, *asked.data_words(), *rate)
+
+
+def _numbers(words: list[str]) -> list[float]:
+    """The rates of several options, each of which may be a list with commas."""
+    numbers = []
+    for word in ",".join(words).split(","):
+        try:
+            numbers.append(float(word))
+        except ValueError as error:
+            raise InputError(f"--rates {one_line(word)!r} is no number; give rates such as 1e-5,3e-5") from error
+    return numbers
+
+
+def _print(found: Any) -> None:
+    rows = []
+    for candidate in found.candidates:
+        scores = [candidate.broke_down, ""]
+        if not candidate.broke_down:
+            scores = [f"{candidate.forget:.3f}", f"{candidate.retain:.3f}"]
+        chosen = "chosen" if candidate.rate == found.rate else ""
+        rows.append([f"{candidate.rate:g}", *scores, chosen])
+    print_table(f"{found.metric}, questions that choose", ["rate", "forget", "retain", ""], rows)
+    if found.rate is not None:
+        typer.echo(f"chosen: {found.rate:g}; on other questions forget {found.forget:.3f}, retain {found.retain:.3f}")

@@ -1,0 +1,77 @@
+"""Notes and progress on stderr: a bar with the time left on a terminal, plain lines elsewhere."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from vestige.core.text import one_line
+
+SPEAKING = False
+"""Whether notes are printed, and progress where stderr is no terminal. The command line sets it, unless `--quiet`."""
+QUIET = False
+"""Whether there is no progress at all: `vestige --quiet`."""
+
+
+def say(line: str) -> None:
+    """Print a line for people on stderr; of several processes the first one prints it."""
+    if SPEAKING and os.environ.get("RANK", "0") == "0":
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[float, str], None]]:
+    """Give a function of the share done (0 to 1) and a note; it does nothing where the bar is not `visible`."""
+    if not visible or QUIET:
+        yield lambda _share, _note: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    started = time.monotonic()
+    if not console.is_terminal:
+        yield _plain_lines(title, started) if SPEAKING else lambda _share, _note: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        # Names in a note may have [brackets], which rich would take for markup.
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=1.0, left="", note="")
+
+        def show(share: float, note: str) -> None:
+            time_text = time_left(share, time.monotonic() - started)
+            progress.update(task, completed=share, left=time_text, note=one_line(note, width=60))
+
+        yield show
+
+
+def _plain_lines(title: str, started: float) -> Callable[[float, str], None]:
+    # The first line comes at once, then one in half a minute: a log must stay readable.
+    last = -30.0
+
+    def show(share: float, note: str) -> None:
+        nonlocal last
+        now = time.monotonic() - started
+        if now - last >= 30 and share < 1:
+            last = now
+            parts = (f"{title}: {100 * share:.0f} %", time_left(share, now), one_line(note, width=100))
+            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
+
+    return show
+
+
+def time_left(share: float, elapsed: float) -> str:
+    """The time left in words, if the rest goes at the pace so far; nothing before there is a pace."""
+    # The pace of the first hundredths is that of loading.
+    if share < 0.02 or share >= 1:
+        return ""
+    seconds = elapsed * (1 - share) / share
+    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
