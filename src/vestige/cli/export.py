@@ -115,6 +115,23 @@ def evidence_command(
     ] = None,
     by: Annotated[str, typer.Option("--by", help="Who makes it: a name or an office, as the page states it.")] = "",
     on_behalf_of: Annotated[str, typer.Option("--for", help="On whose behalf.")] = "",
+    redact: Annotated[
+        Path | None,
+        typer.Option(
+            "--redact",
+            metavar="KEYFILE",
+            help="Put keyed digests in the place of questions, answers, replies and names. The key is read from this "
+            "file, or made there; keep it.",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        Path | None,
+        typer.Option(
+            "--timestamp",
+            metavar="FILE.tsr",
+            help="An RFC 3161 timestamp of this bundle's SHA256SUMS, to check and to store; needs openssl.",
+        ),
+    ] = None,
 ) -> None:
     """Write a bundle for a privacy office: what was not tested, scope, threat model, findings, and digests of all.
 
@@ -123,7 +140,9 @@ def evidence_command(
     """
     from vestige.report.build import SUMS, build_bundle
 
-    page = build_bundle(run, out, sign_with=sign_with, by=by, on_behalf_of=on_behalf_of)
+    page = build_bundle(
+        run, out, sign_with=sign_with, by=by, on_behalf_of=on_behalf_of, redact=redact, timestamp=timestamp
+    )
     typer.echo(f"evidence: {page}")
     signed = f"signed: {SUMS}.sig" if sign_with else "not signed"
     typer.echo(f"digests of all files: {page.with_name(SUMS)} ({signed})")

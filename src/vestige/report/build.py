@@ -17,6 +17,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from vestige.report.holes import (
     read_probe,
 )
 from vestige.report.page import page_file, page_headline, page_title, render, render_bundle, render_holes
+from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
     attack_name,
@@ -66,6 +68,7 @@ def build_report(
     output_dir: Path | None = None,
     verify: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    redactor: Redactor | None = None,
 ) -> Path:
     """Write tables/, report.html and verdicts.json of a run, or of a search for holes.
 
@@ -78,6 +81,7 @@ def build_report(
         output_dir: Where the report goes. None writes it into `run`.
         verify: Read every file of the run's models, and not only those whose size, time or inode changed.
         tell: Called with each sentence on what the report leaves out.
+        redactor: Replaces the texts of data and models. Searches for holes are then left out.
 
     Returns:
         The path of the page.
@@ -96,6 +100,8 @@ def build_report(
     alone = replacing(folder.report) if run.is_dir() else nullcontext()
     with alone:
         contents = None if is_probe(search) else read_contents(source, verify=verify)
+        if redactor is not None and contents is not None:
+            contents = redactor(replace(contents, probes=()))
         probes = [read_probe(search)] if contents is None else contents.probes
         # Tables first: a page that is there has its tables beside it.
         with _renewed(folder.tables) as tables:
@@ -105,6 +111,8 @@ def build_report(
                 write_hole_tables(tables, probes)
         if source.audits():
             write_verdicts(source, folder.verdicts)
+            if redactor is not None:
+                without_texts(folder.verdicts, redactor)
         write_text(folder.report, render_holes(probes[0]) if contents is None else render(contents))
     for sentence in () if contents is None else (*contents.evidence.missing, *contents.unjudged):
         tell(sentence)
@@ -132,18 +140,28 @@ def _renewed(folder: Path) -> Iterator[Path]:
             remove_folder(partial)
 
 
-MANIFEST, PAGE, SUMS = "manifest.json", "evidence.html", "SHA256SUMS"
+MANIFEST, PAGE, SUMS, STAMP = "manifest.json", "evidence.html", "SHA256SUMS", "SHA256SUMS.tsr"
 NAMESPACE = "vestige-evidence"
 """What a signature is for, which ssh-keygen binds it to."""
 
 
-def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str = "", on_behalf_of: str = "") -> Path:
+def build_bundle(
+    run: Path,
+    out: Path,
+    *,
+    sign_with: Path | None = None,
+    by: str = "",
+    on_behalf_of: str = "",
+    redact: Path | None = None,
+    timestamp: Path | None = None,
+) -> Path:
     """Write the bundle of an audited run into the folder `out`, which must not exist; say where its page is.
 
     Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
     digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for
     whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with
-    an Ed25519 key too.
+    an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests stand for the texts of
+    data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle.
     """
     if out.exists():
         raise InputError(f"{out} exists; name a folder that does not")
@@ -162,20 +180,30 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None, by: str
     contents = read_contents(folder, verify=True)
     if not contents.audits:
         raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
+    redactor = None if redact is None else Redactor(redaction_key(redact), contents)
+    if redactor is not None:
+        contents = redactor(replace(contents, probes=()))
     with new_folder(out) as partial:
         # Made anew and not copied: what lies in the run may have been edited. All files were verified just now.
-        build_report(run, output_dir=partial)
+        build_report(run, output_dir=partial, redactor=redactor)
         for source in sources:
             if source.exists():
                 write_bytes(partial / source.name, read_bytes(source))
+                if redactor is not None:
+                    without_texts(partial / source.name, redactor)
         people = {"by": one_line(by, width=200), "on_behalf_of": one_line(on_behalf_of, width=200)}
         variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
         # Before the manifest, which has the digest of each file that lies here by then.
         write_text(partial / PAGE, render_bundle(variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
+        if redactor is not None:
+            redactor.refuse_left(partial)
         # After all else, since it names whatever lies in the bundle.
         sums = {p.relative_to(partial).as_posix(): file_digest(p) for p in sorted(partial.rglob("*")) if p.is_file()}
         write_text(partial / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+        if timestamp is not None:
+            check_timestamp(timestamp, partial / SUMS)
+            write_bytes(partial / STAMP, read_bytes(timestamp))
         if sign_with is not None:
             # It writes SHA256SUMS.sig, and asks for a passphrase at the terminal.
             command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(sign_with), str(partial / SUMS)]
