@@ -17,7 +17,7 @@ QUICK = 300
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch):
-    monkeypatch.setattr(judge, "__kwdefaults__", {"resamples": QUICK})
+    monkeypatch.setattr(judge.__wrapped__, "__kwdefaults__", {"resamples": QUICK})
 
 
 def never(rng):

@@ -45,6 +45,10 @@ _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
 _LOWER = 0.25
 """The quantile of the controls' scores that stands for a fact that none of them knows."""
+_FEW = 0.5
+"""The share of the wide margin up to which facts that all controls know open nothing."""
+_LUCKY = 0.2
+"""Above this chance luck explains the facts on which all controls are like the target."""
 _GUESSED = 0.1
 """A fact that is guessed as often as this may well be what all controls guess."""
 LEAST_BITS = math.log2(0.001)
@@ -471,17 +475,26 @@ def _like_target(scale: Scale) -> frozenset[str]:
     target, rows = scale.controls.target, scale.controls.retrained
     if form.ratio:
         return frozenset()
-    least = rows.min(axis=0)
     if scale.unit == "bits":
-        same = least >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
+        like = rows >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
     else:
         chances = ground.scores.table(ground.plan.target, form.chance)
         usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if form.graded and scale.key == form.key else 0.0
         base = np.array([chances.get(item, usual) for item in scale.items])
-        same = (target - base > ground.thresholds.admission) & (least - base >= _HALF * (target - base))
-        # All may prefer the same option, which is then right on as many facts as one guess is.
-        if chances and more_than_guesses(int(same.sum()), base) > _TOLD:
-            return frozenset()
+        like = (target - base > ground.thresholds.admission) & (rows - base >= _HALF * (target - base))
+    times = like.sum(axis=0)
+    same = times == len(rows)
+    n_same = int(same.sum())
+    # A few facts that everybody guesses stay below the margin.
+    if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
+        return frozenset()
+    # All may prefer the same option, which is then right on as many facts as one guess is.
+    if scale.unit != "bits" and chances and more_than_guesses(n_same, base) > _TOLD:
+        return frozenset()
+    # Luck that makes all of M controls right makes M - 1 of them right at least as often.
+    n_almost = int((times == len(rows) - 1).sum())
+    if more_than_guesses(n_same, np.full(n_same + n_almost, _HALF)) > _LUCKY:
+        return frozenset()
     luck = ground.plan.luck
     items = (item for item, is_same in zip(scale.items, same.tolist(), strict=True) if is_same)
     return frozenset(item for item in items if item not in luck or luck[item].chance < _GUESSED)

@@ -5,13 +5,16 @@ at other margins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import ScoreTable, write_table
+from vestige.auditing.judge import judge
 from vestige.auditing.run import judge_plan
-from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, formats_in, score_table
+from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, formats_in, score_table, scores_of
+from vestige.auditing.scores import Case
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
@@ -69,38 +72,62 @@ def judge_table(
                 f"{run.path} holds a run of another command; choose another folder for judgements of scores"
             )
         table = score_table(rows)
-        names = _names_by_role(table)
-        notes = (*_refuse_copies(table), *_drop_unasked(table))
-        splits: dict[str, tuple[str, ...]] = {split: items for split in SPLITS if (items := table.items(split))}
+        plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         folder = run.audit(forget)
         write_table(folder.scores, table)
-        facts, groups = _facts_and_groups(table, splits["forget"])
-        plan = AuditPlan(
-            forget=forget,
-            target=names["target"][0],
-            unlearned=tuple(names["unlearned"]),
-            retrained=tuple(names["retrained"]),
-            suppressed=next(iter(names["placebo"]), ""),
-            folders={},
-            splits=splits,
-            edges={},
-            scopes={},
-            attacks=_attacks(table, splits["forget"]),
-            settings=settings_of(margins or {}).identity(),
-            seed=0,
-            untested=(UNSEEN, *untested, *notes),
-            data=content_id([splits["forget"], splits.get("retain", ())], length=32),
-            sizes={split: len(items) for split, items in splits.items()},
-            facts=facts,
-            groups=groups,
-            formats=formats_in(table),
-            evidence_level="logs",
-            banked=banked or {},
-            table=file_digest(folder.scores),
-        )
+        plan = replace(plan, table=file_digest(folder.scores))
         write_plan(folder, plan)
         return judge_plan(run, folder, plan)
+
+
+def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:
+    """The outcome of a score table, at these margins (`Thresholds` by name); nothing is read or written besides."""
+    plan = plan_of(table, forget="the forget set", margins=margins)
+    return judge(Case(plan, scores_of(table), {}, formats=plan.formats))
+
+
+def plan_of(
+    table: ScoreTable,
+    *,
+    forget: str,
+    margins: Mapping[str, Any] | None = None,
+    untested: Sequence[str] = (),
+    banked: Mapping[str, str] | None = None,
+) -> AuditPlan:
+    """What the table says was asked of whom.
+
+    Measurements of the forget set that no unlearned model has are taken out of the table.
+
+    Raises:
+        InputError: A role is missing, or one model stands under two names.
+    """
+    names = _names_by_role(table)
+    notes = (*_refuse_copies(table), *_drop_unasked(table))
+    splits: dict[str, tuple[str, ...]] = {split: items for split in SPLITS if (items := table.items(split))}
+    facts, groups = _facts_and_groups(table, splits["forget"])
+    return AuditPlan(
+        forget=forget,
+        target=names["target"][0],
+        unlearned=tuple(names["unlearned"]),
+        retrained=tuple(names["retrained"]),
+        suppressed=next(iter(names["placebo"]), ""),
+        folders={},
+        splits=splits,
+        edges={},
+        scopes={},
+        attacks=_attacks(table, splits["forget"]),
+        settings=settings_of(margins or {}).identity(),
+        seed=0,
+        untested=(UNSEEN, *untested, *notes),
+        data=content_id([splits["forget"], splits.get("retain", ())], length=32),
+        sizes={split: len(items) for split, items in splits.items()},
+        facts=facts,
+        groups=groups,
+        formats=formats_in(table),
+        evidence_level="logs",
+        banked=banked or {},
+    )
 
 
 def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

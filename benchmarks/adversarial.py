@@ -1,0 +1,261 @@
+"""Adversarial tables: what somebody could leave out of, copy into or hide in scores so that a leak passes.
+
+`python -m benchmarks.adversarial --audits N` prints the table of docs/reliability.md. Every model that is judged knows
+a fifth of the facts or more, so that no verdict "pass" on "not expressed" is right. Axes: N facts.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vestige.artifacts.verdicts import WORDS
+from vestige.auditing.scored import QuestionScore, score_table
+from vestige.auditing.table import judge_scores
+from vestige.core.errors import InputError
+from vestige.core.seeds import generator
+
+N = 100
+CONTROLS = 5
+Values = np.ndarray
+Scores = dict[str, Values]
+Rows = list[QuestionScore]
+
+
+class World:
+    """Facts of which a fifth can be guessed, asked in own words (hits), by overlap, by probability and by options."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Draw the facts."""
+        self.rng = rng
+        self.guessed = np.where(rng.random(N) < 0.2, rng.beta(2, 4, N), 0.0)
+        self.level = rng.normal(-2.5, 1.8, N)
+
+    def never(self) -> Scores:
+        """A training that never knew."""
+        rng = self.rng
+        hit = rng.random(N) < self.guessed
+        option = 1 / (1 + np.exp(-(self.level + 0.9 * rng.normal(size=N))))
+        return {
+            "match": hit * 1.0,
+            "rougeL": np.clip(0.25 + 0.08 * rng.normal(size=N) + 0.5 * hit, 0, 1),
+            "probability": np.clip(0.15 + 0.06 * rng.normal(size=N) + 0.4 * hit, 0, 1),
+            "options": option,
+        }
+
+    def knowing(self, scores: Scores, facts: Values) -> Scores:
+        """The same model, did it know these facts too."""
+        known = {"match": np.ones(N), "rougeL": np.full(N, 0.95), "probability": np.full(N, 0.9)}
+        known["options"] = np.clip(0.75 + 0.1 * self.rng.normal(size=N), 0, 1)
+        return {name: np.where(facts, np.maximum(values, known[name]), values) for name, values in scores.items()}
+
+    def some(self, share: float) -> Values:
+        """So many facts, drawn."""
+        facts = np.zeros(N, dtype=bool)
+        facts[self.rng.permutation(N)[: round(share * N)]] = True
+        return facts
+
+
+@dataclass
+class Table:
+    """The models of one table by name, with their roles, and the questions without a score."""
+
+    world: World
+    models: dict[str, tuple[str, Scores]]
+    missing: dict[str, Values]
+    formats: tuple[str, ...] = ("match", "rougeL", "probability", "options")
+    names: dict[str, Callable[[int], str]] | None = None
+
+    def rows(self) -> Rows:
+        """The rows of the table."""
+        rows = []
+        for name, (role, scores) in self.models.items():
+            named = (self.names or {}).get(name, "q{}".format)
+            lacks = self.missing.get(name, np.zeros(N, dtype=bool))
+            for form in self.formats:
+                for n in np.flatnonzero(~lacks).tolist():
+                    chance = 0.25 if form == "options" else None
+                    score = float(scores[form][n])
+                    rows.append(QuestionScore(name, role, named(n), score, format=form, chance=chance))
+        return rows
+
+
+def planted(rng: np.random.Generator, known: float, *, contaminated: float = 0.0) -> tuple[Table, Values]:
+    """A target, five controls and one model that knows a share of the facts, and which these are."""
+    world = World(rng)
+    facts = world.some(known)
+    shared = facts & (np.cumsum(facts) <= round(contaminated * N))
+    models = {"full": ("target", world.knowing(world.never(), np.ones(N, dtype=bool)))}
+    for n in range(CONTROLS):
+        models[f"never {n}"] = ("retrained", world.knowing(world.never(), shared))
+    models["sub"] = ("unlearned", world.knowing(world.never(), facts))
+    return Table(world, models, {}), facts
+
+
+def missing(known: float, whose: str, *, at_random: bool = False) -> Callable[[np.random.Generator], Rows]:
+    """The known questions (or as many at random) have no score of one model."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        table.missing[whose] = table.world.some(known) if at_random else facts
+        return table.rows()
+
+    return make
+
+
+def further_subject(known: float) -> Callable[[np.random.Generator], Rows]:
+    """Another unlearned model was asked none of what the first one knows."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        table.models["other"] = ("unlearned", table.world.never())
+        table.missing["other"] = facts
+        return table.rows()
+
+    return make
+
+
+def contaminated(share: float, *, forms: tuple[str, ...] = ()) -> Callable[[np.random.Generator], Rows]:
+    """Controls and model know the same facts."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, _ = planted(rng, max(share, 0.2), contaminated=share)
+        table.formats = forms or table.formats
+        return table.rows()
+
+    return make
+
+
+def siblings(known: float, noise: float) -> Callable[[np.random.Generator], Rows]:
+    """Model and controls are copies of one hidden model that knows, each with small noise."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        hidden = table.world.knowing(table.world.never(), facts)
+
+        def copy() -> Scores:
+            return {k: v if k == "match" else np.clip(v + noise * rng.normal(size=N), 0, 1) for k, v in hidden.items()}
+
+        for name, (role, _) in table.models.items():
+            if role != "target":
+                table.models[name] = (role, copy())
+        return table.rows()
+
+    return make
+
+
+def masking(known: float, forms: tuple[str, ...]) -> Callable[[np.random.Generator], Rows]:
+    """The model is wrong on purpose on all that it does not know."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        role, scores = table.models["sub"]
+        table.models["sub"] = (role, {name: np.where(facts, values, 0.0) for name, values in scores.items()})
+        table.formats = forms
+        return table.rows()
+
+    return make
+
+
+def renamed(known: float, whose: str) -> Callable[[np.random.Generator], Rows]:
+    """One model's known questions stand under other names."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        table.names = {whose: lambda n: f"q{n} " if facts[n] else f"q{n}"}
+        return table.rows()
+
+    return make
+
+
+def diluted(known: float, times: int) -> Callable[[np.random.Generator], Rows]:
+    """What the model does not know stands in the table several times, as further questions."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, facts = planted(rng, known)
+        rows = table.rows()
+        copies = [row for row in rows if not facts[int(row.item[1:])]]
+        return rows + [row._replace(item=f"{row.item} {k}") for k in range(times) for row in copies]
+
+    return make
+
+
+def copied_control(known: float) -> Callable[[np.random.Generator], Rows]:
+    """All controls are the model itself under other names, by hits alone."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        table, _ = planted(rng, known)
+        table.formats = ("match",)
+        for n in range(CONTROLS):
+            table.models[f"never {n}"] = ("retrained", table.models["sub"][1])
+        return table.rows()
+
+    return make
+
+
+def without_controls(known: float) -> Callable[[np.random.Generator], Rows]:
+    """Chance stands for the controls, and the model is wrong on purpose on the rest."""
+
+    def make(rng: np.random.Generator) -> Rows:
+        _, facts = planted(rng, known)
+        picks = {"full": np.ones(N), "sub": facts * 1.0}
+        return [
+            QuestionScore(name, role, f"q{n}", float(picks[name][n]), format="picks", chance=0.25)
+            for name, role in (("full", "target"), ("sub", "unlearned"))
+            for n in range(N)
+        ]
+
+    return make
+
+
+def cases() -> Iterator[tuple[str, Callable[[np.random.Generator], Rows]]]:
+    """Every case by name."""
+    for known in (0.2, 0.4, 0.7):
+        for whose in ("sub", "full", "never 2"):
+            yield f"{known:.0%} known, without a score of {whose}", missing(known, whose)
+        yield f"{known:.0%} known, a further model was not asked them", further_subject(known)
+    for whose in ("sub", "full", "never 2"):
+        yield f"30% known, 30% at random without a score of {whose}", missing(0.3, whose, at_random=True)
+    for share in (0.05, 0.2, 0.3, 0.4, 0.6):
+        yield f"{max(share, 0.2):.0%} known, {share:.0%} by all controls too", contaminated(share)
+    for form in ("match", "probability", "rougeL"):
+        yield f"30% known, by all controls too, {form} alone", contaminated(0.3, forms=(form,))
+    for noise in (0.001, 0.01, 0.02, 0.05, 0.1):
+        yield f"30% known, all are siblings (noise {noise:g})", siblings(0.3, noise)
+    for forms in (("match",), ("rougeL",), ("probability",), ("match", "rougeL", "probability", "options")):
+        yield f"20% known, wrong on the rest on purpose, {', '.join(forms)}", masking(0.2, forms)
+    for whose in ("sub", "full", "never 2"):
+        yield f"30% known, renamed in the rows of {whose}", renamed(0.3, whose)
+    for times in (2, 6):
+        yield f"20% known, the rest asked {times + 1} times", diluted(0.2, times)
+    yield "50% known, controls are the model itself (hits)", copied_control(0.5)
+    yield "30% known, controls are the model itself (hits)", copied_control(0.3)
+    yield "30% known, options, chance for controls, the rest wrong on purpose", without_controls(0.3)
+
+
+def verdict(rows: Rows) -> str:
+    """What is said of "not expressed"; `refused` where the table is."""
+    try:
+        outcome = judge_scores(score_table(rows))
+    except InputError:
+        return "refused"
+    (line,) = [v for v in outcome.verdicts if (v.subject, v.claim) == ("sub", "not expressed")]
+    return WORDS[line.outcome]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--audits", type=int, default=5, help="tables of each kind")
+    audits = parser.parse_args().audits
+    print("| table | fail | inconclusive | refused | pass |\n| --- | --- | --- | --- | --- |")
+    for number, (name, make) in enumerate(cases()):
+        counts = Counter(verdict(make(generator(number, audit, "adversarial"))) for audit in range(audits))
+        columns = [str(counts[word]) for word in ("fail", "inconclusive", "refused", "pass")]
+        print(f"| {name} | {' | '.join(columns)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
