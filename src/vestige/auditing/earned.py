@@ -31,6 +31,8 @@ _NEARER = 0.85
 """A copy is nearer than this to what it was made of, as a share of how far it is from a control that is none."""
 _SHARED_WEIGHTS = 0.1
 """Below this share another control has nothing of what a control differs from another model by."""
+_MOSTLY = 0.5
+"""Graded scores of which more than this share are 0 or 1 are read as hits."""
 _TELLS = 0.2
 """A share with a greater standard error says nothing."""
 _OF_WEIGHTS = 1000
@@ -67,11 +69,10 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
             for split, items in plan.splits.items():
                 compared = ground.judged if split == "forget" else items
                 rows = _rows(ground, names, key, compared)
-                # Kept facts that every training knows are hit by all of them.
-                if _are_hits(rows):
-                    found = near_hits(rows, trusted) if split == "forget" else ()
-                else:
-                    found = near(rows, _score_type(key), trusted)
+                # Kept facts that every training knows are hit by all of them, and tell no training from another.
+                if split != "forget" and _hit_share(rows) > _MOSTLY:
+                    continue
+                found = near_hits(rows, trusted) if _hit_share(rows) == 1 else near(rows, _score_type(key), trusted)
                 where = f"in {scale.name} on {split}"
                 pairs += [pair._replace(why=f"{where} {pair.why}") for pair in found]
     controls = set(plan.retrained)
@@ -89,8 +90,10 @@ def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) 
     return rows
 
 
-def _are_hits(rows: Mapping[str, ByItem]) -> bool:
-    return all(bool(np.isin(row[~np.isnan(row)], (0.0, 1.0)).all()) for row in rows.values())
+def _hit_share(rows: Mapping[str, ByItem]) -> float:
+    """The share of all scores that are 0 or 1."""
+    scores = np.concatenate([row[~np.isnan(row)] for row in rows.values()] or [np.zeros(0)])
+    return float(np.isin(scores, (0.0, 1.0)).mean()) if len(scores) else 1.0
 
 
 def _score_type(key: str) -> str:

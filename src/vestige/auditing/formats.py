@@ -475,7 +475,13 @@ def _like_target(scale: Scale) -> frozenset[str]:
     target, rows = scale.controls.target, scale.controls.retrained
     if form.ratio:
         return frozenset()
-    if scale.unit == "bits":
+    in_bits = scale.unit == "bits"
+    sources = (ground.plan.target, *scale.retrained)
+    # The probability a token of a forced answer is the same reading as its bits, which tell single facts better.
+    if form.question_type == "forced answer" and ground.scores.common(sources, BITS_KEY, scale.items) == scale.items:
+        target, *controls = ground.scores.rows(sources, BITS_KEY, scale.items)
+        rows, in_bits = np.stack(controls), True
+    if in_bits:
         like = rows >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
     else:
         chances = ground.scores.table(ground.plan.target, form.chance)
@@ -489,7 +495,7 @@ def _like_target(scale: Scale) -> frozenset[str]:
     if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
         return frozenset()
     # All may prefer the same option, which is then right on as many facts as one guess is.
-    if scale.unit != "bits" and chances and more_than_guesses(n_same, base) > _TOLD:
+    if not in_bits and chances and more_than_guesses(n_same, base) > _TOLD:
         return frozenset()
     # Luck that makes all of M controls right makes M - 1 of them right at least as often.
     n_almost = int((times == len(rows) - 1).sum())
