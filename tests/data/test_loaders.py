@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.core.text import with_system
 from vestige.data.loaders import load_items, n_first
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -156,7 +157,7 @@ def test_of_a_longer_chat_the_last_turn_is_the_answer_and_all_before_it_the_ques
     chats = [{"messages": [{"role": r, "content": t} for r, t in own]} for own in cut]
     items = load_items(write(tmp_path, "x.jsonl", lines(chats)))
     talk = "User: Q\n\nAssistant: A\n\nUser: R"
-    assert items == (Item(f"S\n\n{talk}", "B"), Item("S\n\nQ", "A"), Item(talk, "B"))
+    assert items == (Item(with_system("S", talk), "B"), Item(with_system("S", "Q"), "A"), Item(talk, "B"))
 
 
 def test_a_cell_may_be_longer_than_the_library_has_it(tmp_path):

@@ -261,7 +261,10 @@ def test_weights_that_are_no_numbers_are_refused_by_name(folder, value, does):
         ({"model_type": "bert"}, r"describes an encoder \(bert"),
         ({"model_type": "t5"}, r"describes no causal decoder \(t5\)"),
         ({"is_causal": False}, r"describes no causal decoder \(llama\)"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"quantised \(quantization_config\)"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+            r"quantised \(gptq\).* Serve the model, .*name its address",
+        ),
     ],
 )
 def test_a_config_that_is_not_the_weights_is_refused(folder, values, message):

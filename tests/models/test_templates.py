@@ -4,6 +4,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.core.text import with_system
 from vestige.models.prompts import PLAIN_TEMPLATE, Prompter, rendered, use_template
 from vestige.models.tiny import tiny_tokenizer
 
@@ -125,3 +126,32 @@ def test_long_texts_are_within_the_bound(tokenizer):
     content = '{"price": 12345678, "share": "5%"} ' * 2000
     text = rendered(tokenizer, CHAT.replace("m.content", "m.content | trim"), [{"content": content}], answered=True)
     assert text == f"[{content.strip()}]"
+
+
+CHATML = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+REFUSING = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
+DROPPING = "{% for m in messages if m.role != 'system' %}[{{ m.content }}]{% endfor %}"
+OTHERS_ANSWER = "{% for m in messages %}{% if m.role == 'user' %}Q:{% else %}A:{% endif %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (CHATML, "<|system|>Be brief.\n<|user|>Where?\n<|assistant|>"),
+        (REFUSING, "<|user|>Be brief.\n\nWhere?\n<|assistant|>"),
+        (DROPPING, "[Be brief.\n\nWhere?]"),
+        (OTHERS_ANSWER, "Q:Be brief.\n\nWhere?"),
+        (PLAIN_TEMPLATE, "<s>Question: Be brief.\n\nWhere?\nAnswer:"),
+    ],
+)
+def test_a_system_turn_takes_the_templates_role_or_stands_before_the_question(tokenizer, template, expected):
+    tokenizer.chat_template = template
+    prompter = Prompter(tokenizer, 256)
+    question = with_system("Be brief.", "Where?")
+    assert prompter.rendered(question).replace(str(tokenizer.bos_token), "<s>") == expected
+    ids = prompter.prompt(question)
+    first, last = prompter.question_span(question)
+    assert "Where?" in prompter.decode(ids[first:last])

@@ -50,6 +50,22 @@ def open_thought(prompt: str) -> str:
     return marks[-1][0]
 
 
+_SYSTEM = re.compile(r"\[\[system\]\]\n(.*?)\n\[\[/system\]\]\n\n", re.DOTALL)
+
+
+def with_system(system: str, question: str) -> str:
+    """A question that is asked under a system turn, as one text."""
+    return f"[[system]]\n{system}\n[[/system]]\n\n{question}"
+
+
+def system_of(question: str) -> tuple[str, str]:
+    """The system turn of a question, "" without one, and the question itself."""
+    match = _SYSTEM.search(question)
+    if match is None:
+        return "", question
+    return match[1], question[: match.start()] + question[match.end() :]
+
+
 def sentence(text: str) -> str:
     """`text` with a capital at the beginning and one full stop at the end."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -26,7 +26,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import half_character, one_line, without_thoughts
+from vestige.core.text import half_character, one_line, with_system, without_thoughts
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import SourceTable, TableRow, shown
 
@@ -428,8 +428,8 @@ def _turn_role(turn: Mapping[str, Any]) -> str:
 def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
     """Question and answer of a chat: the last turn is the answer, and all turns before it are the question.
 
-    A system turn stands before the question with a blank line between. Of several user turns each is headed by who
-    speaks, because a question is one text.
+    A system turn is kept apart from the question, and the model's chat template puts it. Of several user turns each is
+    headed by who speaks, because a question is one text.
     """
     if not _are_turns(turns):
         raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
@@ -445,7 +445,10 @@ def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
     if len(before) > first + 1:
         for n in range(first, len(before)):
             before[n] = f"{roles[n].capitalize()}: {before[n]}"
-    return "\n\n".join(before), answer
+    question = "\n\n".join(before[first:])
+    if first:
+        question = with_system(before[0], question)
+    return question, answer
 
 
 def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:

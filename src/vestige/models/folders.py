@@ -273,10 +273,12 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
     if not isinstance(raw, dict):
         raise InputError(f"{path} is no table of settings; fetch the model again")
     _check_counts(raw, path)
-    if raw.get("quantization_config"):
+    if quantised := raw.get("quantization_config"):
+        method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
         raise InputError(
-            f"{path} says that the weights are quantised (quantization_config); save the model with its weights in "
-            "float32, bfloat16 or float16"
+            f"{path}: the weights are quantised ({one_line(str(method), width=40) or 'quantization_config'}), and "
+            "Vestige reads no such folder. Serve the model, for instance with vLLM, and name its address "
+            "(http://host:8000/v1#name), or save it in float32, bfloat16 or float16"
         )
     with refusing(f"cannot read {path}"):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
@@ -370,7 +372,8 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
     if odd:
         raise InputError(
             f"{stored[odd[0]].file} holds {len(odd)} weights as {stored[odd[0]].dtype}, which are quantised and cannot "
-            f"be read without their scales ({several(odd)}); save the model in float32, bfloat16 or float16"
+            f"be read without their scales ({several(odd)}). Serve the model and name its address "
+            "(http://host:8000/v1#name), or save it in float32, bfloat16 or float16"
         )
     with quietly(), refusing(f"cannot load {folder}"):
         loaded: Any = type(model).from_pretrained(

@@ -24,7 +24,7 @@ import torch
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.text import one_line, system_of
 from vestige.models.forward import logits_at, padded_passes
 from vestige.models.prompts import Encoded, Prompter
 from vestige.models.reading import Asking, Prompted, Way, following, read, way_of
@@ -49,6 +49,8 @@ class LetterScore:
 
 def encode_plain(prompter: Prompter, prompt: str, continuation: str) -> Encoded:
     """Token ids of `prompt` and `continuation` with a space between, without a chat template, as benchmarks do it."""
+    # Without a template there is no system role.
+    prompt = "\n\n".join(part for part in system_of(prompt) if part)
     tokenizer, text = prompter.tokenizer, f"{prompt}{SEPARATOR}{continuation.strip()}"
     where = f"the prompt {one_line(prompt[-60:], width=60)!r}"
     prompter.read(text, where)

@@ -12,6 +12,7 @@ and case, Unicode form and white space must change in the same way in all questi
 tokeniser may lack a token for a sign; the report names such questions (`Prompter.unknown`).
 """
 
+import contextlib
 import datetime
 import json
 import secrets
@@ -36,7 +37,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.text import closest, one_line
+from vestige.core.text import closest, one_line, system_of
 from vestige.models.folders import tokenizer_digest
 
 # Templates that print today's date would make another prompt of the same question every day.
@@ -239,6 +240,16 @@ def check_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
                 )
 
 
+def _random_words() -> str:
+    letters = [secrets.choice(string.ascii_letters) for _ in range(24)]
+    return " ".join("".join(letters[n : n + 6]) for n in range(0, 24, 6)) + "?"
+
+
+def _stripped(text: str) -> set[str]:
+    """What a template may make of the white space around a text."""
+    return {text, text.strip(), text.lstrip(), text.rstrip()}
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Token ids of a rendered question with its answer: `ids[start:stop]` is the answer, `ids[end]` ends the turn.
@@ -286,10 +297,20 @@ class Prompter:
         return content_id([tokenizer_digest(self.tokenizer), self.template_digest], length=32)
 
     def _render(self, question: str, answer: str | None) -> str:
-        messages = [{"role": "user", "content": question}]
+        system, asked = self._turns(question)
+        messages = [{"role": "user", "content": asked}]
+        if system:
+            messages.insert(0, {"role": "system", "content": system})
         if answer is not None:
             messages.append({"role": "assistant", "content": answer})
         return self.chat(messages, answered=answer is not None)
+
+    def _turns(self, question: str) -> tuple[str, str]:
+        """The system turn, "" without one, and the user's turn. Without a system role both are the user's."""
+        system, asked = system_of(question)
+        if system and self._under_system is None:
+            return "", f"{system}\n\n{asked}"
+        return system, asked
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool) -> str:
         """The text of several turns; without `answered` it ends where the model answers."""
@@ -372,8 +393,12 @@ class Prompter:
         """The text after which the model answers, if the question stands in it as any other would."""
         words, around = self._canary
         text = self._render(question, None)
-        forms = {question, question.strip(), question.lstrip(), question.rstrip()}
-        if text not in {around.replace(words, form) for form in forms}:
+        system, asked = self._turns(question)
+        expected = {around}
+        if system and self._under_system is not None:
+            system_words, around = self._under_system
+            expected = {around.replace(system_words, form) for form in _stripped(system)}
+        if text not in {whole.replace(words, form) for whole in expected for form in _stripped(asked)}:
             raise InputError(
                 f"the chat template of the model does not put the question {one_line(question, width=60)!r} as it puts "
                 f"others, but as {one_line(text, width=200)!r}, so that the model would be asked something else; give "
@@ -382,10 +407,29 @@ class Prompter:
         return text
 
     @cached_property
+    def _under_system(self) -> tuple[str, str] | None:
+        """A system turn of random words, and the text that it and the canary's question are put in.
+
+        None for a template without a system role, which refuses or drops such a turn, or takes it for the model's.
+        """
+        system, asked = _random_words(), {"role": "user", "content": self._canary[0]}
+        if self.template == PLAIN_TEMPLATE:
+            return None
+        try:
+            text = self.chat([{"role": "system", "content": system}, asked], answered=False)
+        except InputError:
+            return None
+        with contextlib.suppress(InputError):
+            if text == self.chat([{"role": "assistant", "content": system}, asked], answered=False):
+                return None
+        if system not in text or self._canary[0] not in text:
+            return None
+        return system, text
+
+    @cached_property
     def _canary(self) -> tuple[str, str]:
         """A question of words that no template has seen, and the text that it is put in."""
-        letters = [secrets.choice(string.ascii_letters) for _ in range(24)]
-        words = " ".join("".join(letters[n : n + 6]) for n in range(0, 24, 6)) + "?"
+        words = _random_words()
         around = self._render(words, None)
         if words not in around:
             raise InputError(
@@ -442,7 +486,7 @@ class Prompter:
 
     def question_span(self, question: str) -> tuple[int, int]:
         """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
-        text, whole = question.strip(), self._put(question)
+        text, whole = self._turns(question)[1].strip(), self._put(question)
         first = whole.rfind(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
