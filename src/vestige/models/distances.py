@@ -120,7 +120,8 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
 def _squares(products: Float[np.ndarray, "K K"]) -> Float[np.ndarray, "K K"]:
     """|a - b|^2 = |a|^2 + |b|^2 - 2 a b, which rounding can leave just below 0."""
     norms = np.diag(products)
-    return np.maximum(0.0, norms[:, None] + norms[None] - 2 * products)
+    squares: Float[np.ndarray, "K K"] = np.maximum(0.0, norms[:, None] + norms[None] - 2 * products)
+    return squares
 
 
 def reordered(models: Sequence[Sequence[Weights]]) -> Bool[np.ndarray, "K K"]:
