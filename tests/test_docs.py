@@ -111,3 +111,12 @@ def test_the_picture_in_the_readme_is_of_the_page_as_it_is():
     assert picture["text_of"](png) == picture["words"](), "run `make demo`, then `python tools/picture.py`"
     assert picture["text_of"](picture["with_text"](b"a picture" + png[-12:], "words")) == "words"
     assert picture["text_of"](b"another") == ""
+
+
+def test_the_figures_of_damaged_folders_are_those_of_the_suite():
+    from damaging import CASES
+
+    folders = ("model folders", "adapters", "compiled folders", "run folders", "folders of holes")
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    n = sum(CASES[name] for name in folders)
+    assert f"| {n} damaged folders, {CASES['checkpoints']} checkpoints |" in text
