@@ -450,3 +450,20 @@ def test_folders_of_tofus_own_code_are_recognised(tmp_path):
     assert [(log.role, log.name) for log in group.logs] == [
         ("target", full), ("retrained", "ft_epoch5_lr1e-05_phi_retain99_wd0.01"), ("retrained", "retain90_phi_wd0.01"),
         ("unlearned", "grad_ascent_1e-05")]  # fmt: skip
+
+
+def test_a_model_that_passes_all_that_logs_can_show_ends_with_0_and_a_claim_can_be_required(tmp_path, logs, put):
+    logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
+    words = [word for log in logs for word in ("--logs", f"{log.role}:{log.name}={log.path}")]
+    done = cli("audit", *words, "--output-dir", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    last = done.output.strip().splitlines()[-1]
+    assert last.startswith("honest passes the 2 of 6 claims that logs can show. Next: ")
+    assert len(last) < 200
+    rows = json.loads((tmp_path / "run" / "verdicts.json").read_text())
+    assert {row["claim"] for row in rows if row["verdict"] == "not tested"} == {
+        "not recoverable", "indistinguishable", "benchmark valid"}  # fmt: skip
+    assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_expressed").exit_code == 0
+    assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_recoverable").exit_code == 4
+    wrong = cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "forgotten")
+    assert "is no claim" in str(wrong.exception)

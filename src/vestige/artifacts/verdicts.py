@@ -70,6 +70,26 @@ def verdict_word(v: VerdictLine) -> str:
     return ", ".join(part for part in (WORDS[v.outcome], qualification(v)) if part)
 
 
+UNTESTED = "not tested"
+
+
+def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
+    """Whether a claim was tested. Logs hold no attacks, no checks of the data, and seldom membership scores.
+
+    What is left of the forgotten is always tested, or nothing was.
+    """
+    if outcome.evidence_level != "logs" or v.outcome != "inconclusive" or v.claim == "not expressed":
+        return True
+    if v.claim == "indistinguishable":
+        return any(line.subject == v.subject for line in outcome.membership)
+    return v.decides is not None
+
+
+def outcome_word(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """The verdict in a word: pass, fail, inconclusive, or not tested."""
+    return WORDS[v.outcome] if is_tested(outcome, v) else UNTESTED
+
+
 def tested_said(outcome: AuditOutcome) -> str:
     """As in `100 facts`, or `30 of 100 facts` where a model has no more scores, or no more can be judged."""
     lines = [v for v in outcome.verdicts if v.claim == "not expressed" and v.n_asked]
@@ -228,7 +248,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "forget": outcome.forget,
             "claim": v.claim,
             "statement": CLAIMS[v.claim],
-            "verdict": WORDS[v.outcome],
+            "verdict": outcome_word(outcome, v),
             "qualification": qualification(v),
             "question_types": list(v.question_types),
             "tested": v.n_tested,
@@ -265,7 +285,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
 
 Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]
 """Rows of a verdicts.json by forget set, model and claim."""
-_RANKS = {"pass": 0, "inconclusive": 1, "fail": 2}
+_RANKS = {"pass": 0, UNTESTED: 1, "inconclusive": 1, "fail": 2}
 
 
 def write_verdicts(run: RunFolder, to: Path | None = None) -> list[AuditOutcome]:

@@ -15,7 +15,7 @@ from vestige.cli.options import SOURCE, AsJson
 from vestige.cli.tables import print_audit, print_audit_forecast, print_json, print_plan
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
@@ -66,6 +66,14 @@ Controls = Annotated[
         "(`vestige list controls`); FOLDER is a clone of their repository.",
     ),
 ]
+Require = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CLAIM",
+        help="With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may be "
+        "given several times.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, with its cost, and exit.")]
 PlanOnly = Annotated[
     bool,
@@ -93,6 +101,7 @@ def audit_command(
     rejudge: Rejudge = None,
     logs: Logs = None,
     controls: Controls = None,
+    require: Require = None,
     dry_run: DryRun = False,
     plan: PlanOnly = False,
     seal: Seal = False,
@@ -106,7 +115,8 @@ def audit_command(
     which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
     control hides: SUPPRESSED, or else a target trained to refuse.
 
-    Exit code 0: every claim passes. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
+    Exit code 0: every claim passes; with --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
+    inconclusive. 5: a task failed.
     """
     from vestige.api.auditing import audit_request, forecast
     from vestige.api.auditing import seal as write_seal
@@ -139,7 +149,12 @@ def audit_command(
             raise InputError(
                 "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
             )
-        return _judge_logs(logs, asked, earlier, controls=controls, dry_run=dry_run, why=why, as_json=as_json)
+        required = _required(require or ())
+        return _judge_logs(
+            logs, asked, earlier, controls=controls, required=required, dry_run=dry_run, why=why, as_json=as_json
+        )
+    if require:
+        raise InputError("--require goes with --logs; without it every claim decides the exit code")
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     if seal and not plan:
@@ -206,6 +221,7 @@ def _judge_logs(
     baseline: "Earlier | None",
     *,
     controls: Sequence[str] | None,
+    required: Sequence[str],
     dry_run: bool,
     why: bool,
     as_json: bool,
@@ -229,7 +245,20 @@ def _judge_logs(
         shows=not as_json,
         print_whole=whole if as_json or why else None,
     )
-    end_with(outcomes, baseline)
+    end_with(outcomes, baseline, required)
+
+
+def _required(names: Sequence[str]) -> tuple[str, ...]:
+    """The claims of --require; a name that is none is refused."""
+    from vestige.artifacts.audits import CLAIMS
+
+    claims = []
+    for name in names:
+        claim = name.strip().lower().replace("_", " ")
+        if claim not in CLAIMS:
+            raise InputError(f"--require {one_line(name, width=60)!r} is no claim; {closest(claim, list(CLAIMS))}")
+        claims.append(claim)
+    return tuple(claims)
 
 
 def demo(
@@ -309,9 +338,11 @@ def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: 
     end_with(audit.outcomes, baseline)
 
 
-def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = None) -> None:
+def end_with(
+    outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = None, required: Sequence[str] = ()
+) -> None:
     """End with the exit code of the verdicts; with a `baseline` of those that are worse than there, which are named."""
-    from vestige.artifacts.verdicts import regressions, verdict_rows
+    from vestige.artifacts.verdicts import UNTESTED, regressions, verdict_rows
 
     rows: Sequence[Mapping[str, Any]] = verdict_rows(outcomes)
     if baseline is not None:
@@ -327,8 +358,11 @@ def end_with(outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = No
         if gone and len(gone) < len({name for _, name, _ in baseline}):
             say(f"audited in the baseline and not here: {', '.join(one_line(n, width=60) for n in sorted(gone))}")
         rows = [row for row, _ in worse]
+    # Of these claims alone, of which one that was not tested is open.
+    if required:
+        rows = [row for row in rows if row["claim"] in required]
     verdicts = {row["verdict"] for row in rows}
     if "fail" in verdicts:
         raise typer.Exit(FAILS)
-    if "inconclusive" in verdicts:
+    if "inconclusive" in verdicts or (required and UNTESTED in verdicts):
         raise typer.Exit(OPEN)

@@ -289,10 +289,10 @@ _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
     """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
     from vestige.artifacts.verdicts import (
-        WORDS,
         bound_said,
         compared,
         controls_said,
+        outcome_word,
         reversal_said,
         tested_said,
         verdict_word,
@@ -306,7 +306,7 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
             # A model that says nothing any more has no leak, which is no success.
             bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-            rows.append([subject, verdict_word(forgot), bound, WORDS[utility.outcome]])
+            rows.append([subject, verdict_word(forgot), bound, outcome_word(outcome, utility)])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
         title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"
         print_table(title, heads, rows)
