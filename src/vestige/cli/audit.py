@@ -70,8 +70,8 @@ Require = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CLAIM",
-        help="With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may be "
-        "given several times.",
+        help="With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may "
+        "be given several times.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, with its cost, and exit.")]

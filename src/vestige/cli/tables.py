@@ -15,7 +15,7 @@ from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.api import Attacked
-    from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
+    from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness, VerdictLine
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.artifacts.records import KeptPrompt, Result, Summary
     from vestige.auditing.forecast import AuditForecast, AuditPower
