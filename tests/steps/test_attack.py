@@ -53,7 +53,7 @@ SPLITS = {
     "retain": tuple(i for i in ITEMS if i.edge != "p0_q0"),
 }
 QUICK = {"qa": QASettings(max_new_tokens=6)}
-RELEARN = RelearnSettings(epochs=3, rate=1e-2, rank=4)
+RELEARN = RelearnSettings(epochs=3, rate=1e-2, rank=4, curve=True)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_each_epoch_is_a_point_at_which_the_tested_items_are_asked(subject):
 
 @pytest.mark.slow
 def test_relearning_the_answers_brings_them(subject):
-    taught = RelearnSettings(epochs=8, rate=3e-3, rank=0)
+    taught = RelearnSettings(epochs=8, rate=3e-3, rank=0, curve=True)
     request = relearning("forget", n=6, settings=taught)
     assert request.attack.plan.shows_answers
     places = attack_evaluations(run_attack(subject, request), request)

@@ -1,4 +1,4 @@
-"""Relearning: the model is tuned again on some items, and others are asked along the way.
+"""Relearning: the model is tuned again on some items, and others are asked after it.
 
 What it is tuned on is a material: `retain`, `related` and `unrelated` items say nothing of the forget set beyond what
 the retain set does; a part of the forget set is closed against what it gives away; the forget set itself is the
@@ -69,6 +69,8 @@ class RelearnSettings(AttackSettings):
     """Weight decay of AdamW."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of matrix products."""
+    curve: bool = Field(default=False, exclude=True)
+    """Ask after every epoch, and not after the last one alone."""
     also: str = Field(default="", exclude=True)
     """What is special about it, behind its name."""
 
@@ -81,6 +83,7 @@ class RelearnSettings(AttackSettings):
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterator[Self]:
         """For each material and number of items all that an attacker tries, the plain relearning first."""
         values = {name: asked[f"relearn_{name}"] for name in ("epochs", "rate", "rank", "alpha", "batch_size")}
+        values["curve"] = asked.get("relearn_curve", False)
         plain = cls.build(values, where="settings of relearning")
         for material in asked["relearn"]:
             for items in asked["relearn_items"]:
@@ -96,12 +99,13 @@ class RelearnSettings(AttackSettings):
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Tuning on at most `items` of the material; the name says how many there were."""
         material = shown_and_tested(self.material, self.items, splits, seed=seed)
+        first_asked = 1 if self.curve else self.epochs
         plan = PlannedAttack(
             name=f"relearn {self.material} n={len(material.shown)}{self.also}",
             kind=self.kind,
             material=self.material,
             n_shown=len(material.shown),
-            points=tuple(str(epoch) for epoch in range(1, self.epochs + 1)),
+            points=tuple(str(epoch) for epoch in range(first_asked, self.epochs + 1)),
             tested=tuple(i.id for i in material.tested),
             shows_answers=material.shows_answers,
             settings=self.identity(),
@@ -112,7 +116,7 @@ class RelearnSettings(AttackSettings):
 
     def training_steps(self, plan: PlannedAttack) -> int:
         """Those of all epochs."""
-        return len(plan.points) * math.ceil(plan.n_shown / self.batch_size)
+        return self.epochs * math.ceil(plan.n_shown / self.batch_size)
 
     def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
         """What is trained on what; the model is given its adapters."""
@@ -131,7 +135,7 @@ class RelearnSettings(AttackSettings):
         )
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Train, and ask after every epoch; half of the way is training and half is asking."""
+        """Train, and ask at every point of the plan; half of the way is training and half is asking."""
         points = work.attack.plan.points
         job = self.job(work.attack, work.folder, loaded, seed=work.seed)
         per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
@@ -139,14 +143,15 @@ class RelearnSettings(AttackSettings):
         work.tuned = done > 0
         rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
         epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
-        spent = {name: amount * len(points) for name, amount in epoch_costs.items()}
+        spent = {name: amount * self.epochs for name, amount in epoch_costs.items()}
 
         def tell(epochs_trained: float, points_asked: int, share: float) -> None:
-            work.on_progress((epochs_trained + points_asked + share) / (2 * len(points)))
+            work.on_progress(epochs_trained / self.epochs / 2 + (points_asked + share) / len(points) / 2)
 
         for number, point in enumerate(points):
-            until = (number + 1) * per_epoch
-            on_share = partial(tell, number + 1, number)
+            # A point is the number of epochs after which it is asked.
+            until = int(point) * per_epoch
+            on_share = partial(tell, int(point), number)
             if done > until:
                 # Asked before the training went on from there, so the answers are whole.
                 work.ask(point, _gone, on_share)
@@ -154,7 +159,7 @@ class RelearnSettings(AttackSettings):
 
             def on_step(now: Progress, number: int = number) -> None:
                 work.tuned = True
-                tell(now.step / now.n_steps * len(points), number, 0.0)
+                tell(now.step / now.n_steps * self.epochs, number, 0.0)
 
             train(loaded.model, job, Hooks(on_step=on_step), until=until)
             with left_as_it_was(loaded.model):

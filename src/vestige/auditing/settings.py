@@ -22,7 +22,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
 
     Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); of all its runs
-    and epochs the best counts, chosen on facts that it is not judged by (`recovery.with_searches`). Prompt searches are
+    the best counts, chosen on facts that it is not judged by (`recovery.with_searches`). Prompt searches are
     off by default, since each takes thousands of passes on every model; no fact that they search on is tested. The
     positive control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it
     could have found anything.
@@ -38,6 +38,8 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """How many items of it; several numbers are several attacks."""
     relearn_epochs: PositiveInt = 3
     """Epochs of relearning."""
+    relearn_curve: bool = False
+    """Ask after every epoch of relearning, and not after the last one alone."""
     relearn_rate: PositiveFloat = 2e-4
     """Learning rate of relearning."""
     relearn_rank: int = Field(default=128, ge=0)

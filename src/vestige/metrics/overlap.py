@@ -37,12 +37,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from vestige.metrics.diversity import unit_rows
+from vestige.metrics.stemming import porter
 
 _WORD = re.compile(r"[a-z0-9]+")
 # Longer ones are not kept, so that hostile text cannot fill the memory through the cache.
@@ -98,20 +99,10 @@ def stem(word: str) -> str:
 
     M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, in NLTK's variant, which `rouge-score` uses.
     """
-    return _stem_cached(word) if len(word) <= _LONGEST_CACHED_WORD else str(_porter().stem(word))
+    return _stem_cached(word) if len(word) <= _LONGEST_CACHED_WORD else porter(word)
 
 
-@lru_cache(maxsize=65536)
-def _stem_cached(word: str) -> str:
-    return str(_porter().stem(word))
-
-
-@lru_cache(maxsize=1)
-def _porter() -> Any:
-    # Importing NLTK takes a second, which only those pay who stem.
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer()
+_stem_cached = lru_cache(maxsize=65536)(porter)
 
 
 ORDERS = (3, 4, 5)
