@@ -52,6 +52,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
 ROLES: tuple[Role, ...] = get_args(Role)
 DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
+_HITS = 0.95
+"""The share of scores of 0 or 1 from which a format counts hits."""
 RATIOS = frozenset({"truth"})
 """Formats of logs that divide one probability by another."""
 _OWN = {form.name: form for form in FORMATS}
@@ -265,7 +267,7 @@ def _name(row: QuestionScore) -> str:
 
 
 def _measurement(read: _Read, name: str) -> Measurement:
-    """How the questions of one format were asked and scored; what is 0 or 1 throughout counts hits."""
+    """How the questions of one format were asked and scored; what is 0 or 1 nearly throughout counts hits."""
     unit = read.units[name]
     columns = [column for (_, _, of), column in read.columns.items() if of == name]
     guessed = any(chance for column in columns for chance in column.chances.values())
@@ -277,8 +279,11 @@ def _measurement(read: _Read, name: str) -> Measurement:
         score_type, low, high = "bits", None, 0.0
     elif unit == "order":
         score_type, low, high = "order", None, None
-    elif all(score in (0.0, 1.0, None) for column in columns for score in column.scores.values()):
-        score_type = "hit"
+    else:
+        scores = [score for column in columns for score in column.scores.values() if score is not None]
+        # A few halves among hits must not switch their tests off.
+        if sum(score in (0.0, 1.0) for score in scores) >= _HITS * len(scores):
+            score_type = "hit"
     return Measurement(
         name=name,
         question_type=kind,
