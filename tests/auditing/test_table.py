@@ -61,7 +61,7 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
     audit = vestige.judge(table(model("leaky", "unlearned", 0.4, seed=12)), output_dir=tmp_path)
     assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fail"
-    (again,) = vestige.rejudge(tmp_path, delta=0.6, delta_wide=0.6).outcomes
+    (again,) = vestige.rejudge(tmp_path, margins=vestige.Margins(delta=0.6, delta_wide=0.6)).outcomes
     assert next(v.outcome for v in again.verdicts if v.claim == "not expressed") == "holds"
     assert again.first is not None
     page = (vestige.read_audit(tmp_path).report()).read_text()
@@ -144,7 +144,9 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
     broken = [{**row, "score": 1.0 - i / 1000} if row["item"].startswith("q") else row
               for i, row in enumerate(model("broken", "unlearned", 0.0, seed=11, keeps=0.2))]  # fmt: skip
     audit = vestige.judge(
-        [*third(table(model("honest", "unlearned", 0.0, seed=12))), *broken], output_dir=tmp_path, admission=0.1
+        [*third(table(model("honest", "unlearned", 0.0, seed=12))), *broken],
+        output_dir=tmp_path,
+        margins=vestige.Margins(admission=0.1),
     )
     line = outcome_of(audit, "broken", "not expressed")
     assert line["verdict"] == "inconclusive"
@@ -201,7 +203,7 @@ def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path)
     (tmp_path / "run" / "run.toml").write_text('command = "audit"\n')
     rows = table(model("leaky", "unlearned", 0.4, seed=12))
     refused(rows, tmp_path, "holds a run of another command")
-    with pytest.raises(InputError, match="relearn is no margin"):
+    with pytest.raises(InputError, match="relearn"):
         vestige.judge(rows, output_dir=tmp_path / "other", relearn=())
 
 
