@@ -26,7 +26,6 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json
 from vestige.core.ids import file_digest
 from vestige.core.seeds import generator
 from vestige.logs import read_log
@@ -248,21 +247,20 @@ def _copies(logs: Path) -> str:
 _DROPPED = re.compile(r"(?!No claim).*(byte for byte|is left out as a control|It is left out)")
 
 
+ROLES = Path(__file__).parent / "roles" / "calibration.csv"
+"""Whose the logs are that the folder of `calibration` does not say by its names."""
+
+
 def judged_groups(logs: Path) -> Iterator[tuple[LogGroup, AuditOutcome]]:
-    """Every group of checkpoints that others published, judged as `vestige audit --logs FOLDER` judges it."""
-    saves = folder_of(logs, "calibration") / "saves"
-    for group in (*recognise([saves]).groups, *recognise([folder_of(logs, "muse")]).groups):
-        forget = group.name.rpartition("forget")[2]
+    """Every group of checkpoints that others published, as `vestige audit --logs FOLDER` judges it.
+
+    For `calibration` the command is `vestige audit --logs saves --logs roles=benchmarks/roles/calibration.csv`.
+    """
+    saves = recognise([folder_of(logs, "calibration") / "saves"], ROLES)
+    for group in (*saves.groups, *recognise([folder_of(logs, "muse")]).groups):
         with TemporaryDirectory() as folder:
-            given = list(group.logs)
-            if "3.2-3B" in group.name:
-                # The target's options on the questions kept, asked as the checkpoints of this base were.
-                asked = saves / f"eval/relu_Llama-3.2-3B-Instruct_full_retain{100 - int(forget)}_nochat/RELU_EVAL.json"
-                kept = Path(folder) / "TOFU_EVAL.json"
-                write_json(kept, {"retain_mcqa_prob": read_json(asked)["retain_mcqa_prob"]})
-                given.append(GivenLog("target", "full", kept))
             run = RunFolder(Path(folder) / "run")
-            yield group, judge_logs(run, given, forget=group.name, forgiving=True)
+            yield group, judge_logs(run, group.logs, forget=group.name, forgiving=True)
 
 
 def rejudged(logs: Path) -> str:
