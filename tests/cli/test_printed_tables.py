@@ -10,9 +10,9 @@ from tests.small import SPEC
 from vestige.artifacts.audits import FactLine, GroupLine
 from vestige.artifacts.records import Result, Summary
 from vestige.cli.setup import in_columns
-from vestige.cli.tables import fact_in_words, groups_in_words, print_results
 from vestige.core.estimates import Estimate
 from vestige.methods.listing import listed
+from vestige.report.text import fact_in_words, groups_in_words, print_results
 
 SPLITS = ("forget", "retain", "independent", "independent_employment", "factual")
 METRICS = ("exact_match", "share_truncated", "rouge1_recall")

@@ -10,9 +10,9 @@ from transformers import LlamaForCausalLM
 
 from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
 from vestige.cli.attack import NO_EVIDENCE
-from vestige.cli.tables import bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.load import ModelSettings, load
+from vestige.report.text import bits_at_most, said_of
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

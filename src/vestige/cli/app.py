@@ -12,10 +12,10 @@ import typer
 
 from vestige.cli.command import group
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core import progress
 from vestige.core.errors import InputError, Interrupted, VestigeError, out_of_memory
 from vestige.core.text import one_line
+from vestige.report.text import print_json
 
 
 def report_command(

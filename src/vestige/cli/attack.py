@@ -12,10 +12,10 @@ import typer
 from vestige import api
 from vestige.cli.command import Asked, Part, command
 from vestige.cli.options import EVALUATIONS, SOURCE, AsJson
-from vestige.cli.tables import bits_at_most, print_attack, print_json
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
 from vestige.core.text import closest, half_character, one_line
+from vestige.report.text import bits_at_most, print_attack, print_json
 
 if TYPE_CHECKING:
     from vestige.attacks.gcg import GcgSettings

@@ -12,10 +12,10 @@ from vestige.api.inputs import PathLikeStr
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Asked, Part, command
 from vestige.cli.options import SOURCE, AsJson
-from vestige.cli.tables import print_audit, print_audit_forecast, print_json, print_plan
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import closest, one_line
+from vestige.report.text import print_audit, print_audit_forecast, print_json, print_plan
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
@@ -181,7 +181,10 @@ def audit_command(
         **{name: arguments[name] for name in names if name in arguments},
     )
     if dry_run and not plan:
-        return print_audit_forecast(forecast(run, request), request, as_json=as_json)
+        from vestige.auditing.request import numbered
+
+        names = numbered(request.models)
+        return print_audit_forecast(forecast(run, request), request.splits.forget, names, as_json=as_json)
     from vestige.auditing.forecast import foresee_audit
 
     print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
+from vestige.report.text import print_json
 
 WORSE = 3
 """Exit code where a model scores lower than the first."""

@@ -8,8 +8,8 @@ import typer
 from vestige import api
 from vestige.cli.command import Asked, Part, command
 from vestige.cli.options import SOURCE, AsJson
-from vestige.cli.tables import print_json, print_soundness
 from vestige.core.text import one_line
+from vestige.report.text import print_json, print_soundness
 
 ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")

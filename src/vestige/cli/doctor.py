@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 import typer
 
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core.errors import VestigeError
 from vestige.core.text import one_line
+from vestige.report.text import print_json
 
 GIB = 2**30
 _LITTLE_DISK = 2.0

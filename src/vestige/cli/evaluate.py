@@ -7,7 +7,7 @@ import typer
 from vestige import api
 from vestige.cli.command import Asked, command
 from vestige.cli.options import EVALUATIONS, SOURCE, AsJson
-from vestige.cli.tables import print_json, print_results
+from vestige.report.text import print_json, print_results
 
 if TYPE_CHECKING:
     from vestige.api import Results

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
+from vestige.report.text import print_json
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import AuditFolder, RunFolder

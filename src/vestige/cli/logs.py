@@ -6,9 +6,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vestige.cli.tables import print_summaries, print_table
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import closest, one_line
+from vestige.report.text import print_summaries, print_table
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
 from vestige.core.progress import say
 from vestige.core.text import one_line
+from vestige.report.text import print_json
 
 _SPECS = {"smollm2": "builtin:smollm2", "minilm": "minilm"}
 

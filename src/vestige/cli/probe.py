@@ -5,8 +5,8 @@ import typer
 from vestige import api
 from vestige.cli.command import Asked, Part, command
 from vestige.cli.options import SOURCE, AsJson
-from vestige.cli.tables import print_holes, print_json, print_probe_forecast
 from vestige.core.errors import InputError
+from vestige.report.text import print_holes, print_json, print_probe_forecast
 
 PARTS = {
     "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),

@@ -7,11 +7,11 @@ import typer
 
 from vestige.cli.command import Asked, command
 from vestige.cli.options import SOURCE, UNLEARNING, AsJson
-from vestige.cli.tables import print_json, print_table
 from vestige.cli.training import method_names
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.text import one_line
 from vestige.experiments.rates import find_rate
+from vestige.report.text import print_json, print_table
 
 # The rates that are tried replace the one of the training.
 TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})

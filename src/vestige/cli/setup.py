@@ -18,10 +18,10 @@ import typer
 from vestige.api.output import say_notes
 from vestige.cli.command import in_words
 from vestige.cli.options import AsJson
-from vestige.cli.tables import print_json
 from vestige.core.errors import InputError
 from vestige.core.progress import say
 from vestige.core.text import closest, one_line
+from vestige.report.text import print_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -9,10 +9,10 @@ import typer
 from vestige import api
 from vestige.cli.command import Asked, Given, Part, command
 from vestige.cli.options import SOURCE, TRAINING, UNLEARNING, AsJson
-from vestige.cli.tables import print_forecast, print_json
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.progress import say
 from vestige.core.text import one_line
+from vestige.report.text import print_forecast, print_json
 
 if TYPE_CHECKING:
     from vestige.api import Model

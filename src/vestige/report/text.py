@@ -1,4 +1,7 @@
-"""Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
+"""What commands print for people, and as JSON for programs. Texts of models and data are hostile.
+
+Forecasts and plans come from rooms above this one, and are read by their fields.
+"""
 
 import json
 import math
@@ -14,14 +17,9 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.api import Attacked
     from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness, VerdictLine
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.artifacts.records import KeptPrompt, Result, Summary
-    from vestige.auditing.forecast import AuditForecast, AuditPower
-    from vestige.auditing.request import AuditRequest
-    from vestige.probes.holes import ProbeForecast
-    from vestige.steps.dry_run import Forecast
 
 HEADLINE = "rouge1_recall"
 _MOST_FACTS = 10
@@ -344,7 +342,7 @@ def print_audit(
     )
 
 
-def print_plan(foreseen: "AuditPower", forget: str, *, as_json: bool) -> None:
+def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     """Print what an audit can decide, for people or as one JSON document."""
     if as_json:
         return print_json(foreseen)
@@ -397,10 +395,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def print_audit_forecast(forecast: "AuditForecast", request: "AuditRequest", *, as_json: bool) -> None:
-    """Print the tasks of an audit with their cost."""
-    from vestige.auditing.request import numbered
-
+def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as_json: bool) -> None:
+    """Print the tasks of an audit with their cost; `names` say which folder each numbered name is."""
     if as_json:
         return print_json(forecast.as_json())
     # Passes are of searches for prompts alone, which most audits do not make.
@@ -408,9 +404,9 @@ def print_audit_forecast(forecast: "AuditForecast", request: "AuditRequest", *, 
     heads |= {"passes": "passes, at most"} if forecast.n_passes else {}
     heads["questions"] = "questions asked"
     rows = [[str(getattr(row, name)) for name in heads] for row in forecast.each]
-    print_table(f"audit of {request.splits.forget}: for each of {forecast.n_models} models", list(heads.values()), rows)
+    print_table(f"audit of {forget}: for each of {forecast.n_models} models", list(heads.values()), rows)
     first = (f"published figures: {forecast.published} questions to the target",) if forecast.published else ()
-    for sentence in (*first, *numbered(request.models), *forecast.untested, forecast.said):
+    for sentence in (*first, *names, *forecast.untested, forecast.said):
         print(one_line(sentence, width=500))
 
 
@@ -418,7 +414,7 @@ METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probabil
 """The metrics in the table of an attack; everything else is in the evidence."""
 
 
-def print_attack(found: "Attacked", *, note: str, as_json: bool) -> None:
+def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     """Print what the tested items say before and at each point of the attack, and what it carried in."""
     attack, spent, prompt, folder = found.attack, found.spent, found.prompt, found.evidence[0]
     assert attack is not None
@@ -566,7 +562,7 @@ def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
     return f"{row.source}: false holes, of the placebo ({name}): {rate.said()} of {rate.n}{beyond}"
 
 
-def print_probe_forecast(forecast: "ProbeForecast", *, grounded: bool, as_json: bool) -> None:
+def print_probe_forecast(forecast: Any, *, grounded: bool, as_json: bool) -> None:
     """What probing would take at most; a grounded judge takes passes of the target and no tokens of a server."""
     if as_json:
         return print_json(forecast)
@@ -583,7 +579,7 @@ def print_probe_forecast(forecast: "ProbeForecast", *, grounded: bool, as_json: 
     print_cost(forecast.most_cost)
 
 
-def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
+def print_forecast(forecast: Any, *, as_json: bool) -> None:
     """Print what a training would take, for people, or as JSON with sizes in bytes."""
     if as_json:
         return print_json({**asdict(forecast), "peak": forecast.peak})
