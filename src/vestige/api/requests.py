@@ -380,7 +380,7 @@ def audit_settings(
     asked = settings or AuditSettings()
     if margins is not None:
         asked = _with_margins(asked, margins)
-    chosen = asked.model_fields_set
+    chosen = [name for name in AuditSettings.model_fields if name in asked.model_fields_set]
     if quick:
         given = [("--attacks", attacks), ("--suppressed", suppressed)]
         untested = check_quick([*chosen, *(option for option, value in given if value)])

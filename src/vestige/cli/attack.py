@@ -52,6 +52,7 @@ def attack_command(kind: str) -> Callable[..., None]:
     how: dict[str, Any] = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
         "without": without,
+        "required": ("target",) if guided else (),
         # The settings of another package's attack are in no table, and have a key behind its name.
         "open_names": lambda typed, given: () if part.rows() else (kind,),
         "common": COMMON,

@@ -181,6 +181,7 @@ def command(
     spelled: Mapping[str, str] = {},
     repeated: Sequence[str] = (),
     optional: Sequence[str] = (),
+    required: Sequence[str] = (),
     without: Sequence[str] = (),
     open_names: Callable[[Mapping[str, Any], Given], Sequence[str]] = lambda typed, given: (),
     common: str = "",
@@ -194,6 +195,7 @@ def command(
         spelled: The options' names of arguments that have another name in Python.
         repeated: Arguments that are lists, whose option may be given several times.
         optional: Arguments that the function needs and the command does not always.
+        required: Arguments that the command always needs, though the function does not.
         without: Arguments that have no option.
         open_names: Names before keys that only the function knows, such as the method's, from what was typed.
         common: The options in --help, at most twelve; --help-all shows every one.
@@ -235,7 +237,10 @@ def command(
                 FROM_COMMAND.reset(tokens[1])
 
         def options(*, whole: bool) -> inspect.Signature:
-            found = [_option(p, texts, positional, spelled, repeated, optional) for p in plain]
+            found = []
+            for p in plain:
+                needed = p.replace(default=Parameter.empty) if p.name in required else p
+                found.append(_option(needed, texts, positional, spelled, repeated, optional))
             found += [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
             if flat:
                 found += [

@@ -1,5 +1,17 @@
 """Evidence to tables and one offline HTML page; reads a run's files and never a model."""
 
-from vestige.report.build import build_report
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vestige.report.build import build_report
 
 __all__ = ["build_report"]
+
+
+# The page takes long to load, and what commands print (`text`) is needed by every --help.
+def __getattr__(name: str) -> Any:
+    if name != "build_report":
+        raise AttributeError(f"module 'vestige.report' has no attribute {name!r}")
+    from vestige.report.build import build_report
+
+    return build_report
