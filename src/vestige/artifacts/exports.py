@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import yaml
-from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.verdicts import WORDS, bound_said, sized
@@ -141,6 +140,8 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
 
     `dataset` is the hub's id of the benchmark.
     """
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
     entries, date = [], when.astimezone(UTC).isoformat(timespec="seconds")
     # The hub takes numbers alone, so that a claim that facts decide is in the card.
     for v in (v for v in outcome.verdicts if v.subject == subject and v.decides in v.evidence):

@@ -11,8 +11,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-import pyarrow as pa
-
 from vestige.artifacts.audits import GIVEN, Format
 from vestige.artifacts.scores import Measurement, Question, QuestionType, Role, ScoreTable, ScoreType, Split, Texts
 from vestige.auditing.formats import FORMATS
@@ -118,14 +116,7 @@ def read_scores(table: Any) -> list[QuestionScore]:
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         placed = [(f"row {n}", row) for n, row in enumerate(table, 1)]
     else:
-        try:
-            rows = pa.table(table).to_pylist()
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InputError(
-                f"the table is {type(table).__name__}, which is none ({one_line(str(error), width=200)}); give a file, "
-                "a list of dicts, or a DataFrame"
-            ) from error
-        placed = [(f"row {n}", row) for n, row in enumerate(rows, 1)]
+        placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
     if not placed:
         raise InputError("the table of scores holds no rows")
     return [_scored(where, _spelled(where, row)) for where, row in placed]
@@ -146,6 +137,31 @@ def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{where}: two columns are called {one_line(name, width=40)}. Leave one of them.")
         named[name] = value
     return named
+
+
+def _records(table: Any) -> list[Mapping[str, Any]]:
+    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set; NaN becomes None."""
+    try:
+        if isinstance(table, Mapping):
+            columns = {name: list(values) for name, values in table.items()}
+            rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        elif hasattr(table, "to_pylist"):
+            rows = table.to_pylist()
+        elif hasattr(table, "to_dicts"):
+            rows = table.to_dicts()
+        elif hasattr(table, "to_dict"):
+            rows = table.to_dict("records")
+        else:
+            rows = list(table.to_list())
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the table is a {type(table).__name__}, which has no rows. Give a file, a list of dicts, or a DataFrame."
+        ) from error
+    records: list[Mapping[str, Any]] = []
+    for row in rows:
+        # NaN is the missing value of pandas.
+        records.append({name: None if value != value else value for name, value in row.items()})
+    return records
 
 
 def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:

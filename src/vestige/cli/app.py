@@ -13,7 +13,7 @@ import typer
 from vestige.cli.command import group
 from vestige.cli.options import AsJson
 from vestige.core import progress
-from vestige.core.errors import InputError, Interrupted, VestigeError, out_of_memory
+from vestige.core.errors import InputError, Interrupted, VestigeError, missing_extra, out_of_memory
 from vestige.core.text import one_line
 from vestige.report.text import print_json
 
@@ -144,6 +144,12 @@ def run() -> None:
         if not isinstance(error, InputError | Interrupted) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        print(f"vestige: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)
     except OSError as error:
         if error.errno not in _PATH_ERRNOS:
             raise

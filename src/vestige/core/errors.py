@@ -51,3 +51,22 @@ class Interrupted(VestigeError):
     """Somebody stopped the run. It can be resumed with the same command."""
 
     exit_code = 130
+
+
+class MissingExtra(InputError):
+    """A package of an extra is not installed, and the command needs it."""
+
+
+MODELS_EXTRA = ("torch", "transformers", "datasets", "peft", "safetensors", "tokenizers", "pandas", "pyarrow", "gguf",
+                "huggingface_hub", "joblib", "accelerate", "httpx2", "networkx", "nltk")  # fmt: skip
+"""The packages of the extra `models`, without which logs are still judged."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtra | None:
+    """The error to show for a missing package of an extra, or None if the module belongs to no extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in MODELS_EXTRA:
+        return None
+    return MissingExtra(
+        f"the package {package} is not installed, and this needs it. Install it with: pip install 'vestige[models]'"
+    )

@@ -9,12 +9,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_json
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 DRAWN_EDGES = 400
 """A graph with more edges is drawn in part: the edges nearest to the forget sets."""
@@ -102,6 +104,8 @@ def _party_names(run: RunFolder) -> dict[str, str]:
 
 def draw(edges: Sequence[DrawnEdge], centre: Iterable[str]) -> GraphDrawing:
     """Lay each component out by networkx, then all in rows. The same edges give the same drawing."""
+    import networkx as nx
+
     nearest = _nearest(edges, frozenset(centre))
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(sorted({party for e in nearest for party in (e.first, e.second)}))
@@ -128,6 +132,8 @@ def _nearest(edges: Sequence[DrawnEdge], centre: frozenset[str]) -> tuple[DrawnE
     """At most DRAWN_EDGES edges, by steps from the centre, then in their own order."""
     if len(edges) <= DRAWN_EDGES:
         return tuple(edges)
+    import networkx as nx
+
     graph: nx.Graph[str] = nx.Graph((e.first, e.second) for e in edges)
     start = {party for e in edges if e.id in centre for party in (e.first, e.second)}
     steps = nx.multi_source_dijkstra_path_length(graph, start, weight=None) if start else {}
@@ -143,6 +149,8 @@ def _nearest(edges: Sequence[DrawnEdge], centre: frozenset[str]) -> tuple[DrawnE
 
 def _component(graph: "nx.Graph[str]", part: set[str]) -> tuple[float, float, dict[str, tuple[float, float]]]:
     """Width, height and positions of one component, its edges about one unit long, half a unit of air around it."""
+    import networkx as nx
+
     # A subgraph keeps the order of its hash table, which is another in each process, and its layout follows that.
     component: nx.Graph[str] = nx.Graph(sorted((min(edge), max(edge)) for edge in graph.subgraph(part).edges))
     # All distances of a large component would take minutes.
