@@ -26,7 +26,7 @@ from typer.main import get_command
 
 import vestige
 from vestige.api.inputs import FROM_COMMAND
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, missing_extra
 from vestige.core.text import closest, one_line, value_in
 
 if TYPE_CHECKING:
@@ -90,15 +90,19 @@ def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
         table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return table
     except (OSError, ValueError):
-        table = built_table()
+        table, whole = built_table()
     # Without a cache it is built again.
-    with contextlib.suppress(OSError):
-        write_json(path, table)
+    if whole:
+        with contextlib.suppress(OSError):
+            write_json(path, table)
     return table
 
 
-def built_table() -> dict[str, Any]:
-    """The table of settings from the classes themselves; loads torch."""
+def built_table() -> tuple[dict[str, Any], bool]:
+    """The table of settings from the classes themselves, and whether it is whole; loads torch.
+
+    Without the extra `models` the settings of attacks and trainings are missing from it.
+    """
     from vestige.attacks import ATTACKS
     from vestige.core.settings import Settings, described
     from vestige.evals import EVALS
@@ -107,12 +111,19 @@ def built_table() -> dict[str, Any]:
     homes += [*(kind.home for kind in ATTACKS.values()), *EVALS.values()]
     homes += ["vestige.training.settings:UnlearningSettings", "vestige.experiments.demo:DemoSettings"]
     table = {}
+    whole = True
     for home in homes:
         module, _, name = home.partition(":")
-        kind = getattr(import_module(module), name)
+        try:
+            kind = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if missing_extra(error) is None:
+                raise
+            whole = False
+            continue
         if isinstance(kind, type) and issubclass(kind, Settings):
             table[home] = {key: list(row) for key, row in described(kind).items()}
-    return table
+    return table, whole
 
 
 @dataclass(frozen=True)
