@@ -58,7 +58,7 @@ class MissingExtra(InputError):
 
 
 MODELS_EXTRA = ("torch", "transformers", "datasets", "peft", "safetensors", "tokenizers", "pandas", "pyarrow", "gguf",
-                "huggingface_hub", "joblib", "accelerate", "httpx2", "networkx", "nltk")  # fmt: skip
+                "huggingface_hub", "joblib", "accelerate", "httpx2", "networkx")  # fmt: skip
 """The packages of the extra `models`, without which logs are still judged."""
 
 
