@@ -25,9 +25,7 @@ from vestige.api.requests import tiny_unlearning
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_scores
 from vestige.attacks.ablate import AblateSettings
-from vestige.attacks.damage import DamageSettings
 from vestige.attacks.in_context import InContextSettings
-from vestige.attacks.latent import LatentVectorSettings
 from vestige.attacks.planning import AttackSettings
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import RelearnSettings
@@ -57,8 +55,6 @@ ATTACKS: dict[str, AttackSettings] = {
     "quantize 4 bits": QuantizeSettings(bits=4),
     "quantize nf4": QuantizeSettings(bits="nf4"),
     "ablate": AblateSettings(),
-    "latent": LatentVectorSettings(),
-    "damage": DamageSettings(),
     "in-context (few-shot), 3 facts": InContextSettings(facts=3),
 }
 EVALS = {"qa": QASettings(max_new_tokens=4)}

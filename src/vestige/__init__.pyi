@@ -27,10 +27,8 @@ from .api import rejudge as rejudge
 from .api import unlearn as unlearn
 from .artifacts.audits import Soundness as Soundness
 from .attacks.ablate import AblateSettings as Ablate
-from .attacks.damage import DamageSettings as Damage
 from .attacks.gcg import GcgSettings as Gcg
 from .attacks.in_context import InContextSettings as InContext
-from .attacks.latent import LatentVectorSettings as LatentVector
 from .attacks.planning import AttackSettings as Attack
 from .attacks.quantize import QuantizeSettings as Quantize
 from .attacks.relearn import RelearnSettings as Relearn
@@ -78,7 +76,6 @@ __all__ = [
     "Checks",
     "Choices",
     "Comparison",
-    "Damage",
     "DataLike",
     "Evaluation",
     "Filter",
@@ -90,7 +87,6 @@ __all__ = [
     "InContext",
     "InputError",
     "Latent",
-    "LatentVector",
     "MachineError",
     "Margins",
     "Model",

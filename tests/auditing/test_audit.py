@@ -626,13 +626,13 @@ def test_what_nobody_asked_for_is_said():
         "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
         "the evaluation exposure, the evaluation inside, relearning on related items, relearning on unrelated items, "
         "relearning on forget_part items, relearning on forget items, weights of 4 bits, weights in NF4, "
-        "directional ablation, facts before the question, a latent perturbation, damaged weights, "
+        "directional ablation, facts before the question, "
         "a searched suffix, a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
     evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-    attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4"), "further": ("latent", "damage")}
+    attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4")}
     everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), patch=True, **attacks)
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))

@@ -62,5 +62,5 @@ def test_what_cannot_be_tried_is_refused_in_a_sentence(taught, kind, words, comp
 
 def test_attacks_are_listed_with_a_line_each():
     rows = json.loads(vestige("list", "attacks", "--json").stdout)
-    assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", "latent", "damage", *PROMPTS]
+    assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", *PROMPTS]
     assert all(row["about"].endswith(".") for row in rows)

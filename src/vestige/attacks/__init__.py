@@ -19,14 +19,6 @@ ATTACKS = {
         "vestige.attacks.ablate:AblateSettings",
         "Take the direction that tells forgotten questions from others out of the model.",
     ),
-    "latent": Kind(
-        "vestige.attacks.latent:LatentVectorSettings",
-        "Search for a small vector that, added inside the model, brings answers to some items, and ask others with it.",
-    ),
-    "damage": Kind(
-        "vestige.attacks.damage:DamageSettings",
-        "Prune weights or add noise, as brings answers to some items and spares the rest, and ask others.",
-    ),
     "in_context": Kind(
         "vestige.attacks.in_context:InContextSettings",
         "Put retain items before the question as facts.",

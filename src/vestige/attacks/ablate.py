@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,32 +52,26 @@ Gemma 2 and 3 and OLMo 2 norm them before they are added; there the direction is
 """
 
 
-class HalfSettings(AttackSettings):
-    """An attack that half of the contracts, or of one contract's facts, lead beside retained ones; others are asked."""
+class AblateSettings(AttackSettings):
+    """Questions of half of the forget items give directions; their answers choose one block's, or all blocks'."""
 
     amount: ClassVar[str] = "items"
+    kind: ClassVar[str] = "ablate"
+    weights: ClassVar[str] = "directional ablation"
+    # Raised when every block's own direction began to be tried too.
+    version: ClassVar[int] = 2
 
     items: PositiveInt = Field(default=50, exclude=True)
     """At most this many forget items lead it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Refused with fewer than two items on either side."""
+        """Refuse fewer than two items on either side."""
         if len(splits.get("retain", ())) < 2:
             raise InputError("what it costs is measured on retained items, and there are no retained ones")
         attack = planned_on_part(self, self.items, splits, seed=seed)
-        # Of two, `latent` chooses its step by one and searches on the other; of one, none would be left to search on.
         if len(attack.shown) < 2:
             raise InputError("it is led by half of the forget items, and that is one; two are needed")
         return attack
-
-
-class AblateSettings(HalfSettings):
-    """Taking directions out: questions of some forget items give them, and their answers choose among the blocks'."""
-
-    kind: ClassVar[str] = "ablate"
-    weights: ClassVar[str] = "directional ablation"
-    # Raised when every block's own direction began to be tried too.
-    version: ClassVar[int] = 2
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Choose a block or all of them and ask; nothing is taken out (block -1) where everything costs too much."""
@@ -93,18 +87,17 @@ class AblateSettings(HalfSettings):
 def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[Encoded]]:
     """The answers to the forget items that are seen, and to as many retained ones."""
     retain = list(work.attack.splits["retain"])
-    # `latent` and `damage` draw by this name too, so that the cost of all three is measured on the same answers.
     order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
     parts = work.attack.shown, [retain[n] for n in sorted(order.tolist())]
     led, floor = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
     return led, floor
 
 
-C = TypeVar("C")
+Ablation = tuple[int, Float[Tensor, "*L D"]]
 
 
 @dataclass
-class Best(Generic[C]):
+class Best:
     """The best so far of what is tried on a model: it brings most of `forget` back, and `retain` loses less than FLOOR.
 
     `gain` is of nats a token, the mean over the answers of `forget`; 0 where there is no candidate.
@@ -113,38 +106,34 @@ class Best(Generic[C]):
     model: PreTrainedModel
     forget: Sequence[Encoded]
     retain: Sequence[Encoded]
-    candidate: C | None = None
+    candidate: Ablation | None = None
     gain: float = 0.0
 
     def __post_init__(self) -> None:
         """Note what both parts are worth before anything is changed."""
         self.before = self._levels()
 
-    def spares(self, candidate: C) -> bool:
-        """Whether the model, with `candidate` in effect, keeps its retained answers; it may be the best."""
+    def try_candidate(self, candidate: Ablation) -> None:
+        """Measure the model with `candidate` in effect; it becomes the best if it spares retained answers."""
         forget, retain = self._levels()
-        harmless = self.before[1] - retain < FLOOR
-        if harmless and forget - self.before[0] > self.gain:
-            self.candidate, self.gain = candidate, forget - self.before[0]
-        return harmless
+        gain = forget - self.before[0]
+        if self.before[1] - retain < FLOOR and gain > self.gain:
+            self.candidate = candidate
+            self.gain = gain
 
     def _levels(self) -> tuple[float, float]:
         parts = [[np.mean(s.logp) for s in score_answers(self.model, part)] for part in (self.forget, self.retain)]
         return float(np.mean(parts[0])), float(np.mean(parts[1]))
 
 
-Direction = tuple[int, Float[Tensor, " D"]]
-Ablation = tuple[int, Float[Tensor, "*L D"]]
-
-
-def chosen_block(best: Best[Ablation]) -> Best[Ablation]:
+def chosen_block(best: Best) -> Best:
     """Try the direction of every block, then all; the candidate has the block, from 0 (or their number), and these."""
     model = best.model
     forget, retain = (_mean_states(model, [e.ids[: e.start] for e in part]) for part in (best.forget, best.retain))
     directions = torch.stack([direction_of(difference) for difference in forget - retain])
     for candidate in (*enumerate(directions), (len(directions), directions)):
         with without_direction(model, candidate[1]):
-            best.spares(candidate)
+            best.try_candidate(candidate)
     return best
 
 

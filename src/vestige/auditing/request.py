@@ -241,10 +241,6 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
     return replace(splits, splits=limits)
 
 
-_BY_NAME = {"latent": "a latent perturbation", "damage": "damaged weights"}
-"""Attacks that an audit makes only where `further` names them."""
-
-
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
     out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
@@ -261,8 +257,6 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     out += [] if settings.patch or "inside" not in settings.evals else ["block outputs patched into the target"]
     out += [] if settings.ablate else ["directional ablation"]
     out += [] if settings.in_context else ["facts before the question"]
-    further = {line.split()[0] for line in settings.further}
-    out += [words for name, words in _BY_NAME.items() if name not in further]
     out += [] if settings.gcg else ["a searched suffix"]
     out += [] if settings.prefix else ["a searched prefix"]
     return (f"not asked for: {', '.join(out)}",) if out else ()
