@@ -4,6 +4,7 @@ Every log is read by the readers of `vestige.logs`, or as a table of scores, and
 logs (`auditing.questions`). Each model is compared with the first. Holm's correction covers all rows.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,13 +171,13 @@ def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) 
     by_model: dict[str, Values] = {}
     for row in rows:
         if row.unit == "bits":
-            measurement = Measurement(row.format, "own words", "bits", low=-np.inf, high=np.inf)
+            measurement = Measurement(row.format, "own words", "bits", low=None, high=None)
         else:
             measurement = Measurement(row.format, "own words", "overlap")
         known = by_model.setdefault(row.model, {}).setdefault(_Score(row.split, measurement), {})
         if row.item in known:
             raise InputError(f"{one_line(row.model)}: the question {one_line(row.item)} has two scores.")
-        known[row.item] = row.score
+        known[row.item] = math.nan if row.score is None else row.score
         if row.group:
             groups.setdefault(row.item, row.group)
     if len(by_model) == 1:
@@ -209,8 +210,9 @@ def _compared(
     if groups:
         labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
     bounds = None
-    if np.isfinite([score.measurement.low, score.measurement.high]).all():
-        bounds = score.measurement.low, score.measurement.high
+    low, high = score.measurement.low, score.measurement.high
+    if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
+        bounds = low, high
     paired = paired_difference(
         a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)
     )

@@ -266,11 +266,11 @@ class _Reading:
             who.setdefault(parsed.model, parsed)
         whole: dict[tuple[str, ...], tuple[str, str]] = {}
         for model, digests in files.items():
-            first = whole.setdefault(tuple(sorted(digests)), model)
-            if first != model:
+            original = whole.setdefault(tuple(sorted(digests)), model)
+            if original != model:
                 same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
                 try:
-                    raise who[model].unfit(f" {same} of {who[first].who}, so both are one model.")
+                    raise who[model].unfit(f" {same} of {who[original].who}, so both are one model.")
                 except Unfit as error:
                     self._leave_out(error, out)
         kept = []
@@ -327,12 +327,12 @@ class _Reading:
 def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
     """The log with the questions of the parts that have no texts too; a part that cannot be matched is named."""
     own: dict[str, dict[Items, Items]] = defaultdict(dict)
-    for k, items in found.items():
+    for k, known in found.items():
         part = parsed.log.parts[k]
-        own[part.split][part.ids] = items
+        own[part.split][part.ids] = known
     parts, all_items, unread = [], [], list(parsed.log.unread)
     for k, part in enumerate(parsed.log.parts):
-        items = found.get(k)
+        items: Items | None = found.get(k)
         if items is None:
             questions = registry.setdefault(part.split, Questions(part.split))
             items = questions.of_position(part, own[part.split])
@@ -655,7 +655,9 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             anchor = next(column for column in same if column.entry.role == "target")
             known = [_by_item(anchor, otherwise=reading)]
         mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
-        for column in (column for column in same if column.part.otherwise is not None):
+        for column in same:
+            if column.part.otherwise is None:
+                continue
             # A ratio of 0, or one cut off at 1, is the same for many questions and has no pattern.
             inside = {item: score for item, score in _by_item(column).items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)

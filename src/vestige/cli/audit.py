@@ -183,8 +183,8 @@ def audit_command(
     if dry_run and not plan:
         from vestige.auditing.request import numbered
 
-        names = numbered(request.models)
-        return print_audit_forecast(forecast(run, request), request.splits.forget, names, as_json=as_json)
+        shown = numbered(request.models)
+        return print_audit_forecast(forecast(run, request), request.splits.forget, shown, as_json=as_json)
     from vestige.auditing.forecast import foresee_audit
 
     print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)

@@ -39,7 +39,7 @@ _MOST_RATIO, _MOST_SMALL = 200, 2**26
 """An archive may unpack to this many times its packed size, or to `_MOST_SMALL` bytes where that is more."""
 
 
-def open_input(path: Path | str, *, most: int | None = None) -> BinaryIO:
+def open_input(path: Path | str, *, most: int | None = None) -> io.BufferedReader:
     """Open a file that may come from a stranger.
 
     Every reader of the package opens its inputs here. A link to a regular file is followed.

@@ -222,7 +222,8 @@ class LogReading:
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
         scale = self.scales.get(measurement.name)
-        low, high = measurement.low, measurement.high
+        low = -math.inf if measurement.low is None else measurement.low
+        high = math.inf if measurement.high is None else measurement.high
         if scale is not None:
             low, high = scale.low, scale.high
         outside = np.flatnonzero((values < low) | (values > high) | np.isinf(values))

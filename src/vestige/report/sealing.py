@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from vestige.artifacts.audits import FactLine, GroupLine
 from vestige.core.errors import InputError
@@ -79,7 +79,7 @@ class Redactor:
             changed = type(value)(*map(self, value))
         elif isinstance(value, list | tuple | frozenset):
             changed = type(value)(map(self, value))
-        return changed
+        return cast("_T", changed)
 
     def refuse_left(self, folder: Path) -> None:
         """Raise InputError if a file of the bundle still holds a text of the run."""

@@ -393,7 +393,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     for n, have in begun.items():
         folder = plans[n].place
         write_jsonl(folder.records, [have[i] for i in ids])
-        notes = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
+        notes: dict[str, Any] = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
         notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
         notes["number"] = next_number(folder)
         write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
