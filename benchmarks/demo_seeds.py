@@ -15,14 +15,13 @@ from pathlib import Path
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.claims import decide, stored_evidence
+from vestige.auditing.claims import decide
+from vestige.auditing.claims.not_stored import of_blocks
 from vestige.auditing.formats import read_stored
 from vestige.auditing.gather import read_case
-from vestige.auditing.groups import by_group, parts_of
+from vestige.auditing.groups import parts_of
 from vestige.auditing.judge import lay
-from vestige.auditing.matrix import expressed_in
 from vestige.auditing.run import rejudge
-from vestige.auditing.singles import single_facts
 from vestige.experiments.demo import DemoSettings, run_demo
 from vestige.metrics.intervals import RESAMPLES
 from vestige.report import build_report
@@ -70,10 +69,7 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         asked = replace(case, plan=replace(plan, unlearned=(subject,), retrained=controls, suppressed=""))
         ground = lay(asked, RESAMPLES)
         formats = read_stored(ground)
-        inside = expressed_in(ground, formats, subject)
-        grouped = by_group(ground, parts_of(ground, formats), inside, subject)
-        singles = single_facts(ground, subject, formats.judged, ())
-        evidence = stored_evidence(ground, subject, formats, inside, grouped, singles)
+        evidence = of_blocks(ground, formats, parts_of(ground, formats), subject)
         name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome
 

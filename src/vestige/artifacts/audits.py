@@ -165,7 +165,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         attacks=True,
     ),
 }
-"""To add a claim: its name above, its statement here, and its grounds in `auditing.claims.GROUNDS`."""
+"""To add a claim: its name above, its statement here, and its evidence in a file of `auditing.claims`."""
 NO_ATTACK = "without any attack"
 """In place of an attack's name where "not recoverable" fails by what is answered without one."""
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}

@@ -62,7 +62,7 @@ class _GroupQuantity(NamedTuple):
     margins: Margins
 
 
-class _ScaleByGroup(NamedTuple):
+class ScaleByGroup(NamedTuple):
     """A scale by group, and how far at most any control stands above the others in a group, in standard errors.
 
     `null` is None where no trainings are drawn again.
@@ -72,13 +72,13 @@ class _ScaleByGroup(NamedTuple):
     null: float | None
 
 
-def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, _ScaleByGroup]:
+def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
     """The scales by which the groups of the forget set are judged, by format; the same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
     return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
 
 
-def by_group(ground: Ground, parts: Mapping[str, _ScaleByGroup], expressed: Expressed, subject: str) -> Grouped:
+def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expressed, subject: str) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
     whole = [*expressed.leaks.values(), *expressed.bits_evidence]
@@ -150,7 +150,7 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
     return f"without {shown(most)} no mean is above its margin, and {ALONE_CONTROLS} controls tell one group from luck"
 
 
-def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> _ScaleByGroup:
+def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> ScaleByGroup:
     """The scale over each group's facts, where these are two or more and the target is clear of its controls.
 
     What a training does to all facts of a group at once is estimated from all G groups, with G (M - 1) degrees of
@@ -164,12 +164,12 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}
     parts = {group: part for group, part in scales.items() if part.is_clear}
     if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:
-        return _ScaleByGroup(parts, None)
+        return ScaleByGroup(parts, None)
     nulls = [_standing_of_controls(part) for part in parts.values()]
     m = len(scale.controls.retrained)
     # No fewer than the greatest of as many normal draws, since few controls can be alike by chance.
     least = float(ndtri(1 - 1 / max(3, m * len(parts))))
-    return _ScaleByGroup(parts, max([least, *nulls]))
+    return ScaleByGroup(parts, max([least, *nulls]))
 
 
 def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale:

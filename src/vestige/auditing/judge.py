@@ -3,7 +3,7 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,16 +14,16 @@ from vestige.artifacts.audits import (
     BudgetLine,
     FactLine,
     GroupLine,
-    PlannedAttack,
     VerdictLine,
 )
 from vestige.auditing.ability import AttackAbility, read_ability
-from vestige.auditing.claims import SubjectEvidence, verdicts
+from vestige.auditing.claims import verdicts
+from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
-from vestige.auditing.formats import Scale, TestedFormats, read_formats, read_stored, unlike_controls
+from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
-from vestige.auditing.groups import by_group, parts_of
-from vestige.auditing.matrix import Matrix, build_matrix, expressed_in
+from vestige.auditing.groups import parts_of
+from vestige.auditing.matrix import Matrix, build_matrix
 from vestige.auditing.measures import (
     KeptKnowledge,
     read_budget,
@@ -36,7 +36,7 @@ from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
-from vestige.auditing.singles import NO_SINGLES, Singles, facts_stored_in, single_facts
+from vestige.auditing.singles import facts_stored_in
 from vestige.core.text import listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
@@ -91,8 +91,9 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested, ability)
     budget = read_budget(ground)
-    attacked = recovery, ability, budget
-    verdicts, facts, groups = _verdicts(ground, (tested, stored), matrix, attacked, membership, losses_read)
+    verdicts, facts, groups = _verdicts(
+        ground, tested, stored, matrix, recovery, ability, budget, membership, losses_read
+    )
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
     of_subjects = (
         sentence(f"No claim about {shown(name)} that rests on controls holds here: {doubt}")
@@ -313,84 +314,42 @@ def lay(case: Case, resamples: int) -> Ground:
 
 def _verdicts(
     ground: Ground,
-    formats: tuple[TestedFormats, TestedFormats],
+    tested: TestedFormats,
+    stored: TestedFormats,
     matrix: Matrix,
-    attacked: tuple[Recovery, AttackAbility, Sequence[BudgetLine]],
+    recovery: Recovery,
+    ability: AttackAbility,
+    budget: Sequence[BudgetLine],
     membership: Membership,
-    losses_read: KeptKnowledge,
+    kept: KeptKnowledge,
 ) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
     """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
-    (tested, stored), (recovery, ability, budget) = formats, attacked
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
-    parts, stored_parts = parts_of(ground, tested), parts_of(ground, stored)
+    of_groups, of_stored_groups = parts_of(ground, tested), parts_of(ground, stored)
     for subject in ground.plan.audited:
-        about_it = ground.about(subject)
-        expressed, inside = matrix.expressed[subject], expressed_in(ground, stored, subject)
-        counts = [(r.attack, r.format) for r in recovery.tried if r.subject == subject and not r.why_not]
-        carried = _carried(ground, budget, subject)
-        judged = tested.asked_of(ground, subject)
         about = SubjectEvidence(
             subject=subject,
-            ground=about_it,
+            ground=ground.about(subject),
             tested=tested,
-            expressed=expressed,
-            singles_before=single_facts(ground, subject, judged, ()),
-            singles_after=_singles_after(ground, subject, judged, counts, carried),
-            grouped=by_group(ground, parts, expressed, subject),
+            groups=of_groups,
+            expressed=matrix.expressed[subject],
             stored=stored,
-            inside=inside,
-            stored_by_group=by_group(ground, stored_parts, inside, subject),
-            stored_singles=single_facts(ground, subject, stored.judged, ()),
+            stored_groups=of_stored_groups,
             recovery=recovery,
             ability=ability,
+            budget=budget,
             membership=membership,
-            losses=losses_read.losses[subject],
-            carried=carried,
+            losses=kept.losses[subject],
         )
         lines += verdicts(about)
         # What the positive control gives away is no leak.
         if subject != ground.plan.suppressed:
-            facts += [*about.singles_before.lines, *about.singles_after.lines]
-            groups += about.grouped.lines
+            for evidence in about.decided.values():
+                facts += evidence.facts
+                groups += evidence.groups
     return tuple(lines), tuple(facts), tuple(groups)
-
-
-def _carried(ground: Ground, budget: Sequence[BudgetLine], subject: str) -> dict[str, str]:
-    """The attacks on a subject that showed a part of the forget set and could have carried in what they gained."""
-    material = {attack.name: attack.material for attack in ground.plan.attacks}
-    return {
-        line.attack: (
-            f"could have carried this in ({line.capacity_bits:,.0f} bits for {line.need_bits['gain']:,.0f} bits, and "
-            "its material is of the forget set)"
-        )
-        for line in budget
-        if line.subject == subject and line.ratio is not None and line.ratio >= 1
-        if material[line.attack] in ("forget", "forget_part")
-    }
-
-
-def _singles_after(
-    ground: Ground,
-    subject: str,
-    scales: Sequence[Scale],
-    counts: Sequence[tuple[PlannedAttack, str]],
-    carried: Mapping[str, str],
-) -> Singles:
-    """The single facts given away after attacks; those that could have carried them in fail nothing alone."""
-    if not counts:
-        return NO_SINGLES
-    singles = single_facts(ground, subject, scales, counts)
-    clean = [(attack, form) for attack, form in counts if attack.name not in carried]
-    if singles.verdict is None or len(clean) == len(counts):
-        return singles
-    without = single_facts(ground, subject, scales, clean) if clean else NO_SINGLES
-    if without.verdict is not None:
-        return singles
-    names = ", ".join(name for name in carried)
-    gap = f"single facts are given away after {names} alone, which could have carried them in"
-    return Singles(None, (), (gap, *without.gaps))
 
 
 def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:

@@ -1,0 +1,195 @@
+"""The claims about one unlearned model, each in a file of its own, and the verdict on each.
+
+A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
+other findings beside them. It fails where one of these fails, and holds where all hold and no evidence is missing. A
+missing control or an attack that could not be judged keeps a claim from holding, and not from failing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from vestige.artifacts.audits import (
+    CLAIMS,
+    REQUIRED,
+    STATEMENTS,
+    AuditOutcome,
+    AuditPlan,
+    Claim,
+    EvidenceLevel,
+    FailedTask,
+    VerdictLine,
+    by_level,
+)
+from vestige.auditing.claims import (
+    benchmark_valid,
+    indistinguishable,
+    not_expressed,
+    not_recoverable,
+    not_stored,
+    utility_preserved,
+)
+from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence
+from vestige.auditing.formats import STORED, Scale, TestedFormats
+from vestige.auditing.ground import Ground, shown
+from vestige.core.text import one_line, sentence
+from vestige.metrics.verdicts import ClaimVerdict, Outcome
+
+ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
+_PREFERS = "The target prefers the true answers to others that it could not have told from them"
+
+EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
+    "not expressed": not_expressed.evidence,
+    "not recoverable": not_recoverable.evidence,
+    "not stored": not_stored.evidence,
+    "indistinguishable": indistinguishable.evidence,
+    "utility preserved": utility_preserved.evidence,
+    "benchmark valid": benchmark_valid.evidence,
+}
+"""By the claim, the function that reads its evidence."""
+
+
+def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
+    """The line of every claim about one subject; "not stored" where blocks were read. Fills `about.decided`."""
+    inside = any(about.ground.has(about.ground.plan.target, form.key) for form in STORED)
+    lines = []
+    for claim, evidence in EVIDENCE.items():
+        if inside or not STATEMENTS[claim].optional:
+            about.decided[claim] = evidence(about)
+            lines.append(decide(claim, about.subject, about.decided[claim], about.ground, about.tested))
+    return lines
+
+
+def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, tested: TestedFormats) -> VerdictLine:
+    """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    scales = tested.asked_of(ground, subject) if STATEMENTS[claim].controls else ()
+    against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
+    if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
+        grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
+    # Alternatives need no controls, so that doubts about these open nothing.
+    if STATEMENTS[claim].controls and against != "alternatives":
+        grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
+    verdicts = grounds.parts
+    outcomes = {verdict.outcome for verdict in verdicts}
+    outcome: Outcome = "inconclusive"
+    if "fails" in outcomes:
+        outcome = "fails"
+    elif outcomes == {"holds"} and not grounds.gaps:
+        outcome = "holds"
+    main = next((verdict for verdict in verdicts if verdict.outcome == outcome), verdicts[0] if verdicts else None)
+    margins = main.margins if main is not None else ground.thresholds.margins("leakage")
+    open_ = [verdict for verdict in verdicts if verdict.outcome == "inconclusive"]
+    needs = [verdict.items_needed for verdict in open_]
+    # More items do not fill a gap.
+    estimable = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
+    needed = max(n for n in needs if n is not None) if estimable else None
+    return VerdictLine(
+        subject=subject,
+        claim=claim,
+        outcome=outcome,
+        reason=_reason(claim, outcome, grounds, against, ground.plan.evidence_level if ground.plan.retrained else ""),
+        margin=margins.narrow,
+        wide=margins.wide,
+        unit=main.unit if main is not None else "leakage",
+        decides=main.decides if main is not None else None,
+        at_least=main.at_least if main is not None else None,
+        at_most=main.at_most if main is not None else None,
+        evidence={name: estimate for part in grounds.parts for name, estimate in part.estimates.items()},
+        left_out=(*grounds.left_out, *grounds.gaps),
+        items_needed=needed,
+        needed="" if grounds.gaps else "; ".join(dict.fromkeys(verdict.needed for verdict in open_ if verdict.needed)),
+        detectable=main.detectable if main is not None else None,
+        against=against,
+        n_asked=len(ground.judged),
+        n_tested=_n_tested(scales),
+        question_types=tuple(dict.fromkeys(scale.form.question_type for scale in scales)),
+    )
+
+
+def _n_tested(scales: Sequence[Scale]) -> int:
+    """On how many facts a subject was asked, less those that cannot be judged in the format with most of these."""
+    asked = {item for scale in scales for item in scale.items}
+    same = [len(scale.same) for scale in scales]
+    return len(asked) - max(same, default=0)
+
+
+def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str, level: EvidenceLevel) -> str:
+    """One sentence: the finding, the number that decides, and what kept the claim from holding."""
+    outcomes = {part.outcome for part in grounds.parts}
+    placeholders = {"control": "guessing"} if against == "chance" else {}
+    statement = STATEMENTS[claim]
+    texts = {"holds": statement.holds, "fails": statement.fails, "inconclusive": statement.inconclusive}
+    leads = {name: by_level(text, level, kept=_sets(grounds.parts), **placeholders) for name, text in texts.items()}
+    if against == "alternatives":
+        leads["holds"] = _PREFERS if claim == "benchmark valid" else leads["holds"]
+        leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
+    missing = _few(grounds.gaps)
+    if not outcomes:
+        return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
+    if outcome == "inconclusive" and outcomes == {"holds"}:
+        return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
+    additions = (
+        missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
+    )
+    return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *additions])}."
+
+
+def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
+    """The reasons of the parts that came out so."""
+    return "; and ".join(part.reason for part in grounds.parts if part.outcome == outcome)
+
+
+def _sets(parts: Sequence[ClaimVerdict]) -> str:
+    """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
+    names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.estimates))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _few(sentences: Sequence[str]) -> list[str]:
+    """The first of what is listed in full beside the reason."""
+    n_further = len(sentences) - 1
+    count = f" (and {n_further} more {'reason' if n_further == 1 else 'reasons'})" if n_further > 0 else ""
+    return [sentences[0] + count] if sentences else []
+
+
+def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
+    """The outcome in which no claim holds that would need what failed. What fails without it, fails.
+
+    An attack that failed on one unlearned model concerns that model, one that failed on a control all of them; an
+    unlearned model that could not be evaluated has all its claims inconclusive. What failed on the positive control is
+    no evidence of what attacks can do, and the judgement knows that.
+    """
+    # No claim rests on an attack that shows the answers, or on what one does to the target.
+    ceilings = {attack.name for attack in plan.attacks if attack.shows_answers}
+    needed = [f for f in plan.failed if not f.attack or (f.attack not in ceilings and f.role != "target")]
+    verdicts = []
+    for verdict in outcome.verdicts:
+        line = verdict
+        shared = [f for f in needed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
+        missing = [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]
+        if line.outcome == "holds" and missing:
+            further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            reason = f"{line.reason.rstrip('.')}, but {_what(missing[0])}{further} failed."
+            left_out = (*line.left_out, *(f"{_what(f)}: {_why(f)}" for f in missing))
+            line = replace(line, outcome="inconclusive", reason=reason, left_out=left_out)
+        verdicts.append(line)
+    judged = {*REQUIRED, *(line.claim for line in outcome.verdicts)}
+    for f in plan.failed:
+        if f.role == "unlearned" and not f.attack:
+            reason = f"Not tested: {_what(f)} failed: {_why(f)}."
+            verdicts += [
+                VerdictLine(f.subject, claim, "inconclusive", reason, 0.0, 0.0, "leakage", {}, (), None, None)
+                for claim in CLAIMS
+                if claim in judged
+            ]
+    failures = tuple(sentence(f"{_what(f)} failed: {_why(f)}") for f in plan.failed)
+    return replace(outcome, verdicts=tuple(verdicts), untested=(*failures, *outcome.untested))
+
+
+def _what(failed: FailedTask) -> str:
+    subject = shown(failed.subject)
+    return f"{failed.attack} on {subject}" if failed.attack else f"the evaluation of {subject}"
+
+
+def _why(failed: FailedTask) -> str:
+    """The error's own words, which may quote a file or a model."""
+    return one_line(failed.reason, width=300).rstrip(".")

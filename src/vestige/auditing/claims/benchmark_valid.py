@@ -1,0 +1,90 @@
+"""The claim "benchmark valid": the benchmark tells a model that knows from one that never knew."""
+
+from collections.abc import Iterator, Mapping
+
+from vestige.artifacts.audits import GIVEN, SoundnessLine
+from vestige.artifacts.scores import QuestionType
+from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, judged
+from vestige.auditing.formats import OF_ALTERNATIVES, TestedFormats
+from vestige.auditing.ground import Ground
+from vestige.core.text import one_line
+from vestige.metrics.planning import LEAST_CONTROLS
+from vestige.metrics.verdicts import ClaimVerdict, Margins, Outcome, stays_below
+
+_BASIC: Mapping[QuestionType, str] = {
+    "own words": "answers in its own words",
+    "forced answer": "the probability of the true answer",
+}
+"""Scores without which nobody can say that a benchmark cannot tell who knows."""
+
+
+def evidence(about: SubjectEvidence) -> ClaimEvidence:
+    """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
+    ground, tested, recovery = about.ground, about.tested, about.recovery
+    soundness = ground.case.soundness
+    parts: list[ClaimVerdict] = []
+    gaps = list(ground.doubts)
+    if not tested.scales and not gaps:
+        parts.append(_none_admitted(ground, tested))
+    if tested.against == "alternatives":
+        parts += _prefers_truth(ground, tested)
+        if ground.plan.alternatives == GIVEN and not any(line.check.startswith(OF_ALTERNATIVES) for line in soundness):
+            gaps.append("nothing checked whether the true answers can be told from the alternatives by their form")
+    elif not ground.plan.retrained and not gaps:
+        gaps.append(NO_CONTROL)
+    # What controls know that they should not is no fault of the retain set.
+    if recovery.injections and not ground.doubts:
+        parts += judged(ground, recovery.injections, stays_below)
+    elif ground.plan.retrained and tested.scales and not ground.doubts:
+        gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
+    if not soundness:
+        gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
+    notes = []
+    # What a guess could be worth is measured where several models that never knew have answered the same options.
+    measured = len(ground.plan.retrained) >= LEAST_CONTROLS and not ground.doubts
+    for line in soundness:
+        if line.sound is False:
+            estimates = {} if line.effect is None else {f"soundness, {line.check}": line.effect}
+            margins = ground.thresholds.margins("leakage")
+            parts.append(ClaimVerdict("fails", _said(line), margins, "leakage", (), further=estimates))
+        elif line.sound is None and line.p is not None and measured:
+            notes.append(_said(line))
+        elif line.sound is None:
+            gaps.append(_said(line))
+    return ClaimEvidence(tuple(parts), (*tested.not_admitted, *notes), tuple(gaps))
+
+
+def _prefers_truth(ground: Ground, tested: TestedFormats) -> Iterator[ClaimVerdict]:
+    """That the target prefers the true answers to alternatives, which it could not had it never known them."""
+    least = ground.thresholds.admission
+    for _, line in tested.reads:
+        if line.admitted:
+            estimates = {f"admission, {line.format}": line.admission}
+            yield ClaimVerdict("holds", line.reason, Margins(least, least), "share", (), further=estimates)
+
+
+def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
+    """No format is admitted.
+
+    It fails where the target is clearly too near in all of them, and it was asked for answers in its own words and for
+    the probability of the true answer. Otherwise a score that is missing may tell.
+    """
+    least = ground.thresholds.admission
+    near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)
+    asked = {read.scale.form.question_type for read in tested.reads}
+    lacking = [words for kind, words in _BASIC.items() if kind not in asked]
+    outcome: Outcome = "inconclusive"
+    reason = f"in no format does the target clearly exceed its control by {least:g}"
+    if near:
+        reason = f"in no format does the target clearly exceed its control: all intervals are below {least:g}"
+        if lacking:
+            reason += f", and nothing has scores of {' and '.join(lacking)}"
+        else:
+            outcome = "fails"
+    estimates = {f"admission, {line.format}": line.admission for _, line in tested.reads}
+    return ClaimVerdict(outcome, reason, Margins(least, least), "share", (), further=estimates)
+
+
+def _said(line: SoundnessLine) -> str:
+    """The check and its reason, which may quote the data set."""
+    return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"

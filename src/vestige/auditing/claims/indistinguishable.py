@@ -1,0 +1,23 @@
+"""The claim "indistinguishable": neither membership scores nor answers tell the subject from models that never knew."""
+
+from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, judged, not_asked
+from vestige.metrics.verdicts import Evidence, stays_within
+
+
+def evidence(about: SubjectEvidence) -> ClaimEvidence:
+    """Membership scores, the excess of every admitted format, and bits, each on both sides."""
+    ground, tested, membership, subject = about.ground, about.tested, about.membership, about.subject
+    if not ground.plan.retrained or ground.doubts:
+        # Where controls know what they should not, a model that forgot can be told from them too.
+        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
+    placements = membership.differences.get(subject, ())
+    excess = [Evidence(name, draws, "excess", "share") for name, draws in about.expressed.excess.items()]
+    gaps = [*membership.missing.get(subject, ()), *not_asked(about)]
+    if not placements:
+        gaps.append("membership could not be tested: it takes holdout items and membership scores")
+    if not excess:
+        gaps.append("answers could not be compared: it was asked in no admitted format")
+    if placements and not membership.admitted:
+        gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
+    parts = judged(ground, [*placements, *excess, *about.expressed.bits_evidence], stays_within)
+    return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))

@@ -1,0 +1,47 @@
+"""The claim "not expressed": the subject answers no more than a model that never knew, in any admitted format."""
+
+from collections.abc import Iterator
+
+from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence, alone, judged, not_asked, unless_one_group
+from vestige.auditing.groups import by_group
+from vestige.auditing.singles import single_facts
+from vestige.metrics.verdicts import stays_below
+
+
+def evidence(about: SubjectEvidence) -> ClaimEvidence:
+    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
+
+    Picked options can only fail the claim: to show that they stay below a margin takes more facts than probabilities
+    do.
+    """
+    ground, tested, expressed, subject = about.ground, about.tested, about.expressed, about.subject
+    singles = single_facts(ground, subject, about.scales, ())
+    grouped = by_group(ground, about.groups, expressed, subject)
+    picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
+    parts = judged(ground, [*expressed.leaks.values(), *picks, *expressed.bits_evidence], stays_below)
+    parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
+    return ClaimEvidence(
+        parts=(*parts, *alone(grouped, singles)),
+        left_out=(*_like_target(about), *tested.not_admitted, *grouped.left_out),
+        gaps=(*one_group, *not_asked(about), *_in_no_format(about), *grouped.gaps, *singles.gaps),
+        facts=singles.lines,
+        groups=grouped.lines,
+    )
+
+
+def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
+    """That facts were asked in no admitted format: they count as known for a pass."""
+    asked = {item for scale in about.scales for item in scale.items}
+    n, of = len(set(about.ground.judged) - asked), len(about.ground.judged)
+    if asked and n:
+        yield f"{n} of {of} facts were asked in no admitted format, and they count as known for a pass"
+
+
+def _like_target(about: SubjectEvidence) -> Iterator[str]:
+    """The formats in which all controls score like the target on some facts."""
+    for scale in about.scales:
+        if scale.same:
+            yield (
+                f"{scale.name}: all controls score like the target on {len(scale.same)} of {len(scale.items)} facts, "
+                "so that these cannot be judged and count as known for a pass"
+            )

@@ -1,0 +1,118 @@
+"""The claim "not recoverable": no attack brings back more than it carries in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from vestige.artifacts.audits import NO_ATTACK
+from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, alone
+from vestige.auditing.recovery import AttackResult
+from vestige.auditing.singles import NO_SINGLES, Singles, single_facts
+from vestige.metrics.verdicts import ClaimVerdict, not_recovered
+
+
+def evidence(about: SubjectEvidence) -> ClaimEvidence:
+    """The recovery of every attack that is evidence. Ceilings and saturated attacks are left out by name.
+
+    The claim holds where one attack was shown able to bring knowledge back. Whoever attacks a subject also has what it
+    answers without any attack: where no attack is shown to bring more, the subject fails by that.
+    """
+    ground, tested, ability = about.ground, about.tested, about.ability
+    results = [result for result in about.recovery.tried if result.subject == about.subject]
+    carried = _carried(about)
+    singles = _singles(about, [result for result in results if not result.why_not], carried)
+    if not ground.plan.retrained and tested.against != "alternatives":
+        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,), facts=singles.lines)
+    if not ground.plan.attacks:
+        return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
+    counted = [(result.attack.name, result.format) for result in results if not result.why_not]
+    parts = [*_gains(about, results, carried), *alone(singles)]
+    failing = any(part.outcome == "fails" for part in parts)
+    gaps = [*about.recovery.missing[about.subject], *_no_room(about, results), *ability.gaps(counted), *singles.gaps]
+    if not failing:
+        gaps += _carried_in(results, carried)
+    # A positive control that answers shows nothing of what an attack can find.
+    if results and not failing and about.subject != ground.plan.suppressed:
+        parts += _without_attack(about)
+    not_counted = (f"{result.gain.name}: {result.why_not}" for result in results if result.why_not)
+    return ClaimEvidence(
+        parts=tuple(parts),
+        left_out=(*tested.not_admitted, *not_counted, *ability.powerless),
+        gaps=tuple(gaps),
+        besides=ability.said(counted),
+        facts=singles.lines,
+    )
+
+
+def _carried(about: SubjectEvidence) -> dict[str, str]:
+    """The attacks on a subject that showed a part of the forget set and could have carried in what they gained."""
+    material = {attack.name: attack.material for attack in about.ground.plan.attacks}
+    carried = {}
+    for line in about.budget:
+        could_carry = line.ratio is not None and line.ratio >= 1
+        if line.subject == about.subject and could_carry and material[line.attack] in ("forget", "forget_part"):
+            carried[line.attack] = (
+                f"could have carried this in ({line.capacity_bits:,.0f} bits for {line.need_bits['gain']:,.0f} bits, "
+                "and its material is of the forget set)"
+            )
+    return carried
+
+
+def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]) -> Singles:
+    """The single facts given away after attacks; those that could have carried them in fail nothing alone."""
+    counts = [(result.attack, result.format) for result in results]
+    if not counts:
+        return NO_SINGLES
+    singles = single_facts(about.ground, about.subject, about.scales, counts)
+    clean = [(attack, form) for attack, form in counts if attack.name not in carried]
+    if singles.verdict is None or len(clean) == len(counts):
+        return singles
+    without = single_facts(about.ground, about.subject, about.scales, clean) if clean else NO_SINGLES
+    if without.verdict is not None:
+        return singles
+    gap = f"single facts are given away after {', '.join(carried)} alone, which could have carried them in"
+    return Singles(None, (), (gap, *without.gaps))
+
+
+def _gains(
+    about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]
+) -> Iterator[ClaimVerdict]:
+    """The verdict on all gains that count; open where only attacks fail it that could have carried the gain in."""
+    counted = [result for result in results if not result.why_not]
+    if not counted:
+        return
+    verdict = not_recovered([result.gain for result in counted], about.ground.thresholds)
+    clean = [result.gain for result in counted if result.attack.name not in carried]
+    if verdict.outcome == "fails" and len(clean) < len(counted):
+        by_clean = not_recovered(clean, about.ground.thresholds) if clean else None
+        if by_clean is None or by_clean.outcome != "fails":
+            verdict = replace(verdict, outcome="inconclusive")
+    yield verdict
+
+
+def _carried_in(results: Sequence[AttackResult], carried: Mapping[str, str]) -> Iterator[str]:
+    """Which attacks could have carried in what they gained, where no other attack fails the claim."""
+    for name in dict.fromkeys(result.attack.name for result in results if not result.why_not):
+        gained = any(r.gain.counted(0.0).ends[0] > 0 for r in results if r.attack.name == name)
+        if name in carried and gained:
+            yield f"{name} {carried[name]}, so that another attack has to show it"
+
+
+def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
+    """What fails "not expressed", as what comes without any attack."""
+    for verdict in about.decided["not expressed"].parts:
+        if verdict.outcome == "fails" and verdict.decides is not None:
+            estimates = {f"{NO_ATTACK}, {name}": estimate for name, estimate in verdict.estimates.items()}
+            decides, reason = f"{NO_ATTACK}, {verdict.decides}", f"without any attack, {verdict.reason}"
+            yield replace(verdict, decides=decides, reason=reason, evidence=(), further=estimates)
+
+
+def _no_room(about: SubjectEvidence, results: Sequence[AttackResult]) -> list[str]:
+    """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
+    # The bound of an attack that is saturated, seen from the subject's side.
+    most = 1 - about.ground.thresholds.saturation
+    close = [result for result in results if result.gain.unit != "bits" and result.gain.before.value > most]
+    if not close:
+        return []
+    worst = max(close, key=lambda result: result.gain.before.value)
+    before = worst.gain.before.estimate(worst.gain.unit, worst.gain.unit)
+    return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]

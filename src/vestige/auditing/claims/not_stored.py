@@ -1,0 +1,46 @@
+"""The claim "not stored": the subject's blocks tell the answers no more than those of a model that never knew."""
+
+from collections.abc import Mapping
+
+from vestige.auditing.claims.evidence import (
+    NO_CONTROL,
+    ClaimEvidence,
+    SubjectEvidence,
+    alone,
+    judged,
+    unless_one_group,
+)
+from vestige.auditing.formats import TestedFormats, of_another_start
+from vestige.auditing.ground import Ground
+from vestige.auditing.groups import ScaleByGroup, by_group
+from vestige.auditing.matrix import expressed_in
+from vestige.auditing.singles import single_facts
+from vestige.metrics.verdicts import stays_below
+
+
+def evidence(about: SubjectEvidence) -> ClaimEvidence:
+    """What the blocks tell in every admitted format of `inside`: of all facts, of every group and of single facts."""
+    return of_blocks(about.ground, about.stored, about.stored_groups, about.subject)
+
+
+def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleByGroup], subject: str) -> ClaimEvidence:
+    """The same of any model.
+
+    Single facts can only fail the claim, since few wrong answers are beaten by luck too often. What speaks against
+    some fact, and is not enough to fail it, is left out by name.
+    """
+    if not ground.plan.retrained or ground.doubts:
+        return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))
+    inside = expressed_in(ground, stored, subject)
+    grouped = by_group(ground, groups, inside, subject)
+    singles = single_facts(ground, subject, stored.judged, ())
+    # Another start is no gap: nobody could have read it, and its blocks show nothing.
+    lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
+    other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
+    parts = judged(ground, [*inside.leaks.values()], stays_below)
+    parts, one_group = unless_one_group(ground, subject, stored, inside, parts)
+    return ClaimEvidence(
+        parts=(*parts, *alone(grouped, singles)),
+        left_out=(*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
+        gaps=(*one_group, *(f"{name}: not read of it" for name in lacking), *grouped.gaps),
+    )
