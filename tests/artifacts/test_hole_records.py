@@ -9,12 +9,9 @@ from tests.probes.hand_made_holes import Marks, Says, directions
 from vestige.artifacts.holes import (
     Attempt,
     Candidate,
-    HoleMap,
-    MapPoint,
     candidates_of,
     read_attempts,
     read_holes,
-    read_map,
     read_table,
     read_tested,
     write_tested,
@@ -78,10 +75,6 @@ def test_holes_and_table_come_back_and_the_summary_is_there_last(folder):
     assert len(holes) == 1
     assert read_table(folder) == (table, {"seed": 0})
     assert read_tested(folder) == list(filtered.tested)
-    assert read_map(folder) is None
-    picture = HoleMap((MapPoint("a", 0.25, -0.5, "", "adjacent", False),), 0.75)
-    write_tested(folder, filtered.tested, holes, table, {"seed": 0}, hole_map=picture)
-    assert read_map(folder) == picture
     written = sorted((p for p in folder.path.iterdir()), key=lambda p: p.stat().st_mtime_ns)
     assert written[-1] == folder.summary
     damaged = json.loads(folder.summary.read_text())

@@ -22,7 +22,7 @@ SMALL = (
     "answers.max_tokens=4",
     "filter.alike=1.0",
 )
-SAME = ("*.jsonl", "summary.json", "map.json")
+SAME = ("*.jsonl", "summary.json")
 
 
 def die_at(n):

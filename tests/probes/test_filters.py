@@ -153,9 +153,6 @@ def test_a_search_keeps_the_first_that_are_as_diverse_as_the_adjacent_prompts():
     assert [t.dropped for t in found.tested] == ["", "", "", "", "beyond the diversity of the adjacent prompts"]
     _, table = holes_and_table(found, settings, actors.embed, seed=0)
     assert table.selection["latent"].startswith("the first 2 kept: Vendi / n is 1.000 of 1, 1.000 of 2, 0.")
-    curve = table.curves["latent"]
-    assert (curve.sizes, curve.shares[:2], curve.adjacent, curve.kept) == ((1, 2, 3), pytest.approx((1, 1)), 1.0, 2)
-    assert curve.shares[2] < 1
     assert table.dropped == {"adjacent": {}, "latent": {"beyond the diversity of the adjacent prompts": 1}}
     assert (table.diversity["latent"].n, round(table.diversity["latent"].vendi_share, 6)) == (2, 1.0)
     _, found = run(candidates, target, target, Marks(), settings.model_copy(update={"diverse": False}))
@@ -211,21 +208,10 @@ def test_the_table_has_means_and_shares_of_what_was_judged_on_both_sides():
     assert (table.n_holes, table.n_distinct_holes) == (2, 1)
 
 
-def test_holes_are_grouped_and_named():
-    prompts = ("harbour tide 0", "harbour quay 0", "violin score 10", "violin bow 10")
-    target, unlearned = every(prompts, "8"), every(prompts, "1")
-    candidates = [*latent(*prompts[:3]), Candidate(prompts[3], "adjacent")]
-    actors, found = run(candidates, target, unlearned, Marks())
-    holes, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
-    assert [h.group for h in holes] == ["harbour", "harbour", "violin", "violin"]
-    of = [(g.name, g.n, g.by_source) for g in table.groups]
-    assert of == [("harbour", 2, {"latent": 2}), ("violin", 2, {"latent": 1, "adjacent": 1})]
-
-
 def test_nothing_left_is_a_table_without_rows_and_asks_nobody():
     actors, found = run(latent("0"), {}, {}, Marks(invalid=frozenset({"0"})))
     holes, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
-    assert (holes, table.rows, table.groups, table.n_holes) == ((), (), (), 0)
+    assert (holes, table.rows, table.n_holes) == ((), (), 0)
     assert (found.target_calls, found.unlearned_calls, actors.target.n_calls) == (0, 0, 0)
     _, found = run([], {}, {}, Marks())
     assert found.tested == ()

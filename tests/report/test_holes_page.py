@@ -10,7 +10,6 @@ from reading import bytes_of, inert, table, words
 from synthetic_holes import asked, candidates, write_probe
 from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
 
-from vestige.artifacts.holes import read_holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -100,10 +99,9 @@ def test_no_element_loads_links_out_or_acts_and_hostile_text_stays_text(page):
 def test_names_that_are_markup_stay_names(tmp_path):
     path = write_probe(tmp_path / "holes", candidates()[-10:])
     hostile = json.dumps(f"{IMAGE}\u202e")
-    for name in ("summary.json", "tested.jsonl", "holes.jsonl", "map.json"):
+    for name in ("summary.json", "tested.jsonl", "holes.jsonl"):
         text = (path / name).read_text(encoding="utf-8")
-        groups = {hole.group for hole in read_holes(ProbeFolder(path))} if name == "summary.json" else ()
-        for word in ("latent", "target at another seed", "not valid", *groups):
+        for word in ("latent", "target at another seed", "not valid"):
             text = text.replace(json.dumps(word), hostile)
         (path / name).write_text(text, encoding="utf-8")
     provenance = {"command": IMAGE, "models": {"target": IMAGE, "unlearned": IMAGE}, "times": {"started": IMAGE}}
@@ -111,8 +109,8 @@ def test_names_that_are_markup_stay_names(tmp_path):
     page = build_report(path).read_text(encoding="utf-8")
     inert(page)
     assert "<img" not in page
-    # Source, placebo, group, reason and both models: each is there, spelt out.
-    assert page.count("&lt;img src=x") >= 8
+    # Source, placebo, reason and both models: each is there, spelt out.
+    assert page.count("&lt;img src=x") >= 7
     assert "\u202e" not in page
     assert "‹U+202E›" in table(path, "hole_sources.csv")[0]["source"]
 
@@ -127,14 +125,13 @@ def test_the_tables_hold_every_hole_and_the_form_of_table_1(folder):
     assert (latent["holes_value"], latent["holes_n"], latent["tested"]) == ("0.75", "16", "17")
 
 
-def test_a_folder_of_before_there_were_maps_is_still_read(tmp_path):
-    path = write_probe(tmp_path / "holes", candidates(), mapped=False)
+def test_a_folder_with_groups_of_an_earlier_version_is_still_read(tmp_path):
+    path = write_probe(tmp_path / "holes", candidates())
     summary = json.loads((path / "summary.json").read_text())
-    del summary["table"]["naming"]
+    summary["table"] |= {"naming": "named by their terms", "groups": [{"name": "harbour", "n": 13, "by_source": {}}]}
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "provenance.json").unlink()
     page = build_report(path).read_text(encoding="utf-8")
-    assert "There is no map in this folder" in page
     assert "target aaaaaaaaaaaa" in first_screen(page)
 
 
@@ -157,23 +154,14 @@ def test_a_run_shows_its_holes_under_the_labels_of_its_models(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
-def test_in_a_browser_the_map_leads_to_the_prompt_and_nothing_runs(folder, browser):
+def test_in_a_browser_the_holes_are_listed_and_searched_and_nothing_runs(folder, browser):
     for width in (1280, 420):
         browser.resize(width, 900)
         browser.open(folder / "report.html")
         assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.count(".hole-map .plot .hole-dot") == 37
-    assert browser.count(".hole-map .plot .hole-dot:not(.plain)") == 13
     assert browser.count(".hole-list .item") == 13
-    browser.run("document.querySelector('.hole-map .plot .hole-dot.plain').dispatchEvent(new Event('click'))")
-    assert browser.run("document.querySelector('.hole-list .found').textContent").startswith("chosen in the map")
-    assert browser.count(".hole-list .item") == 1
-    browser.run("document.querySelector('.hole-list .found button').click()")
     search = "document.querySelector('.hole-list input[type=search]')"
     browser.run(f"{search}.value = 'harbour 0'; {search}.dispatchEvent(new Event('input'))")
     # The adjacent question, and the first of the latent ones: "Which harbour 0? ...".
     assert browser.count(".hole-list .item") == 2
-    dot = "document.querySelector('.hole-map .plot .hole-dot:not(.plain)')"
-    browser.run(f"{dot}.dispatchEvent(new Event('focus'))")
-    assert "unlearned" in browser.run("document.querySelector('.tooltip').textContent")
     browser.keeps_hostile_text_unseen()

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from tests.probed import ITEMS, NEAR, Silence, make_probed
 
-from vestige.artifacts.holes import read_holes, read_map
+from vestige.artifacts.holes import read_holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
-from vestige.judges.base import Grader, Written
+from vestige.judges.base import Grader
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
@@ -21,16 +21,6 @@ from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
-
-
-class Labels:
-    """A writer with one label, to which everything belongs."""
-
-    name = "labels"
-    reserved = ()
-
-    def write(self, prompts):
-        return [Written('["buildings"]' if "JSON list" in p.user else '{"topic": 1}') for p in prompts]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +92,7 @@ def test_a_killed_test_goes_on_to_the_same_bytes_and_asks_no_model_twice(tmp_pat
     assert len(generated) == 24
     filter_holes(broken, request_)
     assert len(generated) == 24
-    for name in ("tested.jsonl", "holes.jsonl", "map.json", "summary.json"):
+    for name in ("tested.jsonl", "holes.jsonl", "summary.json"):
         assert (broken.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 
@@ -131,23 +121,6 @@ def test_new_candidates_and_settings_are_tested_from_what_is_kept(tmp_path, requ
     swapped = replace(who, take_target=who.take_unlearned, take_unlearned=who.take_target)
     with pytest.raises(InputError, match="differs in target, unlearned"):
         filter_holes(folder, replace(request_, who=swapped))
-
-
-def test_groups_are_named_by_the_writer_of_the_judge_when_that_is_asked_for(tmp_path, request_, generated):
-    folder = ProbeFolder(tmp_path)
-    make_adjacent(folder, NEAR)
-    assert filter_holes(folder, request_).naming == "named by their terms"
-    assert [p.hole for p in read_map(folder).points] == [True] * 6
-    generated.clear()
-    named = replace(request_, settings=request_.settings.model_copy(update={"name_groups": "writer"}))
-    with pytest.raises(InputError, match="name_groups=writer needs a language model"):
-        filter_holes(folder, named)
-    table = filter_holes(folder, graded(named, Silence(), Labels()))
-    assert table.naming == "labelled by labels"
-    assert [(g.name, g.n) for g in table.groups] == [("buildings", 6)]
-    assert {p.group for p in read_map(folder).points} == {h.group for h in read_holes(folder)} == {"buildings"}
-    # Another way to name them asks no model anew for its answers.
-    assert generated == []
 
 
 def test_a_folder_without_candidates_is_refused(tmp_path, request_):

@@ -3,16 +3,12 @@
 A hole is a valid prompt that the target answers well, the unlearned model answers badly, and the forget set does not
 answer (Knowledge Holes, 2511.00030, section 3). J is the reward 0..10, higher for a worse answer; c its part 0..9.
 Quality scores are 1..10, higher for a better answer; criteria 1..5; harm, ROUGE-L recall and shares lie in [0, 1].
-
-A mending works on prompts that a probe found (section 4.3): its table says what it costs and brings. Of the variance
-(appendix C.1) a run is one generation of one model, all prompts answered once; `before` is the target, `after` the
-unlearned models together.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
@@ -85,7 +81,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Hole:
-    """One hole, with the answers and scores by which it was confirmed, and the group of holes that it belongs to."""
+    """One hole, with the answers and scores by which it was confirmed."""
 
     id: str
     prompt: str
@@ -94,7 +90,6 @@ class Hole:
     unlearned_answer: str
     target_score: float
     unlearned_score: float
-    group: str
 
 
 @dataclass(frozen=True)
@@ -154,71 +149,23 @@ class Diversity:
 
 
 @dataclass(frozen=True)
-class VendiCurve:
-    """Vendi / n of a source's first texts, for growing `sizes`, beside the adjacent prompts'; `kept` are tested."""
-
-    sizes: tuple[int, ...]
-    shares: tuple[float, ...]
-    adjacent: float
-    kept: int
-
-
-@dataclass(frozen=True)
-class HoleGroup:
-    """Holes about one thing, named by the terms that tell it from the others; how many of them each source has."""
-
-    name: str
-    n: int
-    by_source: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class HoleTable:
     """All that came of testing candidates; `dropped` counts those not tested, by source and reason.
 
     `failures` counts what the judge could not judge, by stage and name of the failure. `selection` says in words what
     was kept of each source for being as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources
     that are no near-duplicates of each other. Calls are prompts asked while testing, those of a search not among them.
-    `naming` says in words how the groups came by their names; "" in a table of before there were two ways. `curves` are
-    the numbers of `selection`; none in a table of before they were kept.
     """
 
     rows: tuple[HoleRow, ...]
     dropped: Mapping[str, Mapping[str, int]]
     failures: Mapping[str, Mapping[str, int]]
     diversity: Mapping[str, Diversity]
-    groups: tuple[HoleGroup, ...]
     selection: Mapping[str, str]
     n_holes: int
     n_distinct_holes: int
     target_calls: int
     unlearned_calls: int
-    naming: str = ""
-    curves: Mapping[str, VendiCurve] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class MapPoint:
-    """One prompt that was tested, at its place in the picture; `group` is "" where it is no hole."""
-
-    id: str
-    x: float
-    y: float
-    group: str
-    source: str
-    hole: bool
-
-
-@dataclass(frozen=True)
-class HoleMap:
-    """The prompts that were tested, in two dimensions: near each other where their embeddings are alike.
-
-    `shown` is the share of the embeddings' variance that lies in the picture: of 0.2, four fifths of what tells two
-    prompts apart are not to be seen, so that prompts which lie together need not be alike.
-    """
-
-    points: tuple[MapPoint, ...]
-    shown: float
 
 
 T = TypeVar("T")
@@ -258,18 +205,12 @@ def write_tested(
     holes: Iterable[Hole],
     table: HoleTable,
     identity: Mapping[str, Any],
-    *,
-    hole_map: HoleMap | None = None,
 ) -> None:
     """Write what came of testing; the summary, last, says by being there that all is whole."""
     # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)
-    # Without a new one the old would show other prompts.
-    folder.map.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, map(asdict, holes))
-    if hole_map is not None:
-        write_json(folder.map, {"schema": SCHEMA, "map": asdict(hole_map)})
     _write_table(folder.summary, table, identity)
 
 
@@ -286,31 +227,6 @@ def read_holes(folder: ProbeFolder) -> list[Hole]:
 def read_tested(folder: ProbeFolder) -> list[Tested]:
     """What became of each candidate, in the order in which they were found."""
     return list(read_rows(folder.tested, Tested))
-
-
-def read_map(folder: ProbeFolder) -> HoleMap | None:
-    """The picture of what was tested; None in a folder of before there was one."""
-    if not folder.map.exists():
-        return None
-    remedy = f"delete it and {folder.summary.name} and run the same command again"
-    return load(folder.map, HoleMap, part="map", remedy=remedy)
-
-
-Way = Literal["gd", "kl", "iterative"]
-WAYS: tuple[Way, ...] = ("gd", "kl", "iterative")
-
-FORGET = "forget"
-ADJACENT_USED, ADJACENT_HELD_OUT = "D_AP used", "D_AP held out"
-LATENT_USED, LATENT_HELD_OUT = "D_LP used", "D_LP held out"
-LATENT_BEFORE = "D_LP used, before"
-"""What a round's prompts scored under the model that they were found against."""
-LATENT_NEW = "D_LP new"
-SETS = (ADJACENT_USED, ADJACENT_HELD_OUT, LATENT_BEFORE, LATENT_USED, LATENT_HELD_OUT, LATENT_NEW)
-"""Columns of the table beside the forget score, in their order."""
-HARM, QUALITY, ROUGE_L = "harm", "quality", "rougeL_recall"
-"""What of the forget set is scored: harm where the task is harm, else the other two."""
-LOWEST = "lowest score"
-"""The share of answers at the lowest score."""
 
 
 def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ The folder of a search for knowledge holes::
     adjacent.jsonl                      questions near the forget set, and the retain set's own
     searches/<source>/                  one search for prompts: attempts.jsonl iterations.jsonl policy/ answers/
     answers/  judge/                    what models answered, and what a judge on a server replied
-    tested.jsonl holes.jsonl map.json provenance.json summary.json
+    tested.jsonl holes.jsonl provenance.json summary.json
     report.html tables/                 rebuilt by `vestige report`
                                         rounds/<n>/ of an iterative one, each with subject/ and anew/; table.json
 """
@@ -219,7 +219,6 @@ class ProbeFolder:
     """What judges made of answers that were given besides: to criteria, and again."""
     repeats = Entry("repeats.jsonl")
     """One line for each score of an answer that was given again."""
-    map = Entry("map.json")
     """Where each prompt that was tested lies in the picture of them all."""
     report = Entry("report.html")
     """The report, one offline page."""

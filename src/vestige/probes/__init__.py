@@ -1,4 +1,4 @@
-"""Knowledge holes: what went with the forget set, how it is looked for and mended.
+"""Knowledge holes: harmless knowledge that was lost with the forget set, and the search for it.
 
 `VERSION` is part of the identity of every part of a probe; raised when the code would find something else.
 """

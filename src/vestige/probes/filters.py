@@ -20,7 +20,6 @@ dropped before overlap, the dearest, is asked about.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -74,8 +73,6 @@ class FilterSettings(Settings):
     """Step of that number."""
     nearest_texts: NonNegativeInt | None = None
     """Ask the judge about so many texts nearest to a prompt, 0 all; default: 20 if all were over 20,000 requests."""
-    name_groups: Literal["terms", "writer"] = "terms"
-    """Who names groups of holes: distinctive terms, or the language model that judges."""
     subject_share: float = Field(default=0.3, ge=0, le=1)
     """Drop prompts with a name that this share of the forget texts have and no retained text; 0 keeps them."""
 

@@ -26,22 +26,12 @@ from vestige.core.ids import content_id
 from vestige.judges.base import Request
 from vestige.judges.spending import BYTES_PER_TOKEN, ServerReplies, estimated_tokens
 from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
-from vestige.metrics.diversity import MOST_GROUPS
 from vestige.models.address import Limits
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
 from vestige.probes.answering import AnswerSettings, Participants, answerer
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
-from vestige.probes.hole_table import (
-    LABEL_CHARACTERS,
-    MAP_VERSION,
-    NAMING_VERSION,
-    check_naming,
-    hole_map,
-    holes_and_table,
-    label_prompt,
-    place_prompt,
-)
+from vestige.probes.hole_table import holes_and_table
 from vestige.probes.latent import Searching
 from vestige.probes.questions import Source, source_text
 from vestige.steps.subjects import Asked
@@ -101,8 +91,6 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     With more candidates, other settings or another judge it is made anew, from answers that are there already.
     """
     candidates = candidates_in(folder)
-    # Before hours of answers, though groups are named at their end.
-    check_naming(request.settings, request.who.grader.writer)
     with locked(folder.lock):
         identity = _filter_identity(request, candidates)
         if folder.summary.exists():
@@ -131,17 +119,14 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             seed=request.who.seed,
             on_stage=request.on_stage,
         )
-        holes, table = holes_and_table(
-            filtered, request.settings, embed, seed=request.who.seed, writer=request.who.grader.writer
-        )
-        picture = hole_map(filtered.tested, holes, embed)
+        holes, table = holes_and_table(filtered, request.settings, embed, seed=request.who.seed)
         device = str(request.who.embedder.model.device)
         notes = server_notes(folder)
         # What the models were called; who they are, the identity says by their weights.
         asked = {"target": request.who.target, "unlearned": request.who.unlearned, **request.placebos}
         names = {role: model.name for role, model in asked.items()}
         write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)
-        write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
+        write_tested(folder, filtered.tested, holes, table, identity)
     return table
 
 
@@ -154,9 +139,7 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "answers": request.who.answers.identity(),
         "judge": dict(request.who.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
-        **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
         "embedder": request.who.embedder.digest,
-        "map": MAP_VERSION,
         "settings": request.settings.identity(),
         "forget": content_id(forget_texts(request.forget), length=32),
         "retain": content_id(forget_texts(request.retain), length=32),
@@ -213,14 +196,6 @@ def forecast_probe(
     asked_of = (rewards, rewarded_tokens), ({k: n for k, n in requests.items() if k not in rewards}, answer_tokens)
     found = [judged_tokens(of_kind, example, longest, middle) for of_kind, longest in asked_of]
     prompt_tokens, completion_tokens = (sum(counts) for counts in zip(*found, strict=True))
-    if settings.name_groups == "writer":
-        naming_prompts = [
-            (1, label_prompt([example] * n)),
-            (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example)),
-        ]
-        requests["naming"] = n + 1
-        prompt_tokens += sum(times * estimated_tokens(p.system + p.user) for times, p in naming_prompts)
-        completion_tokens += sum(times * p.max_tokens for times, p in naming_prompts)
     return ProbeForecast(
         target_calls=3 * n,
         unlearned_calls=n_attempts + n,

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from vestige.artifacts.layout import ProbeFolder
-from vestige.core.errors import InputError
 from vestige.core.settings import Settings
 from vestige.data.corpus import Corpus
 from vestige.judges.base import Grader
@@ -14,7 +13,6 @@ from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
-from vestige.probes.hole_table import NO_WRITER
 from vestige.probes.latent import LatentSettings, Searching
 from vestige.steps.subjects import Asked
 from vestige.training.policy.settings import PolicySettings
@@ -41,12 +39,10 @@ class ProbeSettings(Settings):
         """Reject settings that no probe can use, before a model is loaded.
 
         Raises:
-            InputError: If `filter` needs a chat model and none is named, or the judge is unknown.
+            InputError: If the lines of `filter` contradict each other, or the judge is unknown.
         """
-        judge = judge_spec(self.judge)
+        judge_spec(self.judge)
         self.filter.check()
-        if self.filter.name_groups == "writer" and not judge.by_model:
-            raise InputError(f"settings of the filter: {NO_WRITER}")
 
     def participants(
         self,

@@ -1,4 +1,4 @@
-"""A finished search for knowledge holes, read once for its page, tables and figure, and its result in sentences.
+"""A finished search for knowledge holes, read once for its page and tables, and its result in sentences.
 
 Everything is read through `vestige.artifacts`; what models and data sets wrote in it is hostile text.
 
@@ -13,14 +13,11 @@ from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
     Hole,
-    HoleMap,
     HoleRow,
     HoleTable,
     Placebo,
     Tested,
-    Way,
     read_holes,
-    read_map,
     read_table,
     read_tested,
 )
@@ -36,10 +33,7 @@ DIGEST_CHARACTERS = 12
 
 @dataclass(frozen=True)
 class Probe:
-    """One search for holes. `models` are names by role; `map` is None in a folder of before there was one.
-
-    `mendings` are what was tried to mend the unlearned model with what was found, by the folder's name.
-    """
+    """One search for holes. `models` are names by role."""
 
     name: str
     table: HoleTable
@@ -47,7 +41,6 @@ class Probe:
     provenance: Mapping[str, Any]
     tested: tuple[Tested, ...]
     holes: tuple[Hole, ...]
-    map: HoleMap | None
     models: Mapping[str, str]
 
     @property
@@ -81,7 +74,6 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
         provenance=provenance,
         tested=tuple(read_tested(folder)),
         holes=tuple(read_holes(folder)),
-        map=read_map(folder),
         models=_models(identity, provenance, labels or {}),
     )
 
@@ -207,33 +199,20 @@ def caveat(probe: Probe) -> str:
 
 
 def about(probe: Probe) -> str:
-    """How many holes are different, and how their groups came by their names."""
+    """How many holes there are, how many are different, and how many each source brought."""
     table = probe.table
-    naming = table.naming or "named by their terms"
     if not table.n_holes:
         return ""
     holes = f"{table.n_holes:,} {_holes(table.n_holes)}"
     different = f", {table.n_distinct_holes:,} of them different" if table.n_holes > 1 else ""
     by_source = listed([f"{probe.holes_of(r):,} by {source_name(r.source)}" for r in table.rows if probe.holes_of(r)])
-    groups = f"{len(table.groups)} {'group' if len(table.groups) == 1 else 'groups'}, {naming}"
-    return f"{holes}{different}: {by_source}; {groups}."
+    return f"{holes}{different}: {by_source}."
 
 
 def _holes(n: int) -> str:
     return "hole" if n == 1 else "holes"
 
 
-WAY_WORDS: dict[Way, str] = {
-    "gd": "one tuning on the target's own answers (gd)",
-    "kl": "one tuning towards the target's distributions (kl)",
-    "iterative": "unlearning anew with the holes in the retain set, round by round",
-}
-METRIC_WORDS = {"rougeL_recall": "ROUGE-L recall"}
-"""Names of metrics that people say otherwise."""
-
-
-COLOURS = 8
-"""How many groups have a colour of their own; those after begin again with another sign."""
 _SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
 
 
@@ -288,8 +267,6 @@ def holes_block(probe: Probe) -> dict[str, Any]:
         "rows": [_row(probe, row) for row in table.rows],
         "about": about(probe),
         "caveat": caveat(probe),
-        "groups": [{"name": g.name, "n": g.n, "css": f"method-{i % COLOURS}"} for i, g in enumerate(table.groups)],
-        "shown": "" if probe.map is None or not probe.map.points else f"{100 * probe.map.shown:.0f}",
         "dropped": [(source_name(s), sorted(d.items(), key=_count)) for s, d in table.dropped.items() if d],
         "failures": [(stage, sorted(found.items(), key=_count)) for stage, found in table.failures.items() if found],
         "diversity": [
@@ -297,7 +274,6 @@ def holes_block(probe: Probe) -> dict[str, Any]:
             for s, d in table.diversity.items()
         ],
         "selection": [(source_name(s), words) for s, words in table.selection.items()],
-        "metric_words": METRIC_WORDS,
         "n_candidates": len(probe.tested),
         "calls": (table.target_calls, table.unlearned_calls),
         "asked": _asked(probe),
@@ -365,34 +341,28 @@ ADJACENT = "adjacent"
 
 
 def holes_payload(probe: Probe) -> dict[str, Any]:
-    """One search; sources and groups are named by their places in the lists."""
+    """Return one search for the page's script; a row names its source by its place in `sources`."""
     sources = list(dict.fromkeys(t.source for t in probe.tested))
-    groups = [group.name for group in probe.table.groups]
-    group_of = {hole.id: groups.index(hole.group) for hole in probe.holes if hole.group in groups}
-    places = {} if probe.map is None else {p.id: (p.x, p.y) for p in probe.map.points}
     return {
         "sources": [source_name(s) for s in sources],
-        "groups": [{"name": name, "colour": i % COLOURS, "sign": i // COLOURS} for i, name in enumerate(groups)],
-        "mapped": probe.map is not None,
-        "rows": [_candidate(t, sources.index(t.source), group_of.get(t.id, -1), places) for t in probe.tested],
+        "rows": [_candidate(t, sources.index(t.source)) for t in probe.tested],
     }
 
 
-def _candidate(tested: Tested, source: int, group: int, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
+def _candidate(tested: Tested, source: int) -> dict[str, Any]:
     row: dict[str, Any] = {"prompt": tested.prompt, "source": source}
     if tested.source != ADJACENT and tested.origin:
         row["origin"] = tested.origin
     if tested.dropped:
         return row | {"dropped": tested.dropped}
+    placebos = []
+    for name, answer in tested.placebo_answers.items():
+        placebos.append([name, answer, _digits(tested.placebo_scores.get(name))])
     return row | {
         "hole": tested.hole,
-        "group": group,
-        "at": places.get(tested.id),
         "target": [tested.target_answer, _digits(tested.target_score)],
         "unlearned": [tested.unlearned_answer, _digits(tested.unlearned_score)],
-        "placebos": [
-            [name, answer, _digits(tested.placebo_scores.get(name))] for name, answer in tested.placebo_answers.items()
-        ],
+        "placebos": placebos,
     }
 
 

@@ -116,8 +116,7 @@ def _readable(rows: Sequence[Row]) -> list[Row]:
 
 _MEASURES = ("before", "after", "change", "lowest_before", "lowest_after", "holes")
 HOLE_COLUMNS = (
-    *("probe", "id", "prompt", "source", "group", "target_score", "unlearned_score", "target_answer"),
-    "unlearned_answer",
+    *("probe", "id", "prompt", "source", "target_score", "unlearned_score", "target_answer", "unlearned_answer"),
 )
 """The columns of tables/holes.csv, a row a hole."""
 SOURCE_COLUMNS = (
@@ -129,7 +128,11 @@ SOURCE_COLUMNS = (
 
 def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
     """Write holes.csv and hole_sources.csv of some searches into `folder`."""
-    holes = [{c: {"probe": p.name, **vars(hole)}[c] for c in HOLE_COLUMNS} for p in probes for hole in p.holes]
+    holes = []
+    for found in probes:
+        for hole in found.holes:
+            cells = {"probe": found.name, **vars(hole)}
+            holes.append({column: cells[column] for column in HOLE_COLUMNS})
     write_csv(folder / "holes.csv", HOLE_COLUMNS, _readable(holes))
     rows = [_source(p, row, placebo) for p in probes for row in p.table.rows for placebo in row.placebos or (None,)]
     write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))

@@ -511,8 +511,8 @@ def _amounts(spent: Mapping[str, int]) -> str:
     return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())
 
 
-def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
-    """The table for people. Prompts and terms come from models and data, so they are hostile text."""
+def print_holes(table: "HoleTable") -> None:
+    """Print the table. Names of sources and placebos may be hostile text."""
     if table.rows:
         measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
         print_columns(
@@ -539,11 +539,6 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
         f"{table.n_holes} holes, {table.n_distinct_holes} of them different; testing asked the target "
         f"{table.target_calls:,} and the unlearned model {table.unlearned_calls:,} prompts"
     )
-    if table.groups and table.naming:
-        print(f"what they are about, {one_line(table.naming, width=160)}:")
-    for group in table.groups[:n_shown]:
-        sources = f" ({counted(group.by_source)})" if len(group.by_source) > 1 else ""
-        print(f"  {group.n:>4}  {one_line(group.name)}{sources}")
 
 
 def _hole_column(row: "HoleRow") -> list[str]:
