@@ -219,7 +219,6 @@ class ProbeFolder:
     """What judges made of answers that were given besides: to criteria, and again."""
     repeats = Entry("repeats.jsonl")
     """One line for each score of an answer that was given again."""
-    """Where each prompt that was tested lies in the picture of them all."""
     report = Entry("report.html")
     """The report, one offline page."""
     tables = Entry("tables")
