@@ -18,6 +18,7 @@ from .api import check_data as check_data
 from .api import compare as compare
 from .api import compile_data as compile_data
 from .api import evaluate as evaluate
+from .api import export as export
 from .api import finetune as finetune
 from .api import judge as judge
 from .api import plan as plan
@@ -112,6 +113,7 @@ __all__ = [
     "compare",
     "compile_data",
     "evaluate",
+    "export",
     "find_rate",
     "finetune",
     "judge",

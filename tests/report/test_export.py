@@ -14,7 +14,7 @@ from huggingface_hub import parse_eval_result_entries
 from synthetic_audit import hostile, outcome, write_audit
 from typer.testing import CliRunner
 
-from vestige.artifacts.exports import ModelFacts, card, eee, hub_results, junit
+from vestige.artifacts.exports import ModelFacts, card, eee, hub_results, junit, without_paths
 from vestige.artifacts.verdicts import WORDS
 from vestige.cli.app import app
 from vestige.core.errors import InputError
@@ -71,3 +71,21 @@ def test_the_command_writes_one_file_and_refuses_what_it_does_not_know(tmp_path)
     assert ElementTree.parse(path).getroot().tag == "testsuites"
     for run, to in ((tmp_path, "pdf"), (tmp_path / "none", "junit"), (tmp_path, "hf")):
         assert isinstance(CliRunner().invoke(app, ["export", str(run), "--to", to]).exception, InputError)
+
+
+def test_of_a_baseline_only_what_got_worse_fails(tmp_path):
+    found = outcome()
+    failing = [v for v in found.verdicts if v.outcome == "fails"]
+    worse = {(found.forget, failing[0].subject, failing[0].claim)}
+    (suite,) = ElementTree.fromstring(junit([found], worse=worse))
+    assert (suite.get("failures"), len(suite.findall("*/failure"))) == ("1", 1)
+    assert "no worse than in the baseline" in suite.find("*/skipped").get("message")
+    write_audit(tmp_path, found)
+    ended = CliRunner().invoke(app, ["export", str(tmp_path), "--to", "junit", "--baseline", str(tmp_path), "--json"])
+    (path,) = json.loads(ended.stdout)
+    assert ElementTree.parse(path).getroot()[0].get("failures") == "0"
+
+
+def test_paths_are_cut_and_names_stay():
+    text = r"r0 (/home/ann/a b/r0.json), ~/x/y.json, ../up.json, C:\logs\z.json, of org/model at https://host/a and/or"
+    assert without_paths(text) == "r0 (a b/r0.json), y.json, up.json, z.json, of org/model at https://host/a and/or"

@@ -6,7 +6,8 @@ Pure: from outcomes and what is known of the models. Names, selectors and reason
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -30,30 +31,63 @@ _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
 
 
 class ModelFacts(NamedTuple):
-    """What a run knows of a judged model: what it was loaded from, its digest, and the version of Vestige."""
+    """What a run knows of a judged model: its public name, its digest or that of its scores, and Vestige's version."""
 
-    model: str
+    id: str
     digest: str
     version: str
     compared: Mapping[str, str] = {}
     """The digests of the models that it was compared with, by name."""
+    served: bool = False
+    """Whether it was asked behind an address."""
+    seen: bool = True
+    """Whether the weights were there, and not only scores."""
 
-    @property
-    def served(self) -> bool:
-        """Whether it was asked behind an address."""
-        return self.model.startswith(("http://", "https://"))
+
+_PATH = re.compile(r"(?<![\w:/<.])(?:~|\.{0,2}|[A-Za-z]:)(?:[/\\][^\s/\\:,;'\"()]+)+")
 
 
-def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
+def without_paths(text: str) -> str:
+    """The text with the last part alone of every local path.
+
+    Example:
+        >>> without_paths("r0 (/home/ann/logs/r0.json), of org/model, lacks 3")
+        'r0 (r0.json), of org/model, lacks 3'
+    """
+    return _PATH.sub(lambda path: re.split(r"[/\\]", path[0])[-1], text)
+
+
+def shareable(outcome: AuditOutcome) -> AuditOutcome:
+    """The outcome without local paths, for what leaves the machine."""
+    lines = tuple(replace(v, reason=without_paths(v.reason)) for v in outcome.verdicts)
+    return replace(outcome, verdicts=lines, untested=tuple(without_paths(text) for text in outcome.untested))
+
+
+def junit(
+    outcomes: Sequence[AuditOutcome],
+    *,
+    fail_open: bool = False,
+    worse: Collection[tuple[str, str, str]] | None = None,
+) -> str:
     """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped.
 
-    With `fail_open` it fails too, so that who reads this file alone is as strict as who wants exit code 0.
+    Args:
+        outcomes: The outcomes.
+        fail_open: An open claim fails too, so that who reads this file alone is as strict as who wants exit code 0.
+        worse: Forget set, model and claim of the verdicts that are worse than in a baseline. Only these fail.
+
+    Returns:
+        The XML.
     """
     root = ElementTree.Element("testsuites", name="vestige audit")
     for outcome in outcomes:
         lines = outcome.verdicts
-        failing = ("fails", "inconclusive") if fail_open else ("fails",)
-        failed = sum(v.outcome in failing for v in lines)
+        failing = set()
+        for v in lines:
+            open_too = fail_open and v.outcome == "inconclusive"
+            if (v.outcome == "fails" or open_too) if worse is None else (outcome.forget, v.subject, v.claim) in worse:
+                failing.add((v.subject, v.claim))
+        failed = len(failing)
         amounts = {"failures": str(failed), "skipped": str(sum(v.outcome != "holds" for v in lines) - failed)}
         # No errors: what could not be tested is no test case, and is told under system-out.
         attributes = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
@@ -61,8 +95,11 @@ def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
         for line in lines:
             case = ElementTree.SubElement(suite, "testcase", classname=_xml(line.subject), name=_xml(line.claim))
             if line.outcome != "holds":
-                kind = "failure" if line.outcome in failing else "skipped"
-                message = _xml("; ".join(part for part in (bound_said(outcome, line), line.reason) if part))
+                kind = "failure" if (line.subject, line.claim) in failing else "skipped"
+                parts = [bound_said(outcome, line), line.reason]
+                if worse is not None and kind == "skipped":
+                    parts.append(f"{WORDS[line.outcome]}, no worse than in the baseline")
+                message = _xml("; ".join(part for part in parts if part))
                 ElementTree.SubElement(case, kind, message=message)
         ElementTree.SubElement(suite, "system-out").text = _xml("\n".join(("Untested:", *outcome.untested)), width=None)
     ElementTree.indent(root)
@@ -79,8 +116,7 @@ def _xml(text: str, *, width: int | None = 500) -> str:
 def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> str:
     """Markdown for the model card of a judged model: verdicts, bounds, margins, what was not tested, the digest."""
     markdown = ["## Unlearning audit", ""]
-    digest = f"`{facts.digest}`" if not facts.served else "unknown, since the model was asked behind an address"
-    markdown += [f"Audited with Vestige {_plain(facts.version)}. Digest of the audited model: {digest}.", ""]
+    markdown += [f"Audited with Vestige {_plain(facts.version)}. {_identified(facts)}", ""]
     if facts.compared:
         markdown += ["Compared with:", "", *(f"- {_plain(name)}: `{d}`" for name, d in facts.compared.items()), ""]
     for outcome in (o for o in outcomes if any(v.subject == subject for v in o.verdicts)):
@@ -96,6 +132,15 @@ def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> s
     return "\n".join(markdown)
 
 
+def _identified(facts: ModelFacts) -> str:
+    """The sentence that says which model was judged."""
+    if not facts.seen:
+        return f"No weights were seen, only scores. Digest of the scores: `{facts.digest}`."
+    if facts.served:
+        return "Digest of the audited model: unknown, since the model was asked behind an address."
+    return f"Digest of the audited model: `{facts.digest}`."
+
+
 def _plain(text: str) -> str:
     """Others' text in Markdown, where no sign of it acts: no link, no mark-up, no column of a table."""
     return _MARKS.sub(r"\\\1", one_line(text, width=500))
@@ -106,7 +151,12 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
     timestamp = str(int(when.timestamp()))
     lines = [v for v in outcome.verdicts if v.subject == subject]
     results = [result for v in lines for result in (_level(outcome, v), *_measured(outcome, v))]
-    deployment = "externally_managed" if facts.served else "self_deployed"
+    deployment = "unknown"
+    if facts.seen:
+        deployment = "externally_managed" if facts.served else "self_deployed"
+    digest = {"digest": facts.digest} if facts.seen and not facts.served else {}
+    if not facts.seen:
+        digest = {"digest_of_scores": facts.digest}
     name = one_line(subject, width=200)
     return {
         "schema_version": EEE_SCHEMA,
@@ -123,11 +173,11 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
         "eval_library": {"name": "vestige", "version": facts.version},
         "model_info": {
             "name": name,
-            "id": one_line(facts.model, width=200) or name,
+            "id": facts.id,
             "additional_details": {
                 "deployment_type": deployment,
                 "model_availability": "unknown",
-                "digest": "" if facts.served else facts.digest,
+                **digest,
                 "target": one_line(outcome.target, width=200),
             },
         },
@@ -201,6 +251,3 @@ def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:
     data = {"dataset_name": one_line(outcome.forget, width=200), "source_type": "other"}
     title = f"{v.claim}: {one_line(name, width=120)}"
     return {"evaluation_result_id": title, "evaluation_name": title, "source_data": data}
-
-
-FORMS = ("junit", "card", "eee", "hf")

@@ -130,7 +130,7 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
     best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
-    given = _given_replies(run, plan) if plan.table else _replies_on_disk(run, plan, {key[:2] for key in keys})
+    given = _given_replies(run, plan) if plan.table else replies_on_disk(run, plan, {key[:2] for key in keys})
     for subject, name, item, form in given:
         key = subject, name, plan.facts.get(item, item)
         if key in keys:
@@ -159,7 +159,7 @@ def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
                 yield subject, attack, item, {"asked": text.question, "answer": text.answer, "reply": text.reply}
 
 
-def _replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[str, str]]) -> Iterator[_Reply]:
+def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[str, str]]) -> Iterator[_Reply]:
     """The replies of the evaluations of these models after these attacks."""
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}

@@ -28,7 +28,7 @@ from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import closest, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
-from vestige.logs.log import GivenLog, How, Log, LogPart
+from vestige.logs.log import GivenLog, How, Log, LogPart, Noted
 
 
 @dataclass(frozen=True)
@@ -870,6 +870,7 @@ def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
         shown = {name: values for name, values in texts.items() if values and part.split == "forget"}
         for place, (item, score) in enumerate(zip(column.items, part.scores.tolist(), strict=True)):
             missing = bool(np.isnan(score))
+            note = part.notes[place] if part.notes else Noted(chance=part.chance)
             yield QuestionScore(
                 model=column.entry.name,
                 role=column.entry.role,
@@ -881,6 +882,8 @@ def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
                 format="forced" if kind == "bits" else part.name,
                 attack=column.entry.attack,
                 unit=unit,
-                chance=part.chance,
+                chance=note.chance,
+                fact=note.fact,
+                group=note.group,
                 **{name: values[place] for name, values in shown.items()},
             )

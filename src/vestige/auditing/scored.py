@@ -149,10 +149,11 @@ def _records(table: Any) -> list[Mapping[str, Any]]:
             rows = table.to_pylist()
         elif hasattr(table, "to_dicts"):
             rows = table.to_dicts()
-        elif hasattr(table, "to_dict"):
-            rows = table.to_dict("records")
-        else:
+        elif hasattr(table, "to_list"):
+            # A data set, whose to_dict gives columns.
             rows = list(table.to_list())
+        else:
+            rows = table.to_dict("records")
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"the table is a {type(table).__name__}, which has no rows. Give a file, a list of dicts, or a DataFrame."

@@ -8,6 +8,7 @@ from typing import Any
 from vestige.artifacts.scores import Measurement
 from vestige.core.text import one_line
 from vestige.logs.log import (
+    NOTE,
     Beginning,
     How,
     Log,
@@ -50,6 +51,7 @@ def read(path: Path, how: How) -> Log:
             answers=[", ".join(map(str, _listed(_of(row, "input").get("reference")))) for row in same],
             replies=[str((_listed(_of(row, "output").get("raw")) or [""])[0]) for row in same],
             reasons=reasons,
+            notes=[_of(row, "metadata").get(NOTE) for row in same],
         )
     return reading.log()
 

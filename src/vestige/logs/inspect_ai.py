@@ -17,7 +17,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, Unpacked, open_input
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, hits_or_graded, listed, number_of, read_value
+from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, hits_or_graded, listed, number_of, read_value
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
@@ -74,6 +74,7 @@ class _Samples:
         self.texts: dict[str, tuple[str, str, str]] = {}
         self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.reasons: dict[str, str] = {}
+        self.notes: dict[str, Mapping[str, Any]] = {}
         self._seen: set[tuple[str, str]] = set()
 
     def add(self, path: Path, sample: Mapping[str, Any]) -> None:
@@ -86,6 +87,9 @@ class _Samples:
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))
         self.texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
+        note = (sample.get("metadata") or {}).get(NOTE)
+        if isinstance(note, dict):
+            self.notes[item] = note
         error = sample.get("error")
         if error:
             message = error.get("message") if isinstance(error, dict) else error
@@ -99,6 +103,12 @@ class _Samples:
                 number = number_of(mark)
                 if number is not None:
                     self.scores[f"{name}, {key}" if key else name][item].append(number)
+
+    def note(self, item: str, scorer: str) -> Any:
+        """What an export of Vestige says of a sample and a scorer; None in a log of Inspect's own."""
+        note = self.notes.get(item)
+        measured = note.get("measured") if note is not None else None
+        return {**note, **measured.get(scorer, {})} if note is not None and isinstance(measured, dict) else None
 
     def expect(self, dataset: Any) -> None:
         """Count the samples that the evaluation was to ask and that the log does not hold as missing."""
@@ -130,6 +140,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         answers=[answer for _, answer, _ in table.texts.values()],
         replies=[reply for _, _, reply in table.texts.values()],
         reasons=reasons,
+        notes=[table.note(item, name) for item in table.texts],
     )
 
 

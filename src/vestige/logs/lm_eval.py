@@ -15,6 +15,7 @@ import numpy as np
 from vestige.artifacts.scores import Measurement, QuestionType
 from vestige.core.text import one_line
 from vestige.logs.log import (
+    NOTE,
     Beginning,
     How,
     Log,
@@ -77,7 +78,7 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
     requests = [_requests(row["arguments"]) for row in rows]
     first = [calls[0] if calls else [] for calls in requests]
     about: dict[str, Any] = {
-        "ids": [str(row["doc_id"]) for row in rows],
+        "ids": [str((_note(row, "") or {}).get("item", row["doc_id"])) for row in rows],
         "prompts": [call[0] if call else "" for call in first],
         "answers": [row["target"] for row in rows],
         "replies": [_reply(row) for row in rows],
@@ -91,7 +92,11 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
         scores = [number_of(row.get(metric)) for row in rows]
         known = [score for score in scores if score is not None and math.isfinite(score)]
         # Perplexities and counts are no shares, and their level at chance is not known.
-        if metric not in reading.scales and (not known or min(known) < 0 or max(known) > 1):
+        if (
+            metric not in reading.scales
+            and _note(rows[0], metric) is None
+            and (not known or min(known) < 0 or max(known) > 1)
+        ):
             reading.unread.append(f"{metric}: a metric that is no share of each document")
             continue
         reasons = {
@@ -99,11 +104,20 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
             for place, score in enumerate(scores)
             if score is None
         }
+        notes = [_note(row, metric) for row in rows]
         measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
-        reading.add("forget", measurement, scores, reasons=reasons, **about)
+        reading.add("forget", measurement, scores, reasons=reasons, notes=notes, **about)
     settings = first[0][1] if first and len(first[0]) > 1 else None
     if isinstance(settings, dict):
         reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
+
+
+def _note(row: Mapping[str, Any], metric: str) -> Any:
+    """What an export of Vestige says of the document and this metric; None in a log of lm-eval's own."""
+    document = row.get("doc")
+    note = document.get(NOTE) if isinstance(document, dict) else None
+    measured = note.get("measured") if isinstance(note, dict) else None
+    return {**note, **measured.get(metric, {})} if isinstance(note, dict) and isinstance(measured, dict) else None
 
 
 def _order(document: Any) -> tuple[int, float, str]:

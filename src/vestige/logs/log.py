@@ -6,21 +6,34 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
 from pydantic_core import from_json
 
-from vestige.artifacts.scores import Measurement, ScoreType
+from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
+from vestige.core.store import typed
 from vestige.core.text import one_line
 
 Scores = Float[np.ndarray, " N"]
+
+
+NOTE = "vestige"
+"""The key under which exports say of a question what the tool's format has no field for."""
+
+
+class Noted(NamedTuple):
+    """What an export of Vestige says of one question beyond the tool's own fields."""
+
+    fact: str = ""
+    group: str = ""
+    chance: float | None = None
 
 
 class LogPart(NamedTuple):
@@ -29,7 +42,7 @@ class LogPart(NamedTuple):
     `scores` has NaN where a score is missing, and `reasons` says by position why. `ids` are the tool's own sample ids,
     `prompts` the full prompts without the words of a chat template, and `questions` the texts to show. `task` is the
     tool's name for the questions, where it does not say whether they are of the forget set. `otherwise` has the scores
-    by the other definition of the metric, where the log fits two.
+    by the other definition of the metric, where the log fits two. `notes` are those of an export.
     """
 
     split: str
@@ -44,6 +57,7 @@ class LogPart(NamedTuple):
     chance: float | None = None
     task: str = ""
     otherwise: Scores | None = None
+    notes: tuple[Noted, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,7 +69,7 @@ class LogPart(NamedTuple):
         kept: dict[str, Any] = {"scores": self.scores[list(places)]}
         if self.otherwise is not None:
             kept["otherwise"] = self.otherwise[list(places)]
-        for name in ("ids", "prompts", "questions", "answers", "replies"):
+        for name in ("ids", "prompts", "questions", "answers", "replies", "notes"):
             column = getattr(self, name)
             if column:
                 kept[name] = tuple(column[place] for place in places)
@@ -198,6 +212,7 @@ class LogReading:
         reasons: Mapping[int, str] | None = None,
         chance: float | None = None,
         otherwise: Iterable[float] | None = None,
+        notes: Sequence[Any] = (),
     ) -> None:
         """Take the scores of one measurement in the order of their questions.
 
@@ -212,7 +227,13 @@ class LogReading:
             reasons: Why scores are missing, by position.
             chance: What guessing scores.
             otherwise: The scores by the other definition, where the log fits two.
+            notes: For each question what an export of Vestige says of it. If all have one, they state the split, the
+                measurement and the chance.
         """
+        if notes and all(isinstance(note, dict) and note for note in notes):
+            texts_of = {"ids": ids, "prompts": prompts, "answers": answers, "replies": replies}
+            self._add_noted(list(scores), {name: list(texts) for name, texts in texts_of.items()}, notes)
+            return
         values = np.array([_number(score) for score in scores])
         label = f"{split}, {measurement.name}"
         if not values.size:
@@ -257,6 +278,40 @@ class LogReading:
             raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
         self.parts.append(part)
 
+    def _add_noted(
+        self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Take the scores of one measurement of an export, split by split."""
+        by_split: dict[str, list[int]] = {}
+        for place, note in enumerate(notes):
+            # The others were asked nothing that this measurement scores.
+            if "measurement" in note:
+                by_split.setdefault(str(note.get("split")), []).append(place)
+        if not by_split:
+            return
+        first = next(iter(by_split.values()))[0]
+        measurement = typed(self.path, Measurement, notes[first]["measurement"])
+        for split, places in by_split.items():
+            if split not in get_args(Split):
+                raise InputError(f"{self.path}: {one_line(split, width=40)!r} is no split. The export was changed.")
+            known = [_noted(self.path, notes[n]) for n in places]
+            values = [number_of(scores[n]) for n in places]
+            if measurement.direction < 0:
+                # As judged: a higher score is more knowledge.
+                turn = measurement.high or 0.0
+                values = [None if value is None else turn - value for value in values]
+                known = [note._replace(chance=None if note.chance is None else turn - note.chance) for note in known]
+            reasons = {at: str(notes[n]["reason"]) for at, n in enumerate(places) if notes[n].get("reason")}
+            of_split: dict[str, Any] = {}
+            for name, column in columns.items():
+                if column:
+                    of_split[name] = [column[n] for n in places]
+            task, self.task = self.task, ""
+            before = len(self.parts)
+            self.add(split, replace(measurement, direction=1), values, reasons=reasons, **of_split)
+            self.task = task
+            self.parts[before:] = [part._replace(notes=tuple(known)) for part in self.parts[before:]]
+
     def log(self) -> Log:
         """All that was read; a log without any score is refused."""
         if not self.parts:
@@ -265,6 +320,13 @@ class LogReading:
         # Of several frames none is that of the log, and logs cannot be compared by it.
         prompt = next(iter(self.frames)) if len(self.frames) == 1 else ""
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
+
+
+def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
+    chance = note.get("chance")
+    if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
+        raise InputError(f"{path}: the chance {one_line(str(chance), width=40)} is no number. The export was changed.")
+    return Noted(str(note.get("fact") or ""), str(note.get("group") or ""), chance)
 
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:

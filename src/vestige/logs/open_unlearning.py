@@ -25,7 +25,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.text import one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
+from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
 
 SPLITS = {
     "forget": "forget",
@@ -132,6 +132,9 @@ def _read_metric(reading: LogReading, stored: Mapping[str, Any], name: str, metr
         return
     if not rows:
         return
+    if all(NOTE in row for row in rows):
+        _add_noted(reading, rows)
+        return
     if name in OF_FORGET:
         reading.add("forget", OF_FORGET[name], [row.get("score") for row in rows], ids=keys)
         return
@@ -141,6 +144,23 @@ def _read_metric(reading: LogReading, stored: Mapping[str, Any], name: str, metr
             reading.unread.append(f"{name[:60]}: a metric that is not known")
         return
     _add(reading, SPLITS[split], known, (keys, rows), (stored, name))
+
+
+def _add_noted(reading: LogReading, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Take a metric that Vestige exported."""
+    notes = [row[NOTE] for row in rows]
+    if not all(isinstance(note, dict) for note in notes):
+        raise InputError(f"{reading.path}: a note of the export is no object. The export was changed.")
+    reading.add(
+        "forget",
+        OVERLAP,
+        [row.get(note.get("column")) for row, note in zip(rows, notes, strict=True)],
+        ids=[note.get("item") for note in notes],
+        prompts=[row.get("input", "") for row in rows],
+        answers=[row.get("ground_truth", "") for row in rows],
+        replies=[row.get("generation", "") for row in rows],
+        notes=notes,
+    )
 
 
 def _rows(metric: Any) -> tuple[list[str], list[Mapping[str, Any]]]:

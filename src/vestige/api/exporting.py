@@ -1,0 +1,274 @@
+"""`export` and `export_task`: what other tools read of a run, and a task that they run themselves."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from vestige.api.inputs import PathLikeStr, verb
+from vestige.core.errors import InputError
+from vestige.core.text import closest, one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import AuditOutcome, AuditPlan
+    from vestige.artifacts.exports import ModelFacts
+    from vestige.artifacts.layout import AuditFolder, RunFolder
+    from vestige.artifacts.scores import ScoreTable
+    from vestige.logs.writing import ExportedModel
+
+FORMATS = ("junit", "card", "hf", "eee", "inspect", "lm-eval", "open-unlearning", "dataset")
+_PUBLIC = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@verb
+def export(
+    run: PathLikeStr,
+    to: str,
+    *,
+    output_dir: PathLikeStr | None = None,
+    model_id: str | Mapping[str, str] = "",
+    dataset: str | None = None,
+    baseline: PathLikeStr | None = None,
+    fail_on_inconclusive: bool = False,
+) -> list[Path]:
+    """Write verdicts or scores of a run in the format of another tool; no model is loaded.
+
+    `vestige audit --logs` reads the scores of every format back. They are those by which the verdicts were given. Of
+    an audit that asked models, attacks and internal layers are not in them.
+
+    Args:
+        run: The folder of an audited run.
+        to: junit (one XML file, for CI), card (Markdown for model cards), hf (README.md and .eval_results/ for the
+            model's repository on the Hugging Face Hub), eee (Every Eval Ever, with its instance file), inspect,
+            lm-eval, open-unlearning (a log for each model), or dataset (a folder for `datasets.load_dataset`).
+        output_dir: Where the files go; exports/FORMAT in the run by default.
+        model_id: The public name of the unlearned model (ORG/NAME); of several models a name for each.
+        dataset: hf: the Hub's id of the benchmark that the results belong to (ORG/NAME).
+        baseline: junit: an earlier run's folder or verdicts.json. Only verdicts that are worse than there fail.
+        fail_on_inconclusive: junit: an inconclusive claim is a failure, not skipped.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: The run has no audit, or an argument does not go with the format.
+
+    Example:
+        >>> vestige.export("runs/audit", "inspect", model_id="org/unlearned")  # doctest: +SKIP
+    """
+    from vestige.artifacts.audits import read_outcome
+    from vestige.artifacts.exports import junit, shareable
+    from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.verdicts import read_baseline, regressions, verdict_rows
+    from vestige.core.files import refuse_links, write_text
+
+    if to not in FORMATS:
+        raise InputError(f"--to {one_line(to)!r}: {closest(to, list(FORMATS))}")
+    if (to == "hf") != (dataset is not None):
+        raise InputError("--to hf needs --dataset ORG/NAME, by which the Hub files results, and nothing else takes it")
+    if to != "junit" and (fail_on_inconclusive or baseline is not None):
+        raise InputError("--fail-on-inconclusive and --baseline go with --to junit. Leave them out.")
+    folder = RunFolder(Path(run))
+    audits = folder.audits()
+    if not audits:
+        raise InputError(f"{run} holds no finished audit; run `vestige audit --output-dir {run}` first")
+    # What is handed to others must be of the run, and no file that a link leads to.
+    refuse_links(folder.path)
+    home = Path(output_dir) if output_dir is not None else folder.path / "exports" / to
+    files: dict[str, str] = {}
+    if to == "junit":
+        outcomes = [read_outcome(audit) for audit in audits]
+        worse = None
+        if baseline is not None:
+            rows = regressions(verdict_rows(outcomes), read_baseline(Path(baseline)))
+            worse = {(row["forget"], row["subject"], row["claim"]) for row, _ in rows}
+        files["junit.xml"] = junit(list(map(shareable, outcomes)), fail_open=fail_on_inconclusive, worse=worse)
+    else:
+        for audit in audits:
+            files |= _of_audit(folder, audit, to, model_id, dataset, several=len(audits) > 1)
+    for path, text in files.items():
+        write_text(home / path, text)
+    return [home / path for path in files]
+
+
+def _of_audit(
+    run: "RunFolder",
+    audit: "AuditFolder",
+    to: str,
+    model_id: str | Mapping[str, str],
+    dataset: str | None,
+    *,
+    several: bool,
+) -> dict[str, str]:
+    """The files of one audit by path within the folder of exports."""
+    from vestige.artifacts.audits import read_outcome, read_plan
+    from vestige.artifacts.exports import card, hub_results, shareable
+    from vestige.core.ids import slug
+    from vestige.logs.writing import LOGS, dataset_rows, models_of
+
+    plan = read_plan(audit)
+    outcome = shareable(read_outcome(audit))
+    # When it was judged: an export that is made later is no later judgement.
+    when = datetime.fromtimestamp(audit.outcome.stat().st_mtime, tz=UTC)
+    ids = _public_names(plan, model_id)
+    files: dict[str, str] = {}
+    if to in ("card", "hf"):
+        for subject, facts in _facts(run, audit, plan, outcome, ids).items():
+            # With the forget set: two audits of a run may be of the same model.
+            name = slug(f"{subject} {outcome.forget}")
+            text = card([outcome], subject, facts)
+            if to == "card":
+                files[f"{name}.md"] = text
+                continue
+            # The Hub takes such a block, at the very beginning, for the metadata of the card.
+            files[f"{name}/README.md"] = f"---\ntags:\n- machine-unlearning\n---\n\n{text}"
+            results = hub_results(outcome, subject, facts, str(dataset), when)
+            files[f"{name}/.eval_results/vestige.yaml"] = results
+        return files
+    models = list(models_of(score_table_of(run, plan), ids, when))
+    if to == "eee":
+        return _eee(outcome, _facts(run, audit, plan, outcome, ids), models, when)
+    if to == "dataset":
+        files = dataset_rows(models)
+    else:
+        for model in models:
+            files |= LOGS[to](model)
+    # Of several forget sets each has a folder, which is judged by itself.
+    return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()} if several else files
+
+
+def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:
+    """The public name of every model: as given, else its name in the run under the organisation `unknown`."""
+    from vestige.core.ids import slug
+
+    names = (plan.target, *plan.retrained, *plan.unlearned, *([plan.suppressed] if plan.suppressed else []))
+    given = dict(model_id) if isinstance(model_id, Mapping) else {}
+    if isinstance(model_id, str) and model_id:
+        if len(plan.unlearned) != 1:
+            raise InputError(
+                f"--model-id names one model, and the run judges {len(plan.unlearned)}. Give MODEL=ORG/NAME for each."
+            )
+        given = {plan.unlearned[0]: model_id}
+    for name, public in given.items():
+        if name not in names:
+            raise InputError(f"--model-id {one_line(name)}: {closest(name, list(names))}")
+        if not _PUBLIC.fullmatch(public):
+            raise InputError(f"--model-id {one_line(public)!r} is not the name of a repository. Give ORG/NAME.")
+    return {name: given.get(name) or f"unknown/{slug(name)}" for name in names}
+
+
+def _facts(
+    run: "RunFolder", audit: "AuditFolder", plan: "AuditPlan", outcome: "AuditOutcome", ids: Mapping[str, str]
+) -> "dict[str, ModelFacts]":
+    """What is known of each judged model."""
+    from vestige.artifacts.exports import ModelFacts
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.artifacts.provenance import installed_versions
+    from vestige.artifacts.records import read_finished, read_spec
+    from vestige.core.ids import file_digest
+
+    version = installed_versions()["vestige"]
+    subjects = dict.fromkeys(v.subject for v in outcome.verdicts)
+    if outcome.evidence_level == "logs":
+        digest = file_digest(audit.scores)
+        return {name: ModelFacts(ids[name], digest, version, seen=False) for name in subjects}
+    folders = {name: SubjectFolder(run.path / path) for name, path in plan.folders.items()}
+    digests = {name: read_finished(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
+    # Without the controls' digests nobody could say against what the model was judged.
+    compared = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
+    facts = {}
+    for name in subjects:
+        if name in folders:
+            served = read_spec(folders[name].spec).model.startswith(("http://", "https://"))
+            facts[name] = ModelFacts(ids[name], digests[name], version, compared, served)
+    return facts
+
+
+def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
+    """The scores by which the verdicts of a run were given; of models that were asked, as they are without attacks."""
+    from vestige.artifacts.scores import Texts
+    from vestige.auditing.formats import STORED, formats_of
+    from vestige.auditing.gather import read_case, read_table_of, replies_on_disk
+    from vestige.auditing.ground import BITS_KEY
+    from vestige.auditing.scored import QuestionScore, score_table
+
+    if plan.table:
+        return read_table_of(run, plan)
+    case = read_case(run, plan)
+    roles = {plan.target: "target", **dict.fromkeys(plan.retrained, "retrained")}
+    roles |= dict.fromkeys(plan.unlearned, "unlearned")
+    if plan.suppressed:
+        roles[plan.suppressed] = "placebo"
+    replies: dict[tuple[str, str], Texts] = {}
+    for subject, _, item, form in replies_on_disk(run, plan, {(subject, "") for subject in roles}):
+        replies.setdefault((subject, item), Texts(form["asked"], form["answer"], form["reply"]))
+    keys = [(form.name, form.key, form.chance, form.question_type, "share") for form in formats_of(case)]
+    keys.append(("forced", BITS_KEY, "", "forced answer", "bits"))
+    stored = {form.name for form in STORED}
+    rows = []
+    for name, key, chance_key, question_type, unit in keys:
+        asked = [item for subject in roles for item in case.scores.table(subject, key)]
+        if not asked or name in stored:
+            continue
+        for subject, role in roles.items():
+            scores = case.scores.table(subject, key)
+            chances = case.scores.table(subject, chance_key) if chance_key else {}
+            for split, items in plan.splits.items():
+                for item in items:
+                    if item not in scores and item not in asked:
+                        continue
+                    texts = replies.get((subject, item), Texts())
+                    rows.append(
+                        QuestionScore(
+                            model=subject,
+                            role=role,
+                            item=item,
+                            score=scores.get(item),
+                            split=split,
+                            fact=plan.facts.get(item, ""),
+                            format=name,
+                            unit=unit,
+                            chance=chances.get(item),
+                            group=plan.groups.get(item, ""),
+                            question_type=question_type,
+                            **texts._asdict(),
+                        )
+                    )
+    return score_table(rows)
+
+
+def _eee(
+    outcome: "AuditOutcome", facts: "Mapping[str, ModelFacts]", models: "Sequence[ExportedModel]", when: datetime
+) -> dict[str, str]:
+    """The aggregate record and the instance file of each model, where Every Eval Ever files them."""
+    from vestige.artifacts.exports import ModelFacts, eee
+    from vestige.artifacts.provenance import installed_versions
+    from vestige.core.ids import slug
+    from vestige.logs.writing import eee_means, eee_samples
+
+    files = {}
+    for model in models:
+        known = facts.get(model.name) or ModelFacts(model.id, "", installed_versions()["vestige"], seen=False)
+        record: dict[str, Any] = eee(outcome, model.name, known, when)
+        record["evaluation_id"] = f"{record['evaluation_id']}/{model.file}"
+        samples = eee_samples(model, record["evaluation_id"])
+        record["evaluation_results"] += eee_means(model)
+        checksum = sha256(samples.encode()).hexdigest()
+        # The schema wants a random UUID; one of the content is the same each time.
+        name = UUID(bytes=sha256(f"{model.file} {checksum}".encode()).digest()[:16], version=4)
+        place = f"data/vestige-{slug(outcome.forget)}/{model.id}/{name}"
+        record["detailed_evaluation_results"] = {
+            "format": "jsonl",
+            "file_path": f"{place}_samples.jsonl",
+            "hash_algorithm": "sha256",
+            "checksum": checksum,
+            "total_rows": len(model.rows),
+            "additional_details": {"role": model.role, "attack": model.attack},
+        }
+        files[f"{place}.json"] = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        files[f"{place}_samples.jsonl"] = samples
+    return files

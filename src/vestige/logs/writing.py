@@ -1,0 +1,320 @@
+"""The scores of a run in the formats of other tools, one log for each model: every question, what was said, its score.
+
+What a format has no field for (split, fact, group, chance, the measurement) stands in a note under `vestige`, where the
+tool allows free metadata, so that its reader here gives the same scores back. No log names weights, or a local path.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from vestige.artifacts.exports import EEE_SCHEMA, without_paths
+from vestige.artifacts.scores import Asked, Measurement, Question, Role, ScoreTable, Texts
+from vestige.core.files import json_line
+from vestige.core.ids import slug
+from vestige.logs.log import NOTE
+from vestige.logs.open_unlearning import METRICS
+
+
+@dataclass(frozen=True)
+class ExportedScore:
+    """One score with what is known of its question; `score` is None where it is missing, for `reason`."""
+
+    item: str
+    question: Question
+    measurement: Measurement
+    score: float | None
+    reason: str
+    chance: float | None
+    texts: Texts
+
+    def note(self) -> dict[str, Any]:
+        """What a format of another tool has no field for."""
+        note: dict[str, Any] = {"item": self.item, "measurement": asdict(self.measurement), **asdict(self.question)}
+        if self.chance is not None:
+            note["chance"] = self.chance
+        if self.reason:
+            note["reason"] = self.reason
+        return note
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """All scores of one model, as it is or after one attack; `id` is its public name (ORG/NAME)."""
+
+    name: str
+    role: Role
+    attack: str
+    id: str
+    when: datetime
+    rows: tuple[ExportedScore, ...]
+
+    @property
+    def file(self) -> str:
+        """A name for its file that tells roles, models and attacks apart."""
+        return slug(f"{self.role} {self.name} {self.attack}".strip())
+
+    def by_item(self) -> dict[str, list[ExportedScore]]:
+        """The scores of each question."""
+        found: dict[str, list[ExportedScore]] = {}
+        for row in self.rows:
+            found.setdefault(row.item, []).append(row)
+        return found
+
+    def by_measurement(self) -> dict[tuple[str, str], list[ExportedScore]]:
+        """The scores by split and measurement."""
+        found: dict[tuple[str, str], list[ExportedScore]] = {}
+        for row in self.rows:
+            found.setdefault((row.question.split, row.measurement.name), []).append(row)
+        return found
+
+
+def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
+    """The models of a table, each as it is and after each attack."""
+    rows: dict[tuple[str, str], list[ExportedScore]] = {}
+    for row in table.rows():
+        asked: Asked = row.asked
+        texts = table.texts.get(asked[:3], {}).get(row.item, Texts())
+        measurement = table.measurements[asked.measurement]
+        rows.setdefault((asked.model, asked.attack), []).append(
+            ExportedScore(row.item, row.question, measurement, row.score, without_paths(row.reason), row.chance, texts)
+        )
+    for (model, attack), own in rows.items():
+        yield ExportedModel(model, table.roles[model], attack, ids[model], when, tuple(own))
+
+
+def _means(rows: Sequence[ExportedScore]) -> float | None:
+    known = [row.score for row in rows if row.score is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _item_note(rows: Sequence[ExportedScore]) -> dict[str, Any]:
+    """The note of a question with several measurements."""
+    measured = {}
+    for row in rows:
+        note = row.note()
+        measured[row.measurement.name] = {key: note[key] for key in ("measurement", "chance", "reason") if key in note}
+    return {"item": rows[0].item, **asdict(rows[0].question), "measured": measured}
+
+
+def inspect_log(model: ExportedModel) -> dict[str, str]:
+    """A log of Inspect in JSON: a sample for each question, a scorer for each measurement."""
+    time = model.when.astimezone(UTC).isoformat(timespec="seconds")
+    samples = []
+    for item, rows in model.by_item().items():
+        texts = rows[0].texts
+        scores = {}
+        for row in rows:
+            if row.score is not None:
+                scores[row.measurement.name] = {"value": row.score, "answer": row.texts.reply}
+        message = {"role": "assistant", "content": texts.reply}
+        output = {"model": model.id, "choices": [{"message": message}], "completion": texts.reply}
+        samples.append(
+            {
+                "id": item,
+                "epoch": 1,
+                "input": texts.question,
+                "target": texts.answer,
+                "messages": [],
+                "output": output,
+                "scores": scores,
+                "metadata": {NOTE: _item_note(rows)},
+            }
+        )
+    means = []
+    for name in dict.fromkeys(row.measurement.name for row in model.rows):
+        mean = _means([row for row in model.rows if row.measurement.name == name])
+        if mean is not None:
+            metrics = {"mean": {"name": "mean", "value": mean}}
+            means.append({"name": name, "scorer": name, "metrics": metrics})
+    sizes = {"total_samples": len(samples), "completed_samples": len(samples)}
+    log = {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "run_id": model.file,
+            "task_id": model.file,
+            "created": time,
+            "task": "vestige",
+            "dataset": {"name": "vestige", "samples": len(samples), "sample_ids": [s["id"] for s in samples]},
+            "model": model.id,
+            "config": {},
+        },
+        "plan": {"name": "plan", "steps": []},
+        "results": {**sizes, "scores": means},
+        "stats": {"started_at": time, "completed_at": time},
+        "samples": samples,
+    }
+    return {f"{model.file}.json": json.dumps(log, ensure_ascii=False, allow_nan=False) + "\n"}
+
+
+def lm_eval_samples(model: ExportedModel) -> dict[str, str]:
+    """samples_TASK_TIME.jsonl of lm-evaluation-harness, a task for each split, and results_TIME.json."""
+    time = model.when.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.000000")
+    files: dict[str, list[str]] = {}
+    metrics: dict[str, list[str]] = {}
+    for split, name in model.by_measurement():
+        metrics.setdefault(split, []).append(name)
+    for number, rows in enumerate(model.by_item().values()):
+        texts = rows[0].texts
+        line = {
+            "doc_id": number,
+            "doc": {"question": texts.question, "answer": texts.answer, NOTE: _item_note(rows)},
+            "target": texts.answer,
+            "arguments": {"gen_args_0": {"arg_0": texts.question, "arg_1": {}}},
+            "resps": [[texts.reply]],
+            "filtered_resps": [texts.reply],
+            "filter": "none",
+            "metrics": metrics[rows[0].question.split],
+            "doc_hash": _digest(texts.question, texts.answer),
+            "prompt_hash": _digest(texts.question),
+            "target_hash": _digest(texts.answer),
+            **{row.measurement.name: row.score for row in rows},
+        }
+        files.setdefault(rows[0].question.split, []).append(json_line(line))
+    results: dict[str, dict[str, Any]] = {}
+    for (split, name), rows in model.by_measurement().items():
+        of_task = results.setdefault(f"vestige_{split}", {"alias": f"vestige_{split}"})
+        of_task[f"{name},none"] = _means(rows)
+    summary = {
+        "results": results,
+        "configs": {task: {"task": task} for task in results},
+        "versions": dict.fromkeys(results, 1),
+        "n-shot": dict.fromkeys(results, 0),
+        "model_name": model.id,
+        "date": model.when.timestamp(),
+    }
+    named = {f"{model.file}/samples_vestige_{split}_{time}.jsonl": "".join(lines) for split, lines in files.items()}
+    return named | {f"{model.file}/results_{time}.json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n"}
+
+
+def _digest(*texts: str) -> str:
+    return sha256("\0".join(texts).encode()).hexdigest()
+
+
+def open_unlearning_log(model: ExportedModel) -> dict[str, str]:
+    """TOFU_EVAL.json of OpenUnlearning: a metric for each split and measurement, with `value_by_index`.
+
+    A measurement that OpenUnlearning has, as its logs define it, has its name there. Others begin with `vestige`.
+    """
+    known = {metric.measurement: (name, metric.keys[0]) for name, metric in reversed(METRICS.items())}
+    spelled = {"q_a_prob": "Q_A_Prob", "q_a_rouge": "Q_A_ROUGE", "q_a_para_prob": "Q_A_PARA_Prob"}
+    log = {}
+    for (split, _), rows in model.by_measurement().items():
+        measurement = rows[0].measurement
+        bare = replace(measurement, metric="", version="")
+        name, column = f"vestige_{slug(measurement.name)}", "score"
+        for theirs, (their_name, key) in known.items():
+            # A truth ratio and the letter options have other columns than their score.
+            own = replace(theirs, metric="", version="")
+            if own == bare and key in ("prob", "rougeL_recall") and their_name in spelled:
+                name, column = spelled[their_name], key
+        values = {}
+        for number, row in enumerate(rows):
+            texts = {"input": row.texts.question, "ground_truth": row.texts.answer, "generation": row.texts.reply}
+            values[str(number)] = {column: row.score, **texts, NOTE: {**row.note(), "column": column}}
+        log[f"{_SPLITS.get(split, split)}_{name}"] = {"agg_value": _means(rows), "value_by_index": values}
+    return {f"{model.file}/TOFU_EVAL.json": json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
+
+
+_SPLITS = {"independent": "ra", "factual": "wf"}
+"""OpenUnlearning's names of splits."""
+
+
+def eee_samples(model: ExportedModel, evaluation: str) -> str:
+    """The instance file of Every Eval Ever (instance_level_eval.schema.json): a line for each score."""
+    lines = []
+    for row in model.rows:
+        missing = row.score is None
+        line = {
+            "schema_version": EEE_SCHEMA,
+            "evaluation_id": evaluation,
+            "model_id": model.id,
+            "evaluation_name": row.measurement.name,
+            "evaluation_result_id": row.measurement.name,
+            "sample_id": row.item,
+            "sample_hash": _digest(row.texts.question, row.texts.answer),
+            "interaction_type": "single_turn",
+            "input": {"raw": row.texts.question, "reference": [row.texts.answer]},
+            "output": {"raw": [row.texts.reply]},
+            "answer_attribution": [],
+            # The schema demands a score; `error` says that it is none.
+            "evaluation": {"score": 0.0 if missing else row.score, "is_correct": row.score == row.measurement.high},
+            "metadata": {NOTE: row.note()},
+        }
+        if missing:
+            line["error"] = row.reason or "the question has no score"
+        lines.append(json_line(line))
+    return "".join(lines)
+
+
+def eee_means(model: ExportedModel) -> list[dict[str, Any]]:
+    """The aggregate results of the instance file."""
+    results = []
+    for name in dict.fromkeys(row.measurement.name for row in model.rows):
+        rows = [row for row in model.rows if row.measurement.name == name]
+        mean = _means(rows)
+        if mean is None:
+            continue
+        measurement = rows[0].measurement
+        config = {
+            "metric_id": f"vestige.{slug(name)}",
+            "lower_is_better": False,
+            "score_type": "continuous",
+            "min_score": measurement.low,
+            "max_score": measurement.high,
+        }
+        n = sum(row.score is not None for row in rows)
+        results.append(
+            {
+                "evaluation_result_id": name,
+                "evaluation_name": name,
+                "source_data": {"dataset_name": "vestige", "source_type": "other"},
+                "metric_config": config,
+                "score_details": {"score": mean, "uncertainty": {"num_samples": n}},
+            }
+        )
+    return results
+
+
+def dataset_rows(models: Sequence[ExportedModel]) -> dict[str, str]:
+    """A folder for `datasets.load_dataset`: scores.jsonl in the columns of a table of scores, and a README.md."""
+    lines = []
+    for model in models:
+        for row in model.rows:
+            kind = row.measurement.score_type
+            bits = kind == "bits"
+            line = {
+                "model": model.name,
+                "role": model.role,
+                "attack": model.attack,
+                "split": row.question.split,
+                "item": row.item,
+                "fact": row.question.fact,
+                "group": row.question.group,
+                "format": "forced" if bits else row.measurement.name,
+                "question_type": row.measurement.question_type,
+                "unit": kind if kind in ("bits", "order") else "share",
+                "direction": "higher" if row.measurement.direction > 0 else "lower",
+                "score": row.score,
+                "reason": row.reason,
+                "chance": row.chance,
+                **row.texts._asdict(),
+            }
+            lines.append(json_line(line))
+    readme = (
+        "---\nconfigs:\n- config_name: default\n  data_files: scores.jsonl\ntags:\n- machine-unlearning\n---\n\n"
+        "Scores of models by question. `vestige audit --logs scores.jsonl` judges them.\n"
+    )
+    return {"scores.jsonl": "".join(lines), "README.md": readme}
+
+
+LOGS: Mapping[str, Callable[[ExportedModel], dict[str, str]]] = {
+    "inspect": inspect_log,
+    "lm-eval": lm_eval_samples,
+    "open-unlearning": open_unlearning_log,
+}
+"""The formats with one log for each model."""

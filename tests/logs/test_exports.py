@@ -1,0 +1,140 @@
+"""Every format that scores are exported to: Vestige reads it back to equal verdicts, and its tool's schema fits it."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import vestige
+from vestige.api.exporting import FORMATS
+from vestige.artifacts.audits import read_outcome
+from vestige.artifacts.layout import RunFolder
+from vestige.auditing.logs import judge_logs
+from vestige.core.errors import InputError
+from vestige.core.seeds import generator
+from vestige.logs.log import GivenLog
+
+MODELS = {"target": ("full", 0.9), "retrained": ("r0", 0.15), "unlearned": ("npo", 0.5)}
+SCHEMAS = Path(__file__).parents[1] / "report"
+
+
+def rows():
+    """Hits, graded scores that run the other way, and bits, on two splits. One score is missing, facts are shared."""
+    found = []
+    draw = generator(0, "exports")
+    for role, (name, share) in {**MODELS, "retrained 2": ("r1", 0.2), "retrained 3": ("r2", 0.1)}.items():
+        for n in range(60):
+            knows = draw.random() < share
+            base = {
+                "model": name,
+                "role": role.split()[0],
+                "item": f"q{n}",
+                "split": "forget" if n < 48 else "retain",
+                "fact": f"f{n // 2}" if n < 8 else "",
+                "group": f"g{n % 12}",
+                "question": f"Where does ship {n} lie?",
+                "answer": f"In bay {n}",
+                "reply": f"In bay {n}" if knows else "Nobody knows",
+            }
+            missing = n == 20 and role == "unlearned"
+            score = None if missing else float(knows)
+            reason = "timed out (/home/ann/x.json)" if missing else ""
+            found.append(
+                {**base, "format": "match", "score": score, "reason": reason, "chance": 0.25 if n % 2 else 0.2}
+            )
+            doubt = round(float(draw.uniform(0, 0.3)) + (0 if knows else 0.6), 6)
+            found.append({**base, "format": "doubt", "score": doubt, "direction": "lower"})
+            bits = -round(float(draw.uniform(0, 2)) + (1 if knows else 9), 6)
+            found.append({**base, "format": "forced", "unit": "bits", "score": bits})
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "judged"
+    vestige.judge(rows(), output_dir=folder)
+    return folder
+
+
+def verdicts(outcome):
+    """What each verdict is and rests on."""
+    found = []
+    for v in outcome.verdicts:
+        numbers = [f"{name} {e.value:.9f} {e.low:.9f} {e.high:.9f} {e.n}" for name, e in sorted(v.evidence.items())]
+        bounds = [None if bound is None else round(bound, 9) for bound in (v.at_least, v.at_most)]
+        found.append((v.subject, v.claim, v.outcome, *bounds, tuple(numbers)))
+    return found
+
+
+def role_of(path):
+    """The role and name of a model, by the name of its exported file or folder."""
+    for role, names in (("target", ["full"]), ("retrained", ["r0", "r1", "r2"]), ("unlearned", ["npo"])):
+        for name in names:
+            if f"{role}_{name}" in str(path).replace("-", "_"):
+                return role, name
+    raise AssertionError(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["inspect", "lm-eval", "open-unlearning"])
+def test_a_log_of_each_model_is_judged_as_the_run_was(run, tmp_path, to):
+    files = vestige.export(run, to, output_dir=tmp_path / "out", model_id="org/npo")
+    logs = [GivenLog(*role_of(path), path) for path in files if not path.name.startswith("results_")]
+    again = judge_logs(RunFolder(tmp_path / "again"), logs, forget="the forget set")
+    (audit,) = RunFolder(run).audits()
+    assert verdicts(again) == verdicts(read_outcome(audit))
+    written = "".join(path.read_text() for path in files)
+    assert "org/npo" in written or to == "open-unlearning"
+
+
+def test_every_eval_ever_has_its_two_files_in_their_place_and_is_judged_again(run, tmp_path):
+    files = vestige.export(run, "eee", output_dir=tmp_path / "out", model_id="org/npo")
+    logs = []
+    for path in files:
+        if path.suffix == ".json":
+            record = json.loads(path.read_text())
+            jsonschema.validate(record, json.loads((SCHEMAS / "eval.schema.json").read_text()))
+            detailed = record["detailed_evaluation_results"]
+            samples = tmp_path / "out" / detailed["file_path"]
+            lines = [json.loads(line) for line in samples.read_text().splitlines()]
+            assert len(lines) == detailed["total_rows"] == 180
+            assert {line["evaluation_id"] for line in lines} == {record["evaluation_id"]}
+            assert {line["evaluation_result_id"] for line in lines} <= {
+                result["evaluation_result_id"] for result in record["evaluation_results"]
+            }
+            role, attack = detailed["additional_details"]["role"], detailed["additional_details"]["attack"]
+            logs.append(GivenLog(role, record["model_info"]["name"], samples, attack))
+            assert record["model_info"]["additional_details"]["deployment_type"] == "unknown"
+            assert "digest" not in record["model_info"]["additional_details"]
+    again = judge_logs(RunFolder(tmp_path / "again"), logs, forget="the forget set")
+    (audit,) = RunFolder(run).audits()
+    assert verdicts(again) == verdicts(read_outcome(audit))
+    assert "org/npo" in {json.loads(path.read_text())["model_info"]["id"] for path in files if path.suffix == ".json"}
+
+
+@pytest.mark.slow
+def test_a_data_set_loads_and_is_judged_again(run, tmp_path):
+    import datasets
+
+    files = vestige.export(run, "dataset", output_dir=tmp_path / "out")
+    loaded = datasets.load_dataset(str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache"))
+    again = vestige.judge(loaded, output_dir=tmp_path / "again")
+    (audit,) = RunFolder(run).audits()
+    assert verdicts(again.outcomes[0]) == verdicts(read_outcome(audit))
+    assert vestige.judge(files[0], output_dir=tmp_path / "third").outcomes == again.outcomes
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_no_export_of_scores_claims_weights_or_has_a_local_path(run, tmp_path, to):
+    files = vestige.export(run, to, output_dir=tmp_path / "out", dataset="org/data" if to == "hf" else None)
+    for path in files:
+        text = path.read_text()
+        assert not any(local in text for local in ("/home/ann", str(tmp_path), str(run)))
+        assert "Digest of the audited model" not in text
+
+
+def test_names_that_are_no_repositories_are_refused(run):
+    for name in ("npo", "a/b/c", "../x/y", {"none": "org/x"}):
+        with pytest.raises(InputError):
+            vestige.export(run, "inspect", model_id=name)
