@@ -45,6 +45,7 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py --check
 	$(BIN)/python tools/house.py
+	$(BIN)/python tools/prose_lint.py --check
 	@# --quiet would hide the warnings that --strict counts.
 	$(BIN)/mkdocs build --strict > .mkdocs.log 2>&1 || { cat .mkdocs.log; exit 1; }
 
