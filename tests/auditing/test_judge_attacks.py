@@ -17,7 +17,7 @@ from hand_made import (
 
 from vestige.artifacts.audits import PromptLine
 from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND
-from vestige.artifacts.verdicts import verdict_rows
+from vestige.artifacts.verdicts import stored_said, verdict_rows
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Carried
 from vestige.core.errors import InputError
@@ -344,7 +344,8 @@ def test_how_many_facts_are_stored_is_counted_beside_controls_that_relearnt_the_
     by_subject = {line.subject: line for line in outcome.stored}
     line = by_subject["ga"]
     assert line.share.value == pytest.approx(share)
-    assert str(line) == f"{words} facts are still stored (at least {round(60 * max(0.0, line.share.low))})"
+    said = stored_said(line)
+    assert said == f"relearning others brought back {words} facts (at least {round(60 * max(0.0, line.share.low))})"
     assert line.controls == (0.1,) * 3
     assert by_subject["suppressed"].recalled == 1.0
     assert not [s for s in outcome.untested if "How many facts are stored" in s]

@@ -38,7 +38,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import write_collected
-from vestige.artifacts.verdicts import WORDS
+from vestige.artifacts.verdicts import WORDS, stored_said
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import HOTTEST, colours_of, heat
 from vestige.report.contents import plain_outcome, read_contents
@@ -108,12 +108,11 @@ def plain(text):
 def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
     found = with_reference(replace(outcome(), facts=FACTS))
     screen = block_of(found).screen
-    assert ([row.label for row in screen.rows], [row.label for row in screen.controls]) == (list(METHODS), [REFERENCE])
+    # A retrained model that was given as unlearned stays among the models.
+    assert ([row.label for row in screen.rows], screen.controls) == ([*METHODS, REFERENCE], ())
     lines = {(s, step.css): e for step in steps_of(found) for s, e in step.levels.items()}
     assert {kind for _, kind in lines} == {"usual", "left", "after"}
-    # Who was not asked step by step is shown as it stands.
-    lines[REFERENCE, "left"] = found.worst[-1].leakage
-    for row in (*screen.rows, *screen.controls):
+    for row in screen.rows:
         marks = {m.kind: m for m in row.marks}
         assert marks.keys() == {kind for subject, kind in lines if subject == row.label}
         for kind, mark in marks.items():
@@ -124,7 +123,7 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
             assert cell is not None
             (v,) = (v for v in found.verdicts if (v.subject, v.claim) == (row.label, cell.claim))
             assert cell.outcome == v.outcome
-            assert cell.expected == (True if row.control else None)
+            assert cell.expected == (True if row.label == REFERENCE else None)
     ((names, benchmark),) = screen.benchmark
     assert (names, benchmark.outcome) == ((), "holds")
 
@@ -148,6 +147,7 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
         ("indistinguishable", "fails", -0.51, -0.4, "share", "membership 50 % too low (at least 40 %)"),
         ("indistinguishable", "holds", -0.14, 0.06, "share", "membership 50 % off (at most 14 %)"),
         ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "membership 50 % off (2 % to 30 %)"),
+        ("indistinguishable", "inconclusive", -1.16, 0.2, "share", "membership 50 % off (0 % to 100 %)"),
         ("utility preserved", "fails", 0.07, 0.2, "share", "50 % lost (at least 7 %)"),
         ("utility preserved", "fails", 0.5, 0.5, "share", "50 % lost (all were asked)"),
     ],
@@ -170,16 +170,19 @@ def test_places_on_the_strip_go_by_the_numbers():
     screen = block_of(found).screen
     assert screen.strip is not None
     zero, one = screen.strip.never, screen.strip.target
-    for row, w in zip(screen.rows, found.worst, strict=True):
-        left = row.marks[0]
-        for at, x in ((left.at, w.leakage.value), (left.low, w.leakage.low), (left.high, w.leakage.high)):
-            assert at == pytest.approx(zero + x * (one - zero), abs=0.02)
+    for row, w in zip(screen.rows, found.attacked, strict=True):
+        (after,) = row.marks
+        for at, x in ((after.at, w.leakage.value), (after.low, w.leakage.low), (after.high, w.leakage.high)):
+            assert at == pytest.approx(min(max(zero + x * (one - zero), 2.0), 98.0), abs=0.02)
     values = [line.leakage.value for line in found.never]
     assert screen.strip.band == pytest.approx([zero + x * (one - zero) for x in (min(values), max(values))], abs=0.02)
-    # What is infinite or far out ends at the edge.
-    far = replace(found.worst[0], leakage=estimate("leakage", 0.1, math.inf, "leakage"))
-    mark = block_of(replace(found, worst=(far,))).screen.rows[0].marks[0]
-    assert (mark.low, mark.high) == (2.0, 98.0)
+    # An infinite interval ends at the edge, and an arrow marks a value beyond it.
+    far = replace(found.attacked[0], leakage=estimate("leakage", 0.1, math.inf, "leakage"))
+    mark = block_of(replace(found, attacked=(far,))).screen.rows[0].marks[0]
+    assert (mark.low, mark.high, mark.beyond) == (2.0, 98.0, "")
+    far = replace(found.attacked[0], leakage=estimate("leakage", -0.63, 0.1, "leakage"))
+    mark = block_of(replace(found, attacked=(far,))).screen.rows[0].marks[0]
+    assert (mark.at, mark.beyond, plain(mark.words)) == (2.0, "left", "−63 % after attack")
 
 
 def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_for(tmp_path):
@@ -190,7 +193,7 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     cells = {cell.claim: cell for cell in control.cells if cell}
     assert list(cells) == ["not recoverable"]
     assert (cells["not recoverable"].outcome, cells["not recoverable"].expected) == ("fails", True)
-    assert [plain(m.words) for m in control.marks] == ["4 % left", "80 % after attack"]
+    assert [plain(m.words) for m in control.marks] == ["80 % after attack"]
     assert [(name, plain(share)) for name, share in block.screen.able] == [("relearning on 50 retain items", "83 %")]
     assert block.screen.weak == (("4-bit weights", ""),)
     # It is no method: neither the question nor the answer speaks of it.
@@ -251,11 +254,17 @@ def test_the_first_screen_and_the_reasons_say_how_many_facts_are_stored(tmp_path
     line = StoredLine(
         "ga", "relearn forget_part n=50", Estimate("stored", "share", 0.34, 0.27, 0.41, 100, ""), 0.4, (0.1,)
     )
-    found = replace(outcome(), stored=(line,))
-    assert "about 34 of 100 facts are still stored (at least 27)" in words(page_of(tmp_path, found))
+    found = replace(outcome(), matrix=(), gains=(), attacked=(), stored=(line,))
+    told = "relearning others brought back about 34 of 100 facts (at least 27)"
+    assert told in words(page_of(tmp_path / "alone", found))
+    # Beside a larger number it would read as if less were left.
+    less = replace(line, share=replace(line.share, value=0.05, low=0.0, high=0.1))
+    assert "brought back about" not in words(page_of(tmp_path / "less", replace(outcome(), stored=(less,))))
     print_verdicts([found], tmp_path, why=True)
-    told = "- ga: about 34 of 100 facts are still stored (at least 27); recalls 40 % after relearn forget_part n=50"
-    assert f"{told}, controls at most 10 %" in capsys.readouterr().out
+    reason = f"- ga: {told}; recalls 40 % after relearn forget_part n=50, controls at most 10 %"
+    assert reason in capsys.readouterr().out
+    # 0 to 60 facts of 100 is no number of facts.
+    assert stored_said(replace(line, share=replace(line.share, low=-0.1, high=0.6))) == ""
 
 
 def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_each():

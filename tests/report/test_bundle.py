@@ -45,7 +45,11 @@ def test_the_bundle_names_every_file_by_digest_and_is_the_same_again(tmp_path):
     build_bundle(run, tmp_path / "two", **people)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     heads = [re.sub("<[^>]*>", "", h) for h in re.findall("<h2>(.*?)</h2>", page)]
-    assert heads[:4] == ["What was not tested", "Scope", "Threat model", "Findings"]
+    assert heads[:5] == ["Meaning and limits", "Next steps", "Findings", "What was not tested", "Scope"]
+    first_page = page[: page.index("<h2>Findings")]
+    assert "<dt>about</dt><dd><bdi>A_B</bdi></dd>" in first_page
+    assert "GA: do not release it as forgotten." in first_page
+    assert "DPO: not expressed, not recoverable and indistinguishable is not decided." in first_page
     assert "Not legal advice." in page
     assert manifest["by"] == people["by"]
     assert "<dt>made by</dt><dd><bdi>Ann &lt;b&gt;Lee&lt;/b&gt;</bdi></dd>" in page

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from reading import Elements, bytes_of, inert, words
@@ -17,7 +16,6 @@ from vestige.artifacts.layout import RunFolder
 from vestige.report import build_report
 from vestige.report.audit_panels import colours_of
 from vestige.report.contents import read_contents
-from vestige.report.evidence import greedy_rouge
 from vestige.report.page import embedded, payload, render
 
 
@@ -159,24 +157,3 @@ def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_an
     texts = payload(contents)["items"]["texts"]
     assert max(map(len, texts)) < 300
     assert any("99,8" in t and t.endswith("more characters in tables/items.csv)") for t in texts)
-
-
-def test_without_its_script_the_page_shows_what_was_forgotten_against_what_was_kept(run):
-    contents = read_contents(RunFolder(run))
-    page = (run / "report.html").read_text(encoding="utf-8")
-    pictures = re.findall(r'<div class="plot"><svg viewBox="0 0 560 360".*?</svg>', page, flags=re.DOTALL)
-    assert len(pictures) == len(contents.forget_sets)
-    for finding, picture in zip(contents.forget_sets, pictures, strict=True):
-        forget, retain = greedy_rouge("forget", finding.scope), greedy_rouge("retain")
-        results = [
-            s.results[finding.forget]
-            for role in ("target", "retrained", "unlearned")
-            for s in contents.evidence.of(role, finding.forget)
-        ]
-        # 0 and 1 of the forget set lie at 40 + 508 * 0.05 / 1.1 and 508 / 1.1 = 461.8 further to the right.
-        wanted = sorted(40 + 508 * (r[forget].value + 0.05) / 1.1 for r in results if {forget, retain} <= {*r})
-        drawn = sorted(float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture))
-        assert drawn == pytest.approx(wanted, abs=0.051)
-        assert len(drawn) > 2
-        heights = [float(y) for y in re.findall(r'class="label [\w-]+" x="[\d.]+" y="([\d.]+)"', picture)]
-        assert all(b - a >= 13 for a, b in pairwise(heights)), "no label covers another"

@@ -59,7 +59,9 @@ def test_a_run_on_data_without_a_graph_has_no_drawing_and_says_so(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     (run.data / "edges.csv").unlink()
     page = build_report(run.path).read_text(encoding="utf-8")
-    assert "The data of this run has no graph" in page
+    # A part without content is left out, of the navigation too.
+    assert 'id="graph"' not in page
+    assert 'href="#graph"' not in page
     assert '"graph":null' in page
 
 

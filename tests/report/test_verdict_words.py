@@ -16,6 +16,7 @@ from vestige.report.words import (
     method_in_full,
     method_name,
     number,
+    people_said,
     plain_number,
     signed,
     verdict_answer,
@@ -128,19 +129,21 @@ def test_a_method_that_could_not_be_evaluated_is_still_counted():
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("holds", "passes every test."),
-        ("fails", "fails too (not expressed), so this audit accuses models that are innocent."),
-        ("inconclusive", "is not accused of anything, but not cleared of not expressed."),
+        ("holds", "retrained again passes every test, within the margins below; GA loses other knowledge."),
+        (
+            "fails",
+            f"retrained again still answers {KNOWS}; GA loses other knowledge. A model that was retrained without the "
+            "facts fails not expressed: this audit accuses innocent models.",
+        ),
+        ("inconclusive", "GA loses other knowledge; for retrained again the evidence does not decide."),
     ],
 )
-def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
+def test_a_retrained_model_is_judged_like_the_others_and_a_fail_of_it_is_a_warning(what, said):
     found = with_reference(judged(ga="utility preserved"))
     spoilt = tuple(
         replace(v, outcome=what) if (v.subject, v.claim) == (REFERENCE, "not expressed") else v for v in found.verdicts
     )
-    assert sentence(replace(found, verdicts=spoilt)) == (
-        f"GA loses other knowledge. The model that was retrained without the facts {said}"
-    )
+    assert sentence(replace(found, verdicts=spoilt)) == said
 
 
 def test_where_only_retrained_models_were_audited_the_question_is_about_them():
@@ -185,6 +188,13 @@ def test_the_headline_answers_in_a_sentence(by_method, said):
 )
 def test_what_was_to_be_forgotten_is_called_by_its_name(forget, n_edges, called):
     assert headline(replace(judged(ga="not expressed"), forget=forget), n_edges) == f"GA has not forgotten {called}."
+
+
+def test_people_are_named_in_place_of_a_file():
+    found = judged(ga="not expressed")
+    assert headline(found, people={"Ana Ruiz": 10}) == "GA has not forgotten Ana Ruiz (10 facts)."
+    assert people_said({"Ann": 1, "Bo": 2}) == "Ann (1 fact) and Bo (2 facts)"
+    assert people_said(dict.fromkeys("abcde", 2)) == "a, b and 3 more (10 facts)"
 
 
 @pytest.mark.parametrize(

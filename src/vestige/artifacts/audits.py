@@ -640,13 +640,6 @@ class StoredLine:
     recalled: float
     controls: tuple[float, ...]
 
-    def __str__(self) -> str:
-        """As in `about 34 of 100 facts are still stored (at least 27)`."""
-        n = self.share.n
-        # An estimate may lie below 0; a number of facts cannot.
-        about, least = (round(n * max(0.0, x)) for x in (self.share.value, self.share.low))
-        return f"about {about} of {n} facts are still stored (at least {least})"
-
 
 @dataclass(frozen=True)
 class GroupLine:

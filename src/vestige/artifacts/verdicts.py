@@ -1,8 +1,9 @@
 """The words of verdicts, which page, terminal, JSON, JUnit and evidence share; and the rows of verdicts.json."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vestige.artifacts.audits import (
     GroupLine,
     Outcome,
     ReversalLine,
+    StoredLine,
     VerdictLine,
     read_outcome,
 )
@@ -39,6 +41,9 @@ _TYPES: Mapping[QuestionType, str] = {
 _THREE: tuple[QuestionType, ...] = ("own words", "letter options", "text options")
 """The types of question of the third paper (2506.00688), of which a pass needs two."""
 
+AUC = "AUC"
+"""How the metrics of membership scores begin."""
+
 _BOUNDED = {
     "leakage": "{} left",
     "leakage_vs_chance": "{} left",
@@ -48,6 +53,9 @@ _BOUNDED = {
     "injection": "{} learnt from what was kept",
 }
 """By metric, what an estimate is an amount of; in bits it is how much likelier the answers are."""
+
+_ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing", "leakage_vs_alternatives": "a rank by chance"}
+"""By metric, the level at which nothing is left."""
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
 """What is said of a model that was given as unlearned."""
@@ -148,18 +156,22 @@ def measured(v: VerdictLine) -> str:
     if v.decides is None or low is None or high is None:
         return ""
     value, metric = v.evidence[v.decides].value, v.evidence[v.decides].metric
-    # No interval at all: two given models were asked all there is.
-    two_sided, exact = v.claim == "indistinguishable", low == value == high
-    words = _differs(v, metric) if two_sided else "{} likelier" if v.unit == "bits" else _BOUNDED.get(metric, "{}")
-    if two_sided:
-        # Both directions count, so bounds are those of the size of the difference.
+    # The interval has no width where all possible questions were asked.
+    exact = low == value == high
+    if v.claim == "indistinguishable":
+        # Both directions count, so the bounds are those of the size of the difference.
         low, high = max(low, -high, 0.0), max(high, -low)
-        value = abs(value)
-    elif v.unit != "bits":
-        # Less than nothing would only be misread.
-        value, low, high = max(value, 0.0), max(low, 0.0), max(high, 0.0)
+        amount = _differs(v, metric).format(sized(abs(value), v.unit))
+    elif v.unit == "bits":
+        amount = f"{sized(value, v.unit)} likelier"
+    else:
+        low, high = max(low, 0.0), max(high, 0.0)
+        amount = _BOUNDED.get(metric, "{}").format(percentage(value))
+        if round(100 * value) < 0 and metric in _ZERO:
+            amount += f", less than {_ZERO[metric]}"
+    if metric.startswith(AUC):
+        high = min(high, 1.0)
     if exact:
-        # Of two given models, asked about all there is.
         bound = "all were asked"
     elif v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
@@ -168,12 +180,34 @@ def measured(v: VerdictLine) -> str:
         bound += " where it was tested" if v.outcome == "inconclusive" else ""
     else:
         bound = f"{sized(low, v.unit)} to {sized(high, v.unit)}"
-    return f"{words.format(sized(value, v.unit))} ({bound})"
+    return f"{amount} ({bound})"
+
+
+def possible(e: Estimate) -> Estimate:
+    """The estimate with its interval cut to the values that its metric can have, for people to read.
+
+    The normal approximation can leave them, as in a difference of two AUCs of less than -1.
+    """
+    ranges = {"auc": (0.0, 1.0), "AUC difference": (-1.0, 1.0), "stored": (0.0, 1.0)}
+    least, most = ranges.get(e.metric, (-math.inf, math.inf))
+    return replace(e, low=max(e.low, least), high=min(e.high, most))
+
+
+def stored_said(line: StoredLine) -> str:
+    """As in `relearning others brought back about 34 of 100 facts (at least 27)`; "" where the interval is too wide.
+
+    An interval over more than half of the facts says too little for a number of facts.
+    """
+    share = possible(line.share)
+    if share.high - share.low > 0.5:
+        return ""
+    about = round(share.n * min(max(share.value, 0.0), 1.0))
+    return f"relearning others brought back about {about} of {share.n} facts (at least {round(share.n * share.low)})"
 
 
 def _differs(v: VerdictLine, metric: str) -> str:
     """How a model differs from those that never knew; in which direction where it is shown to."""
-    quantity = "membership" if metric.startswith("AUC") else "answers"
+    quantity = "membership" if metric.startswith(AUC) else "answers"
     if v.outcome != "fails":
         return f"{quantity} {{}} off"
     by_unit = ("unlikely", "likely") if v.unit == "bits" else ("rarely right", "often right")

@@ -5,8 +5,9 @@ paper's Table 1, every hole, and the hole map as SVG for print are written. Numb
 data sets has what acts unseen spelt out (`visible`). Map coordinates are those of `artifacts.holes.HoleMap`, in units
 of embeddings of length 1, the same across and up.
 
-The bundle's evidence.html begins with what was not tested; then scope, threat model, findings, and which of them bear
-on what laws and frameworks ask (`page/frameworks.json`: a table of our reading, not legal advice). Beside it lie the
+The bundle's evidence.html begins with a page for the privacy officer: about whom, which models, the answer, its meaning
+and the next steps. Findings, untested parts, scope and threat model follow, and the findings that bear on laws and
+frameworks (`page/frameworks.json`: a table of our reading, not legal advice). The bundle also has the
 report, the verdicts, the tables, what was asked and run, manifest.json with the SHA-256 of every model and of the
 scores of every evaluation, and SHA256SUMS of all files, which can be signed.
 """
@@ -55,7 +56,6 @@ from vestige.report.words import (
     group_said,
     listed,
     method_name,
-    methods_of,
     named_values,
     plain_sentence,
     typeset,
@@ -243,13 +243,18 @@ def _variables(folder: RunFolder, contents: Contents) -> dict[str, Any]:
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> dict[str, Any]:
-    screen = first_screen(index, outcome, contents.colours, contents.parties, contents.verbatim[index])
+    screen = first_screen(
+        index, outcome, contents.colours, contents.parties, contents.verbatim[index], contents.people[index]
+    )
+    digests = {s.label: str((s.done or {}).get("digest", "")) for s in contents.evidence.subjects}
     plan = folder.audit(outcome.forget).plan
     attacks = read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else ()
     able = {line.attack: line.able for line in outcome.able}
     could = {True: "yes", False: "no: finding nothing with it proves nothing", None: "not known"}
     return {
         "screen": screen,
+        "models": [(subject, digests.get(subject, "")) for subject in audited(outcome)],
+        "next_steps": next_steps(outcome),
         "untested": outcome.untested,
         "attacks": [
             (attack_name(a.name), a.material, len(a.tested), could[able.get(a.name)], named_values(a.settings))
@@ -286,6 +291,36 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
     }
 
 
+def next_steps(outcome: AuditOutcome) -> list[str]:
+    """One sentence for each model: release, improve the evidence, or unlearn again.
+
+    Args:
+        outcome: The outcome of the audit.
+
+    Returns:
+        A sentence a model, in the order of the models.
+    """
+    steps = []
+    for subject in audited(outcome):
+        lines = [v for v in outcome.verdicts if v.subject == subject]
+        failed = [v.claim for v in lines if v.outcome == "fails"]
+        undecided = [v for v in lines if v.outcome == "inconclusive"]
+        name = method_name(subject)
+        if "benchmark valid" in failed:
+            steps.append(f"{name}: these questions cannot tell. Write others (vestige check-data), then audit again.")
+        elif failed:
+            steps.append(
+                f"{name}: do not release it as forgotten. Unlearn again or retrain without the facts, then audit again."
+            )
+        elif undecided:
+            needed = next((v.needed for v in undecided if v.needed), "")
+            step = f"add {needed}" if needed else "run vestige audit --plan for the facts and controls that it takes"
+            steps.append(f"{name}: {listed([v.claim for v in undecided])} is not decided. To decide it, {step}.")
+        else:
+            steps.append(f"{name}: keep this bundle with the model, and audit again when the model changes.")
+    return steps
+
+
 def frameworks() -> Sequence[Mapping[str, Any]]:
     """What laws and frameworks ask, and which claims bear on it, as this version reads them."""
     entries: Sequence[Mapping[str, Any]] = json.loads(page_file("frameworks.json"))
@@ -308,7 +343,7 @@ def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
 def _found(outcome: AuditOutcome, claims: Sequence[str]) -> list[tuple[str, str]]:
     """For each claim, which of the models that should have forgotten pass, fail, or are not decided."""
     results = {(v.subject, v.claim): WORDS[v.outcome] for v in outcome.verdicts}
-    methods = [s for s in audited(outcome) if s in methods_of(outcome)]
+    methods = audited(outcome)
     lines = []
     for claim in claims:
         words = [

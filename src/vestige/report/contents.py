@@ -49,8 +49,8 @@ class Contents:
 
     `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has
-    for each audit what models say word for word of the answers that they were to forget. `unjudged`
-    names in sentences the models that audits leave out.
+    for each audit what models say word for word of the answers that they were to forget. `people` has for each audit
+    the number of facts to be forgotten by person. `unjudged` names in sentences the models that audits leave out.
     """
 
     evidence: RunEvidence
@@ -62,6 +62,7 @@ class Contents:
     audits: tuple[AuditOutcome, ...]
     sources: tuple[list[list[str]], ...]
     verbatim: tuple[tuple[str, ...], ...]
+    people: tuple[dict[str, int], ...]
     unjudged: tuple[str, ...]
     probes: tuple[Probe, ...]
 
@@ -103,12 +104,8 @@ class Contents:
         """
         written = greedy_rouge("forget")[2:]
         for outcome in self.audits:
-            leaks: dict[str, list[float]] = {}
-            for cell in outcome.matrix:
-                if cell.leakage is not None and cell.subject in outcome.unlearned:
-                    leaks.setdefault(cell.format, []).append(cell.leakage.value)
             metrics = {line.format: line.metric for line in outcome.formats}
-            for form in sorted(leaks, key=lambda form: sum(leaks[form]) / len(leaks[form]), reverse=True):
+            for form in forms_by_leakage(outcome):
                 measure = (form, "", metrics[form])
                 needed = {EstimatePlace(split, "all", *measure) for split in ("forget", "retain")}
                 models = self.evidence.of("unlearned", outcome.forget)
@@ -118,10 +115,28 @@ class Contents:
         return written
 
     @cached_property
+    def more_telling(self) -> str:
+        """The form of question that reveals more than the leading one, where not all models have scores for it."""
+        for outcome in self.audits:
+            forms = forms_by_leakage(outcome)
+            if forms and forms[0] != self.leading[0]:
+                return forms[0]
+        return ""
+
+    @cached_property
     def colours(self) -> dict[str, int]:
         """A number for each method label, the same throughout the run."""
         labels = sorted({s.label for s in self.evidence.subjects if s.spec.subject == "unlearned"})
         return {label: number for number, label in enumerate(labels)}
+
+
+def forms_by_leakage(outcome: AuditOutcome) -> list[str]:
+    """The forms of question, the one in which most is left of the unlearned models together first."""
+    leaks: dict[str, list[float]] = {}
+    for cell in outcome.matrix:
+        if cell.leakage is not None and cell.subject in outcome.unlearned:
+            leaks.setdefault(cell.format, []).append(cell.leakage.value)
+    return sorted(leaks, key=lambda form: sum(leaks[form]) / len(leaks[form]), reverse=True)
 
 
 def plain_outcome(
@@ -171,9 +186,10 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     edges, no_graph = read_edges(run)
     forget_sets = tuple(forget_set(evidence, answers, f) for f in evidence.forgets)
     centre = {edge for f in forget_sets for edge in f.edges or ()}
-    audits, sources, verbatim = [], [], []
+    audits, sources, verbatim, people = [], [], [], []
     for folder in run.audits():
         audits.append(read_outcome(folder))
+        people.append(people_of(folder))
         places = read_plan(folder).evaluations if folder.plan.exists() else ()
         # An attack is asked at several points, of which the last one is judged.
         last = {(p.subject, p.attack, p.eval): p for p in places}.values()
@@ -189,14 +205,28 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         answers=answers,
         forget_sets=forget_sets,
         edges=edges,
-        drawing=None if no_graph else draw(edges, centre),
+        drawing=draw(edges, centre) if edges else None,
         no_graph=no_graph,
         audits=tuple(audits),
         sources=tuple(sources),
         verbatim=tuple(verbatim),
+        people=tuple(people),
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, names) for folder in run.probes()),
     )
+
+
+def people_of(folder: AuditFolder) -> dict[str, int]:
+    """The number of facts to be forgotten by person; empty where an item of the forget set names none."""
+    if not folder.plan.exists():
+        return {}
+    plan = read_plan(folder)
+    people: Counter[str] = Counter()
+    for item in plan.splits.get("forget", ()):
+        if item not in plan.groups:
+            return {}
+        people[plan.groups[item]] += 1
+    return dict(people)
 
 
 def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:

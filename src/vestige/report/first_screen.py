@@ -30,6 +30,7 @@ from vestige.artifacts.verdicts import (
     facts_said,
     measured,
     sized,
+    stored_said,
     tested_said,
     verdict_word,
 )
@@ -44,8 +45,8 @@ from vestige.report.words import (
     interval,
     method_in_full,
     method_name,
-    methods_of,
     number,
+    people_said,
     per_cent,
     plain_number,
     typeset,
@@ -55,8 +56,8 @@ from vestige.report.words import (
 HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
 """The claims that have a column, with what stands small below; the last is about the benchmark, for all models."""
 
-_WIDEST = (-1.0, 1.6)
-"""What lies beyond is cut at the edge of the strip; the number beside it says where it is."""
+_LOW, _HIGH = -0.2, 1.2
+"""The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
 _FACTS_LISTED = 20
 _UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
@@ -97,7 +98,8 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
     for gain in outcome.gains:
         if _HARMLESS.match(gain.attack) and gain.unit != "bits" and gain.evidence and not gain.saturated:
             after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
-    methods = methods_of(outcome)
+    # Retrained models know nothing that a form of question could reveal.
+    methods = [s for s in audited(outcome) if s not in outcome.references] or audited(outcome)
 
     def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
         # A form that was not asked of every model would have the mean of other models.
@@ -126,20 +128,26 @@ def first_screen(
     palette: Mapping[str, int],
     parties: Mapping[str, str],
     verbatim: Sequence[str] = (),
+    people: Mapping[str, int] = MappingProxyType({}),
 ) -> Block:
-    """All that the first screen says of the audit of one forget set.
+    """The values of the first screen for the audit of one forget set.
 
-    `palette` are the colours of the models elsewhere, `parties` the contracts' names, `verbatim` what models say word
-    for word, which no control is needed to see. `able` and `weak` are the attacks that did and did not find what the
-    silenced control hides, with the share that they brought back. Of what was not tested each sentence has what is
-    shown at once and the rest. `benchmark` has whether the benchmark can tell, with names of models where it is not the
-    same for all.
+    Args:
+        index: The place of the audit in the run, which the anchors on the page hold.
+        outcome: The outcome of the audit.
+        palette: The colours that models have elsewhere on the page.
+        parties: The names of contracts by their ids.
+        verbatim: Sentences about models that say answers word for word, which no control is needed to see.
+        people: The number of facts to be forgotten by person.
+
+    Returns:
+        The values by name. `able` and `weak` are the attacks that did and did not find the knowledge of the positive
+        control, with the share that they brought back. `benchmark` says whether the questions can tell, with the names
+        of models where the answer is not the same for all.
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
-    scale = _Scale.of(outcome, steps)
-    methods, judged = methods_of(outcome), {v.claim for v in outcome.verdicts}
+    models, judged = audited(outcome), {v.claim for v in outcome.verdicts}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
-    references = [s for s in audited(outcome) if s not in methods]
     # Contracts by the names of their parties, which readers know.
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     # Warnings stand above the table already.
@@ -151,22 +159,33 @@ def first_screen(
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
         """A model: what it is, what is left of the facts, its verdicts; `should` is what a control has to do."""
         verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
+        marks = list(_marks(outcome, steps, subject))
+        stored = ""
+        for line in outcome.stored:
+            # A smaller number than another one of the row would read as if less were left.
+            if line.subject == subject and all(mark["value"] <= line.share.value for mark in marks):
+                stored = stored_said(line)
         return {
             "label": subject,
             "css": colours.css(subject),
             "note": note,
-            "stored": next((str(line) for line in outcome.stored if line.subject == subject), ""),
-            "marks": list(_marks(outcome, scale, steps, subject)),
+            "stored": stored,
+            "marks": marks,
             "cells": [_cell(index, outcome, verdicts[c], should) if c in verdicts else None for c in heads],
-            "control": should is not None,
+            "control": subject == outcome.suppressed,
         }
 
-    controls = [row(s, _PASSES, "holds") for s in references]
+    controls = []
     if outcome.suppressed:
         controls.append(_silenced(index, row(outcome.suppressed, _SILENCED, "fails")))
-    rows = [row(s, method_in_full(s)) for s in methods]
+    rows = []
+    for subject in models:
+        if subject in outcome.references:
+            rows.append(row(subject, _PASSES, "holds"))
+        else:
+            rows.append(row(subject, method_in_full(subject)))
     return {
-        "label": forget_label(outcome.forget, parties),
+        "label": people_said(people) or forget_label(outcome.forget, parties),
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
         "first": [*verbatim, *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged), *outcome.warnings],
@@ -174,11 +193,11 @@ def first_screen(
         "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
         "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in heads.items()],
-        "strip": scale.strip(outcome) if any(r["marks"] for r in rows) else None,
+        "strip": _strip(outcome) if any(r["marks"] for r in rows) else None,
         "rows": rows,
         "controls": controls,
         "benchmark": _benchmark(index, outcome),
-        "caption": _caption(steps, methods),
+        "caption": _caption(outcome, steps),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
         "words": WORDS_OF["meanings"].items(),
@@ -210,22 +229,30 @@ def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
 
 def _facts(outcome: AuditOutcome) -> list[str]:
     """What was audited, in a line."""
-    methods, references = len(methods_of(outcome)), len(audited(outcome)) - len(methods_of(outcome))
+    models, references = len(audited(outcome)), len(outcome.references)
     # Those that show the answers themselves could not count.
     ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
     attacks = len({*attack_names(outcome)} - ceilings)
     facts = []
     if outcome.n_judged:
-        apart = " that nothing else gives away" if outcome.n_apart else ""
-        facts.append(f"{tested_said(outcome)}{apart}")
-    facts.append(f"{methods} {_plural('model', methods)} that should have forgotten")
+        if outcome.n_apart:
+            facts.append(f"{outcome.n_judged + outcome.n_apart:,} facts to be forgotten")
+            facts.append(f"{tested_said(outcome)} that nothing else gives away")
+        else:
+            facts.append(tested_said(outcome))
+    if outcome.stored:
+        facts.append(f"{outcome.stored[0].share.n:,} of these not shown in relearning")
+    facts.append(f"{models} {_plural('model', models)} that should have forgotten")
     if references:
-        facts.append(f"{references} retrained without the facts, which should pass")
-    none = "alternatives to the answers in place of controls"
-    none = none if outcome.against == "alternatives" else "no controls"
-    facts.append(controls_said(outcome) if outcome.retrained else none)
-    if outcome.retrained and outcome.evidence_level != "verified":
-        facts.append(ASSUMED)
+        facts.append(f"{references} of these retrained without the facts, which should pass")
+    if outcome.retrained:
+        facts.append(controls_said(outcome))
+        if outcome.evidence_level != "verified":
+            facts.append(ASSUMED)
+    elif outcome.against == "alternatives":
+        facts.append("alternatives to the answers in place of controls")
+    else:
+        facts.append("no controls")
     ways = outcome.prompts_asked
     facts.append(f"{ways} {_plural('kind', ways)} of prompt, {len(outcome.formats)} readings of the answers")
     facts.append(f"{attacks} {_plural('attack', attacks)}")
@@ -236,38 +263,23 @@ def _plural(word: str, n: int) -> str:
     return word if n == 1 else f"{word}s"
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The part of the leakage axis that the strip shows."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, outcome: AuditOutcome, steps: Sequence[HarderStep]) -> "_Scale":
-        estimates = [line.leakage for line in (*outcome.worst, *outcome.attacked, *outcome.never)]
-        estimates += [e for step in steps for e in step.levels.values()]
-        # Where the items do not tell an end of an interval it is infinite.
-        ends = [x for e in estimates for x in (e.low, e.high, e.value) if math.isfinite(x)]
-        # The controls (0) and the target (1) are always in the picture, with air beyond.
-        least, most = min((*ends, -0.1)), max((*ends, 1.1))
-        low, high = math.floor(10 * least) / 10, math.ceil(10 * most) / 10
-        return cls(max(low, _WIDEST[0]), min(high, _WIDEST[1]))
-
-    def place(self, x: float) -> float:
-        """In per cent of the strip's width, with room for half a mark at either edge."""
-        fraction = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(2 + 96 * fraction, 2)
-
-    def strip(self, outcome: AuditOutcome) -> Block:
-        """The places of 0 and 1, and of the band of models that never knew, if there are two."""
-        values = [line.leakage.value for line in outcome.never]
-        band = (self.place(min(values)), self.place(max(values))) if len(values) > 1 else None
-        zero = "guessing" if outcome.against == "chance" else "controls"
-        return {"never": self.place(0.0), "target": self.place(1.0), "band": band, "zero": zero}
+def _place(x: float) -> float:
+    """The place of a share in per cent of the strip's width, with room for half a mark at either edge."""
+    fraction = (min(max(x, _LOW), _HIGH) - _LOW) / (_HIGH - _LOW)
+    return round(2 + 96 * fraction, 2)
 
 
-def _marks(outcome: AuditOutcome, scale: _Scale, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
+def _strip(outcome: AuditOutcome) -> Block:
+    """The places of 0 and 1, and the band between the controls if there are two or more."""
+    values = [line.leakage.value for line in outcome.never]
+    band = None
+    if len(values) > 1:
+        band = _place(min(values)), _place(max(values))
+    zero = "guessing" if outcome.against == "chance" else "controls"
+    return {"never": _place(0.0), "target": _place(1.0), "band": band, "zero": zero}
+
+
+def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
     """What is left at each step; without steps, as the model stands and after the attack that brings back most."""
     marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
@@ -278,10 +290,21 @@ def _marks(outcome: AuditOutcome, scale: _Scale, steps: Sequence[HarderStep], su
             if w.subject == subject:
                 marks.append(("after", "after attack", _place_name(w.where), w.leakage))
     for css, words, form, e in marks:
-        places = {"at": scale.place(e.value), "low": scale.place(e.low), "high": scale.place(e.high)}
+        beyond = ""
+        if not _LOW <= e.value <= _HIGH:
+            beyond = "right" if e.value > _HIGH else "left"
         rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
         text = f"{per_cent(e.value)} {words}"
-        yield {"kind": css, **places, "words": text, "tell": tooltip(method_name(subject), rows)}
+        yield {
+            "kind": css,
+            "value": e.value,
+            "at": _place(e.value),
+            "low": _place(e.low),
+            "high": _place(e.high),
+            "beyond": beyond,
+            "words": text,
+            "tell": tooltip(method_name(subject), rows),
+        }
 
 
 def _place_name(where: str) -> str:
@@ -389,20 +412,26 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     ]
 
 
-def _caption(steps: Sequence[HarderStep], methods: Sequence[str]) -> str:
-    """What the three steps are, and what the usual test alone would see."""
+def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
+    """The form of question of each dot in the picture, and the amounts that the usual test and harder tests find."""
     if not steps:
-        return ""
+        form, leaks = compared(outcome)
+        if not leaks:
+            return ""
+        return f"The picture compares all models in one form of question: {format_name(form)}."
     forms = "; ".join(f"{step.words}: {step.form}" for step in steps)
-    # Less than nothing left would read as a mistake.
-    usual = [max(steps[0].levels[s].value, 0.0) for s in methods if s in steps[0].levels]
-    if steps[0].css != "usual" or not usual:
+    usual, harder = [], []
+    for number_of_step, step in enumerate(steps):
+        values = [step.levels[s].value for s in audited(outcome) if s in step.levels]
+        if number_of_step == 0 and step.css == "usual":
+            usual = values
+        else:
+            harder += values
+    if not usual or not harder:
         return f"What is left of the facts, asked harder from step to step ({forms})."
-    low, high = per_cent(min(usual)), per_cent(max(usual))
-    amount = low if low == high else f"{low} to {high}"
-    most = max(step.levels[s].value for step in steps[1:] for s in methods if s in step.levels)
-    harder = f"asked harder, up to {per_cent(most)}"
-    return f"The usual test, a plain question, sees {amount} of the facts left; {harder} ({forms})."
+    amounts = list(dict.fromkeys((per_cent(min(usual)), per_cent(max(usual)))))
+    seen = f"The usual test, a plain question, sees {' to '.join(amounts)} of the facts left"
+    return f"{seen}; asked harder, up to {per_cent(max(harder))} ({forms})."
 
 
 def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
@@ -499,6 +528,7 @@ def audit_block(
     palette: Mapping[str, int],
     parties: Mapping[str, str] = MappingProxyType({}),
     verbatim: Sequence[str] = (),
+    people: Mapping[str, int] = MappingProxyType({}),
 ) -> Block:
     """All that the page says of the audit of one forget set; what an audit does not have is None or empty.
 
@@ -506,8 +536,8 @@ def audit_block(
     """
     colours = Colours(outcome, palette)
     return {
-        "label": forget_label(outcome.forget, parties),
-        "screen": first_screen(index, outcome, palette, parties, verbatim),
+        "label": people_said(people) or forget_label(outcome.forget, parties),
+        "screen": first_screen(index, outcome, palette, parties, verbatim, people),
         "margins": [
             (WORDS_OF["margins"].get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()
@@ -518,6 +548,7 @@ def audit_block(
             if any(v.claim == claim for v in outcome.verdicts)
         ],
         "scale": _SCALES[outcome.against],
+        "attacked": bool(attack_names(outcome) or outcome.able or outcome.prompts),
         "groups": groups_grid(outcome, colours, parties),
         **panels(outcome, colours),
     }

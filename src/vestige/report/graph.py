@@ -60,13 +60,13 @@ class GraphDrawing:
 
 
 def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
-    """The run's edges, or none and the reason why there is no graph.
+    """The run's edges; without any, the reason why its graph cannot be drawn, or "" where the data has no graph.
 
     The columns are those of the compiler's table: edge, type, connectivity, component, n_entailed, first, second.
     """
     path = run.edges
     if not path.exists():
-        return (), "The data of this run has no graph (there is no data/edges.csv)."
+        return (), ""
     names = _party_names(run)
     edges = []
     with io.TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:

@@ -361,10 +361,11 @@ def sections(contents: Contents) -> dict[str, Any]:
         "headline": page_headline(contents),
         "title": page_title(contents),
         "leading": f"{format_name(form)}, {metric.replace('_', ' ')}",
+        "more_telling": contents.more_telling and format_name(contents.more_telling),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
         "audits": [
-            audit_block(i, outcome, contents.colours, contents.parties, contents.verbatim[i])
+            audit_block(i, outcome, contents.colours, contents.parties, contents.verbatim[i], contents.people[i])
             for i, outcome in enumerate(contents.in_words)
         ],
         "probes": [holes_block(probe) for probe in contents.probes],
@@ -372,12 +373,29 @@ def sections(contents: Contents) -> dict[str, Any]:
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
         "unjudged": contents.unjudged,
         "no_graph": contents.no_graph,
+        "shown": {
+            "tradeoff": _compared(contents),
+            "graph": contents.drawing is not None or bool(contents.no_graph),
+            "items": bool(contents.answers.questions),
+        },
         "left_out": contents.drawing.left_out if contents.drawing else 0,
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
         "subjects": [_made(s, len(evidence.subjects) <= DETAILED) for s in evidence.subjects],
     }
+
+
+def _compared(contents: Contents) -> bool:
+    """Whether a model has scores of forget and retain set in the measure that the page compares models by."""
+    for forget_set in contents.forget_sets:
+        forget = EstimatePlace("forget", forget_set.scope, *contents.leading)
+        retain = EstimatePlace("retain", "all", *contents.leading)
+        for subject in contents.evidence.subjects:
+            results = subject.results.get(forget_set.forget, {})
+            if forget in results and retain in results:
+                return True
+    return False
 
 
 def page_title(contents: Contents) -> str:
@@ -394,7 +412,7 @@ def page_headline(contents: Contents) -> str:
         (outcome,) = contents.audits
         edges = next((f.edges for f in contents.forget_sets if f.forget == outcome.forget), None)
         n_edges = len(edges) if edges and contents.edges else None
-        return headline(outcome, n_edges, forget_label(outcome.forget, contents.parties))
+        return headline(outcome, n_edges, forget_label(outcome.forget, contents.parties), contents.people[0])
     names = [forget_label(f, contents.parties) for f in contents.evidence.forgets]
     if not names:
         return "Nothing has been forgotten in this run yet"
@@ -432,59 +450,6 @@ def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
         "dispute": forget_set.dispute,
         "columns": [_column(t, c, forget, subjects) for t, c in panels],
         "rows": [_row(contents, forget, s, [c for _, c in panels]) for s in subjects],
-        "picture": _picture(contents, forget_set, subjects),
-    }
-
-
-_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 560, 360, 40, 26, 548, 318
-_LABEL_HEIGHT = 13
-
-
-def _picture(contents: Contents, forget_set: ForgetView, subjects: Sequence[RunModel]) -> dict[str, Any] | None:
-    """What was forgotten against what was kept, in pixels, for a reader without the page's script.
-
-    None where no model has both scores. Labels stand to the right of their marks, each below the one above it.
-    """
-    forget, retain = (
-        EstimatePlace(split, scope, *contents.leading)
-        for split, scope in (("forget", forget_set.scope), ("retain", "all"))
-    )
-    results = [(s, s.results[forget_set.forget]) for s in subjects]
-    points = [(s, cells[forget], cells[retain]) for s, cells in results if forget in cells and retain in cells]
-    if not points:
-        return None
-    # What is kept lies near 1: the axis begins at the quarter below the lowest interval.
-    floor = min([0.75, *(math.floor(4 * y.low) / 4 for _, _, y in points)])
-
-    # A twentieth of air on either side, so that marks at the ends of a scale are whole.
-    def across(value: float) -> float:
-        return round(_LEFT + (value + 0.05) / 1.1 * (_RIGHT - _LEFT), 1)
-
-    def up(value: float) -> float:
-        return round(_BOTTOM - (value - floor + 0.05 * (1 - floor)) / (1.1 * (1 - floor)) * (_BOTTOM - _TOP), 1)
-
-    marks: list[dict[str, Any]] = []
-    for subject, x, y in sorted(points, key=lambda point: -point[2].value):
-        above = marks[-1]["label_y"] + _LABEL_HEIGHT if marks else 0.0
-        marks.append(
-            {
-                **_row(contents, forget_set.forget, subject, []),
-                **{"x": across(x.value), "low": across(x.low), "high": across(x.high)},
-                **{"y": up(y.value), "bottom": up(y.low), "top": up(y.high)},
-                # 4 below: text stands on its baseline, and a mark on its middle.
-                "label_y": round(max(up(y.value) + 4, above), 1),
-            }
-        )
-    quarters = (0, 0.25, 0.5, 0.75, 1)
-    retrained = contents.evidence.of("retrained", forget_set.forget)
-    never = pooled([s.results[forget_set.forget][forget] for s in retrained if forget in s.results[forget_set.forget]])
-    return {
-        **{"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
-        "scope": forget_set.scope,
-        "across": [(across(v), number(v)) for v in quarters],
-        "up": [(up(v), number(v)) for v in quarters if v >= floor],
-        "band": never and (across(never.low), round(across(never.high) - across(never.low), 1)),
-        "marks": marks,
     }
 
 

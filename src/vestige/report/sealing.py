@@ -106,6 +106,8 @@ def _texts(contents: Contents) -> Iterator[str]:
     for outcome in contents.audits:
         for fact in outcome.facts:
             yield from (fact.question, fact.answer, fact.reply)
+    for people in contents.people:
+        yield from people
     for edge in contents.edges:
         yield from (edge.name, *edge.names)
 

@@ -134,15 +134,16 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
             print(one_line(_logs_said(outcome, several=len(outcomes) > 1), width=199))
             continue
         states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
-        judged = [f"{name} {state}" for name, state in states.items() if name not in outcome.references]
-        controls = [f"{name} {states[name]}" for name in outcome.references]
+        judged = []
+        for name, state in states.items():
+            note = " (retrained, should pass)" if name in outcome.references else ""
+            judged.append(f"{name}{note} {state}")
         passed = sum(word.endswith(" PASS") for word in judged)
         models = f"{len(judged)} model{'s' * (len(judged) != 1)}"
         line = f"{outcome.forget}: " if len(outcomes) > 1 else ""
         surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
-        sentences = [f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"] if judged else []
-        sentences += [f"Controls, which should pass: {'; '.join(controls)}"] if controls else []
-        line += ". ".join(sentences)
+        if judged:
+            line += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
         print(one_line(line, width=2000))
 
 
@@ -212,15 +213,19 @@ def print_verdicts(
         controls_said,
         percentage,
         reversal_said,
+        stored_said,
         tested_said,
         verdict_word,
     )
-    from vestige.report.contents import plain_outcome, verbatim_of
+    from vestige.report.contents import people_of, plain_outcome, verbatim_of
+    from vestige.report.words import people_said
 
     # In the words of the page.
     for outcome in (plain_outcome(outcome, {}) for outcome in outcomes):
         target = "" if outcome.target == "target" else f", target {outcome.target}"
-        verbatim = verbatim_of(RunFolder(run), RunFolder(run).audit(outcome.forget))
+        folder = RunFolder(run).audit(outcome.forget)
+        verbatim = verbatim_of(RunFolder(run), folder)
+        forgotten = people_said(people_of(folder)) or outcome.forget
         first = [f"{subject} {words}" for subject, words in verbatim.items()]
         first += [f"{subject} {UNCHANGED}." for subject in outcome.unchanged]
         for text in (*first, *outcome.warnings):
@@ -229,8 +234,11 @@ def print_verdicts(
         rows, reasons = [], []
         for subject in dict.fromkeys(v.subject for v in verdicts):
             lines = {v.claim: v for v in verdicts if v.subject == subject}
-            is_control = subject == outcome.suppressed or subject in outcome.references
-            name = f"{subject} (control)" if is_control else subject
+            name = subject
+            if subject == outcome.suppressed:
+                name += " (control)"
+            elif subject in outcome.references:
+                name += " (retrained, should pass)"
             # A heading of its own: beside the claims it would leave a terminal of 80 columns no room for the numbers.
             rows.append([name, "", ""])
             for line in (lines[claim] for claim in CLAIMS if claim in lines):
@@ -238,7 +246,7 @@ def print_verdicts(
                 rows.append([f"  {line.claim}", verdict_word(line), bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["model and claim", "verdict", "what is shown"]
-        print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=heads[:2])
+        print_table(f"{forgotten}: verdicts{target}", heads, rows, no_wrap=heads[:2])
         print(f"tested: {tested_said(outcome)}")
         print(f"evidence level: {controls_said(outcome)}")
         for reversal in outcome.reversals:
@@ -256,10 +264,10 @@ def print_verdicts(
             continue
         _print_list("Reasons:", reasons)
         _print_list(
-            "Facts in the weights, by relearning others:",
+            "What relearning on a part of the facts brought back of the others:",
             [
-                f"{s.subject}: {s}; recalls {percentage(s.recalled)} after {s.attack}, controls at most "
-                f"{percentage(max(s.controls))}"
+                f"{s.subject}: {stored_said(s) or 'too uncertain for a number of facts'}; recalls "
+                f"{percentage(s.recalled)} after {s.attack}, controls at most {percentage(max(s.controls))}"
                 for s in outcome.stored
             ],
         )

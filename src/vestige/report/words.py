@@ -11,6 +11,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import (
@@ -230,21 +231,36 @@ def audited(outcome: AuditOutcome) -> list[str]:
     return list(dict.fromkeys([*outcome.unlearned, *(v.subject for v in outcome.verdicts)]))
 
 
-def methods_of(outcome: AuditOutcome) -> list[str]:
-    """The models that the audit is about: all that were audited but those that were retrained, if there are others.
+NAMED = 3
+"""How many people a headline names."""
 
-    A model that was retrained without the forget set stands among the others to show that the audit lets it pass.
+
+def people_said(people: Mapping[str, int]) -> str:
+    """The people whose facts were to be forgotten, as in `Ana Ruiz (10 facts)`; "" for nobody.
+
+    Args:
+        people: The number of facts to be forgotten by person.
     """
-    subjects = audited(outcome)
-    return [subject for subject in subjects if subject not in outcome.references] or subjects
+    if len(people) > NAMED:
+        rest = len(people) - NAMED + 1
+        return f"{', '.join([*people][: NAMED - 1])} and {rest} more ({sum(people.values()):,} facts)"
+    named = []
+    for person, n in people.items():
+        named.append(f"{person} ({n:,} fact{'s' if n != 1 else ''})")
+    return listed(named)
 
 
-def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "") -> str:
+def headline(
+    outcome: AuditOutcome,
+    n_edges: int | None = None,
+    label: str = "",
+    people: Mapping[str, int] = MappingProxyType({}),
+) -> str:
     """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
     A model that passes every test has forgotten; one that still answers or gives back has not. `n_edges` is the number
     of contracts that were to be forgotten, None where it is not about contracts; `label` is what the forget set is
-    called, its selector where nothing is given.
+    called, its selector where nothing is given. `people` (facts by person) are named in place of it.
     """
     verdicts = _by_model(outcome)
     n, label = len(verdicts), label or forget_label(outcome.forget)
@@ -254,6 +270,8 @@ def headline(outcome: AuditOutcome, n_edges: int | None = None, label: str = "")
         forgotten = f"forgotten the {counted(n_edges)} contracts" if n_edges > 1 else f"forgotten the contract {label}"
         if n_edges == 1 and " and " in label:
             forgotten = f"forgotten the contract between {label}"
+    if people:
+        forgotten = f"forgotten {people_said(people)}"
     if not n:
         return "No unlearned model was audited."
     model = method_name(next(iter(verdicts)))
@@ -291,7 +309,7 @@ def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
 
 def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
     """The verdicts on each model that the audit is about."""
-    return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in methods_of(outcome)}
+    return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in audited(outcome)}
 
 
 def _passing(verdicts: Mapping[str, Claims]) -> list[str]:
@@ -314,7 +332,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
         clauses.append([Span("for "), *_names(open_), Span(" the evidence does not decide")])
     spans = [span for i, clause in enumerate(clauses) for span in (Span("; " if i else ""), *clause) if span.text]
     lead = [Span("Measured on it, ")] if unsound else []
-    return tuple(s for s in (*lead, *(spans if unsound else _capitalised(spans)), Span("."), *_references(outcome)))
+    return tuple(s for s in (*lead, *(spans if unsound else _capitalised(spans)), Span("."), *_accused(outcome)))
 
 
 def _passes(claims: Claims) -> bool:
@@ -354,26 +372,20 @@ def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
     return (STATEMENTS[v.claim].in_bits if v.unit == "bits" else None) or _FAILING[v.claim]
 
 
-def _references(outcome: AuditOutcome) -> list[Span]:
-    """Whether the models that were retrained without the forget set pass, as they should."""
-    references = [s for s in outcome.references if s not in methods_of(outcome)]
-    if not references:
+def _accused(outcome: AuditOutcome) -> list[Span]:
+    """The warning where a model that was retrained without the forget set fails: it should pass."""
+    failed: list[str] = []
+    for claim in CLAIMS:
+        for v in outcome.verdicts:
+            if v.claim == claim and v.outcome == "fails" and v.subject in outcome.references and claim not in failed:
+                failed.append(claim)
+    if not failed:
         return []
-    verdicts = [{v.claim: v for v in outcome.verdicts if v.subject == s} for s in references]
-    single = len(references) == 1
-    models = f" The {'model that was' if single else 'models that were'} retrained without the facts"
-    if all(map(_passes, verdicts)):
-        return [Span(f"{models} {'passes' if single else 'pass'} every test.")]
-
-    def claims_that(result: Outcome) -> list[str]:
-        return [claim for claim in CLAIMS if any(_is(claims, claim, result) for claims in verdicts)]
-
-    failed = claims_that("fails")
-    if failed:
-        verb = "fails" if single else "fail"
-        return [Span(f"{models} {verb} too ({listed(failed)}), so this audit accuses models that are innocent.")]
-    undecided = listed(claims_that("inconclusive"))
-    return [Span(f"{models} {'is' if single else 'are'} not accused of anything, but not cleared of {undecided}.")]
+    return [
+        Span(
+            f" A model that was retrained without the facts fails {listed(failed)}: this audit accuses innocent models."
+        )
+    ]
 
 
 def _names(subjects: Sequence[str]) -> list[Span]:

@@ -93,7 +93,7 @@ function edgeMark(edge, forget, subject, at, showItems) {
     line,
     svg("path", { class: "edge-catch", d }),
   );
-  const show = () => showItems({ forget: forget.index, subject, edge: edge.id });
+  const show = () => showItems?.({ forget: forget.index, subject, edge: edge.id });
   group.addEventListener("click", show);
   group.addEventListener("keydown", (event) => {
     if (event.key === "Enter") show();

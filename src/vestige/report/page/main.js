@@ -1,9 +1,11 @@
 // Puts the parts into their places. A page that got here says so, so that a test can wait for it.
 
-const showItems = items(document.getElementById("items-body"));
-tradeoff(document.getElementById("tradeoff-body"));
-graph(document.getElementById("graph-body"), showItems);
-DATA.audits.forEach((audit, i) => recovery(document.querySelector(`#recovery-${i} .recovery-body`), audit));
+// The page leaves out parts that have nothing to show.
+const within = (root, draw) => root && draw(root);
+const showItems = within(document.getElementById("items-body"), items);
+within(document.getElementById("tradeoff-body"), tradeoff);
+within(document.getElementById("graph-body"), (root) => graph(root, showItems));
+DATA.audits.forEach((audit, i) => within(document.querySelector(`#recovery-${i} .recovery-body`), (root) => recovery(root, audit)));
 DATA.probes.forEach((found, i) => probe(document.getElementById(`holes-${i}`), found));
 tells();
 const showCell = cells(document.getElementById("table-body"));
