@@ -1,10 +1,16 @@
+import gzip
+import json
+
 import numpy as np
 import pytest
 
+from vestige.artifacts.scores import Measurement
+from vestige.auditing.logs import read_logs
 from vestige.core.errors import InputError
-from vestige.logs import READERS
+from vestige.logs import READERS, read_log
 from vestige.logs import bank as banks
-from vestige.logs.bank import Banked, controls, keys
+from vestige.logs.bank import Banked, banked, keys
+from vestige.logs.log import GivenLog, How, LogReading
 from vestige.metrics.contrasts import Quantity, Sample, ratio_draws
 from vestige.metrics.intervals import PRIOR_GRADED
 
@@ -15,7 +21,10 @@ GROUP = "tofu Llama-3.2-3B-Instruct forget01"
 def test_every_control_of_the_bank_is_free_and_pinned():
     assert {one.licence for one in banks.bank()} == {"MIT"}
     assert all(len(one.digest) == 64 and len(one.commit) == 40 for one in banks.bank())
+    assert all(one.copyright.startswith("Copyright") for one in banks.bank())
     assert [one.name for one in keys()[KEY]] == ["retain90", "retain95", "retain99"]
+    assert [one.name for one in keys("target")[KEY]] == ["full, forget01"]
+    assert len(keys()["tofu/llama-3.2-1b/forget10"]) == 3
     assert [one.name for one in keys()["tofu/llama-3.2-3b/forget10"]] == ["retain90"]
 
 
@@ -25,20 +34,20 @@ def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, mo
     log.write_text("{}")
     digest = banks.file_digest(log)
     one = Banked(
-        "llama-3.2-3b", "retain99", "a", "o/r", "c" * 40, "MIT", "", "saves/TOFU_EVAL.json", digest, ("forget01",)
+        "llama-3.2-3b", "retain99", "a", "o/r", "c" * 40, "MIT", "", "", "saves/TOFU_EVAL.json", digest, ("forget01",)
     )
     monkeypatch.setattr(banks, "bank", lambda: (one,))
-    (given,) = controls(f"bank:{KEY}:{tmp_path}", GROUP)
+    (given,) = banked(f"bank:{KEY}:{tmp_path}", GROUP)
     assert (given.role, given.path, given.laboratory) == ("retrained", log, "a")
     log.write_text("{ }")
     with pytest.raises(InputError, match=r"is not the log that the bank names; check out o/r at cccccccccccc"):
-        controls(f"bank:{KEY}:{tmp_path}", GROUP)
+        banked(f"bank:{KEY}:{tmp_path}", GROUP)
 
 
 @pytest.mark.parametrize(
     ("address", "group", "said"),
     [
-        (f"bank:{KEY}", GROUP, "write bank:"),
+        (f"bank:{KEY}:", GROUP, "write bank:"),
         ("bank:tofu/gpt/forget01:here", GROUP, "no controls 'tofu/gpt/forget01'"),
         (f"bank:{KEY}:nowhere", GROUP, "clone https://github.com/nxZhai/BalDRO"),
         (f"bank:{KEY}:here", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
@@ -47,7 +56,49 @@ def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, mo
 )
 def test_what_is_no_control_of_the_models_is_refused(address, group, said):
     with pytest.raises(InputError, match=said):
-        controls(address, group)
+        banked(address, group)
+
+
+def test_every_model_of_the_bank_has_its_scores_in_the_package_and_no_text():
+    for role in ("retrained", "target"):
+        for key in keys(role):
+            for given in banked(f"bank:{key}", "the forget set", role):
+                log = read_log(given.path, How(key=given.key))
+                forget = [part for part in log.parts if part.split == "forget"]
+                assert {"probability", "truth"} <= {part.name for part in forget}
+                assert not any(part.answers or part.replies or any(part.questions) for part in log.parts)
+                assert all(len(name) == 16 for part in log.parts for name in part.prompts)
+
+
+def test_a_packed_log_is_matched_by_digest_with_a_log_that_has_texts_in_another_order(tmp_path, monkeypatch):
+    n = 40
+    scores = np.linspace(0.0123456789, 0.9, n)
+    prompts = [f"[INST] Where is ship {k}? [/INST]" for k in range(n)]
+
+    def log_of(order):
+        reading = LogReading(tmp_path / "x", How())
+        measurement = Measurement("probability", "forced answer", "probability")
+        reading.add("forget", measurement, scores[order], prompts=[prompts[k] for k in order])
+        return reading.log()
+
+    table = tmp_path / "tofu-b.json.gz"
+    stored = {"schema": 1, "logs": {"m": banks.packed(log_of(np.arange(n)))}}
+    table.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    monkeypatch.setattr(banks, "_table", lambda _base: table)
+    one = Banked("b", "m", "lab", "o/r", "c" * 40, "MIT", "", "", "p", "d" * 64, ("forget01",))
+    monkeypatch.setattr(banks, "bank", lambda: (one,))
+    order = np.arange(n)[::-1]
+    rows = [{"prompt": prompts[k], "split": "forget", "probability": float(scores[k])} for k in order]
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(rows))
+    (given,) = banked("bank:tofu/b/forget01", "the forget set")
+    together = read_logs([GivenLog("target", "t", own), given], forget="the forget set", stated=None)
+    by_model = {
+        column.entry.name: dict(zip(column.items, column.part.scores, strict=True)) for column in together.columns
+    }
+    first, second = by_model["t"], by_model["bank m"]
+    assert first.keys() == second.keys()
+    assert [first[item] for item in first] == pytest.approx([second[item] for item in first], abs=1e-7)
 
 
 def test_what_a_laboratory_does_is_in_the_error():

@@ -28,6 +28,7 @@ from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import closest, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
+from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import GivenLog, How, Log, LogPart, Noted
 
 
@@ -196,7 +197,8 @@ def _judged(
             f"From the bank: {labelled}. What another laboratory's training and evaluation may do is in every bound; "
             "that the base model and the data are the same is as you say."
         )
-    paths = {log.entry.path.resolve() for log in read}
+    # A table of the bank lies in the package, wherever that is.
+    paths = {log.entry.path.resolve() for log in read if not log.entry.key or not log.entry.laboratory}
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
@@ -249,7 +251,7 @@ class _Reading:
         order = {"target": 0, "retrained": 1}
         read.sort(key=lambda parsed: order.get(parsed.entry.role, 2))
         read = self._without_copies(read, out)
-        return self._with_items(read, out)
+        return self._with_items(_with_bank_texts(read), out)
 
     def _leave_out(self, error: Unfit, out: set[str]) -> None:
         if self.left_out is None or error.name in self.targets:
@@ -350,6 +352,29 @@ def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Q
     return replace(parsed, log=log, items=tuple(all_items))
 
 
+def _with_bank_texts(read: Sequence[_ParsedLog]) -> list[_ParsedLog]:
+    """The logs with the texts of others in the place of the digests that logs of the bank have."""
+    if not any(parsed.entry.laboratory for parsed in read):
+        return list(read)
+    texts: dict[str, tuple[str, str]] = {}
+    for parsed in read:
+        if not parsed.entry.laboratory:
+            for part in parsed.log.parts:
+                for prompt, question in zip(part.prompts, part.questions, strict=True):
+                    texts.setdefault(text_digest(prompt), (prompt, question))
+    named = []
+    for parsed in read:
+        parts = []
+        for part in parsed.log.parts:
+            if parsed.entry.laboratory and part.prompts:
+                pairs = [texts.get(prompt, (prompt, "")) for prompt in part.prompts]
+                prompts, questions = zip(*pairs, strict=True)
+                part = part._replace(prompts=prompts, questions=questions)
+            parts.append(part)
+        named.append(parsed.with_parts(parts))
+    return named
+
+
 def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
     """The numbers of forget questions in the parts of a log that may be compared with the target's."""
     return tuple(
@@ -402,9 +427,12 @@ def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
         # Replies to what is kept are not shown.
         shown = replies and part.split == "forget"
         parts.append(part if shown else part._replace(replies=()))
+    log = log._replace(parts=tuple(parts))
+    reader = reader_of(path)
+    if reader == "bank":
+        return log, digest_of(path, key)
     digest = file_digest(path)
-    several = reader_of(path) == "rows" and key
-    return log._replace(parts=tuple(parts)), content_id([digest, key], length=64) if several else digest
+    return log, content_id([digest, key], length=64) if reader == "rows" and key else digest
 
 
 _FORGET = re.compile(r"(?:.* )?forget(\d\d)")

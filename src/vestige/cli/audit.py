@@ -61,9 +61,9 @@ Logs = Annotated[
 Controls = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="bank:KEY:FOLDER",
-        help="With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01:FOLDER "
-        "(`vestige list controls`); FOLDER is a clone of their repository.",
+        metavar="bank:KEY[:FOLDER]",
+        help="With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01 "
+        "(`vestige list controls`); with FOLDER from a clone of their repository. --target takes the same.",
     ),
 ]
 Require = Annotated[
@@ -144,6 +144,9 @@ def audit_command(
         return _print_and_end(audit, why=why, as_json=as_json)
     run = Path(given.get("output_dir") or "")
     if logs:
+        target = given.get("target")
+        from_bank = str(target) if target is not None and str(target).startswith("bank:") else None
+        models = [name for name in models if name != "target" or not from_bank]
         others = [*models, *(n for n in _QUESTIONS if n in given), *(n for n in _HOW if n in given)]
         if others or plan:
             raise InputError(
@@ -151,7 +154,15 @@ def audit_command(
             )
         required = _required(require or ())
         return _judge_logs(
-            logs, asked, earlier, controls=controls, required=required, dry_run=dry_run, why=why, as_json=as_json
+            logs,
+            asked,
+            earlier,
+            controls=controls,
+            target=from_bank,
+            required=required,
+            dry_run=dry_run,
+            why=why,
+            as_json=as_json,
         )
     if require:
         raise InputError("--require goes with --logs; without it every claim decides the exit code")
@@ -224,6 +235,7 @@ def _judge_logs(
     baseline: "Earlier | None",
     *,
     controls: Sequence[str] | None,
+    target: str | None,
     required: Sequence[str],
     dry_run: bool,
     why: bool,
@@ -233,7 +245,7 @@ def _judge_logs(
     from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
     forget = asked.arguments.get("forget")
-    taken = with_bank(take(logs, forget), controls or ())
+    taken = with_bank(take(logs, forget), controls or (), target)
     if dry_run:
         return show(taken)
 

@@ -172,20 +172,24 @@ def _of_folders(folders: Sequence[Path], roles: Path | None, forget: str | None,
     )
 
 
-def with_bank(taken: Taken, addresses: Sequence[str]) -> Taken:
-    """What is judged, with controls from the bank beside its own."""
-    if not addresses:
+def with_bank(taken: Taken, controls: Sequence[str], target: str | None) -> Taken:
+    """What is judged, with controls and the target from the bank beside its own logs."""
+    if not (controls or target):
         return taken
-    from vestige.logs.bank import controls
+    from vestige.logs.bank import banked
 
     if len(taken.groups) != 1:
         raise InputError(
-            f"--controls goes with the logs of one forget set, and there are {len(taken.groups)}; name the logs one by "
-            "one, with their roles"
+            f"The bank goes with the logs of one forget set, and there are {len(taken.groups)}. Name the logs one by "
+            "one, with their roles."
         )
     (group,) = taken.groups
-    controls_of_bank = tuple(log for address in addresses for log in controls(address, group.name))
-    return taken._replace(groups=(group._replace(logs=(*group.logs, *controls_of_bank)),))
+    logs = list(group.logs)
+    for address in controls:
+        logs += banked(address, group.name)
+    if target:
+        logs += banked(target, group.name, "target")
+    return taken._replace(groups=(group._replace(logs=tuple(logs)),))
 
 
 def judge_taken(

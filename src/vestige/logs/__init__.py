@@ -21,6 +21,7 @@ READERS: Mapping[str, Kind] = {
     "lm-eval": Kind("vestige.logs.lm_eval", "samples_*.jsonl of lm-evaluation-harness."),
     "inspect": Kind("vestige.logs.inspect_ai", "Logs of Inspect, .eval and .json."),
     "every-eval-ever": Kind("vestige.logs.every_eval_ever", "Instance-level results of Every Eval Ever."),
+    "bank": Kind("vestige.logs.bank", "The tables of the bank, which come with the package."),
     "rows": Kind(
         "vestige.logs.rows", "Rows in JSON, JSON lines or CSV, one a question, whose columns say what they are."
     ),

@@ -1,24 +1,37 @@
-"""Controls from public logs: models that never knew, trained and asked by others, for who cannot retrain one.
+"""Models from public logs, trained and asked by others: targets, and controls for who cannot retrain a model.
 
-`bank.toml` says which: repository, commit, digest of each log, base model, recipe, and which forget sets it never saw.
-The logs are not in the package; `bank:tofu/llama-3.2-3b/forget01:FOLDER` reads them from a clone of the repository,
-and a file of another digest is refused. They fit a model of the same base and data only.
+`bank.toml` lists them: repository, commit, licence, digest of each log, base model, recipe, and forget sets. One table
+for each base holds their scores by question, without texts: a question is known by a digest of its text.
+`bank:tofu/llama-3.2-3b/forget01` reads the table, and `bank:tofu/llama-3.2-3b/forget01:FOLDER` reads the logs from a
+clone of their repository, where a file of another digest is refused. They fit a model of the same base and data only.
 """
 
+import gzip
+import json
+import math
 import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.ids import file_digest
+from vestige.core.files import MOST_READ, open_input
+from vestige.core.ids import content_id, file_digest
 from vestige.core.text import closest, one_line
-from vestige.logs.log import GivenLog
+from vestige.logs.log import Beginning, GivenLog, How, Log, LogPart
+
+DECIMALS = 7
+"""To which scores in the tables are rounded."""
 
 
 class Banked(NamedTuple):
-    """One control: where its log lies in the repository, and which `forget` sets the model never saw."""
+    """One model: where its log lies in the repository, and the `forget` sets it never saw or, a target, was asked."""
 
     base: str
     name: str
@@ -26,19 +39,21 @@ class Banked(NamedTuple):
     repository: str
     commit: str
     licence: str
+    copyright: str
     recipe: str
     path: str
     digest: str
     forget: tuple[str, ...]
+    role: str = "retrained"
 
 
 @cache
 def bank() -> tuple[Banked, ...]:
-    """All controls of the bank."""
+    """All models of the bank."""
     stored = tomllib.loads(resources.files("vestige.logs").joinpath("bank.toml").read_text(encoding="utf-8"))
     return tuple(
         Banked(
-            **{key: source[key] for key in ("laboratory", "repository", "commit", "licence")},
+            **{key: source[key] for key in ("laboratory", "repository", "commit", "licence", "copyright")},
             **{**log, "forget": tuple(log["forget"])},
         )
         for source in stored["source"]
@@ -46,42 +61,139 @@ def bank() -> tuple[Banked, ...]:
     )
 
 
-def keys() -> dict[str, list[Banked]]:
-    """The controls by base model and forget set, as in `tofu/llama-3.2-3b/forget01`."""
+def keys(role: str = "retrained") -> dict[str, list[Banked]]:
+    """The models of a role by base model and forget set, as in `tofu/llama-3.2-3b/forget01`."""
     by_key: dict[str, list[Banked]] = {}
-    for control in bank():
-        for forget in control.forget:
-            by_key.setdefault(f"tofu/{control.base}/{forget}", []).append(control)
+    for one in bank():
+        if one.role == role:
+            for forget in one.forget:
+                by_key.setdefault(f"tofu/{one.base}/{forget}", []).append(one)
     return dict(sorted(by_key.items()))
 
 
-def controls(address: str, group: str) -> tuple[GivenLog, ...]:
-    """The controls of `bank:KEY:FOLDER` in the folder, for the forget set and base model of a group of logs."""
+def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog, ...]:
+    """The models of a role that an address names.
+
+    Args:
+        address: `bank:KEY`, or `bank:KEY:FOLDER` with a clone of the repository.
+        group: The name of the logs that they are compared with.
+        role: `retrained` or `target`.
+
+    Returns:
+        The logs.
+
+    Raises:
+        InputError: The address names nothing, another base or forget set, or a file that is not the bank's.
+    """
     kind, _, rest = address.partition(":")
-    key, _, folder = rest.partition(":")
-    if kind != "bank" or not folder:
-        raise InputError(f"{one_line(address, width=200)!r} is no bank; write bank:tofu/llama-3.2-3b/forget01:FOLDER")
-    if key not in keys():
-        raise InputError(f"the bank has no controls {one_line(key, width=80)!r}; {closest(key, list(keys()))}")
+    key, colon, folder = rest.partition(":")
+    if kind != "bank" or not key or (colon and not folder):
+        raise InputError(
+            f"{one_line(address, width=200)!r} is no bank; write bank:tofu/llama-3.2-3b/forget01, or "
+            "bank:tofu/llama-3.2-3b/forget01:FOLDER with a clone of the repository"
+        )
+    known = keys(role)
+    if key not in known:
+        kinds = "controls" if role == "retrained" else "target"
+        raise InputError(f"the bank has no {kinds} {one_line(key, width=80)!r}; {closest(key, list(known))}")
     # Before the files are looked for: of another base they would be of no use.
     _refuse_another(key, group)
-    present = [control for control in keys()[key] if (Path(folder) / control.path).is_file()]
+    models = known[key]
+    if not colon:
+        table = _table(models[0].base)
+        return tuple(GivenLog(role, f"bank {m.name}", table, laboratory=m.laboratory, key=m.name) for m in models)
+    present = [one for one in models if (Path(folder) / one.path).is_file()]
     if not present:
-        first = keys()[key][0]
+        first = models[0]
         raise InputError(
             f"{one_line(folder, width=200)} has no log of {key}; clone https://github.com/{first.repository}, check "
             f"out {first.commit[:12]}, and give its folder"
         )
-    for control in present:
-        if file_digest(Path(folder) / control.path) != control.digest:
+    for one in present:
+        if file_digest(Path(folder) / one.path) != one.digest:
             raise InputError(
-                f"{one_line(str(Path(folder) / control.path), width=300)} is not the log that the bank names; check "
-                f"out {control.repository} at {control.commit[:12]}"
+                f"{one_line(str(Path(folder) / one.path), width=300)} is not the log that the bank names; check "
+                f"out {one.repository} at {one.commit[:12]}"
             )
     return tuple(
-        GivenLog("retrained", f"bank {control.name}", Path(folder) / control.path, laboratory=control.laboratory)
-        for control in present
+        GivenLog(role, f"bank {one.name}", Path(folder) / one.path, laboratory=one.laboratory) for one in present
     )
+
+
+def _table(base: str) -> Path:
+    return Path(str(resources.files("vestige.logs"))) / "bank" / f"tofu-{base}.json.gz"
+
+
+def packed(log: Log) -> dict[str, Any]:
+    """A log as the tables hold it: its scores and digests of its questions' texts, without any text of a question."""
+    columns: list[list[str]] = []
+    parts = []
+    for part in log.parts:
+        row: dict[str, Any] = {"split": part.split, "measurement": asdict(part.measurement)}
+        row["scores"] = _numbers(part.scores)
+        row["ids"] = _place(columns, list(part.ids))
+        row["texts"] = _place(columns, [text_digest(prompt) for prompt in part.prompts])
+        if part.chance is not None:
+            row["chance"] = part.chance
+        if part.otherwise is not None:
+            row["otherwise"] = _numbers(part.otherwise)
+        parts.append(row)
+    return {"prompt": log.prompt, "settings": dict(log.settings), "columns": columns, "parts": parts}
+
+
+def text_digest(prompt: str) -> str:
+    """How the tables name a question."""
+    return content_id(prompt, length=16)
+
+
+def _numbers(scores: Sequence[float] | np.ndarray) -> list[float | None]:
+    return [None if math.isnan(score) else round(float(score), DECIMALS) for score in scores]
+
+
+def _place(columns: list[list[str]], column: list[str]) -> int:
+    """The place of a column among those of a log, which its parts share."""
+    if column not in columns:
+        columns.append(column)
+    return columns.index(column)
+
+
+def holds(start: Beginning) -> bool:
+    """Whether a file is a table of this package; no other compressed file is read."""
+    return start.path.resolve().parent == _table("").resolve().parent and start.head.startswith(b"\x1f\x8b")
+
+
+def read(path: Path, how: How) -> Log:
+    """The log of the model `how.key`; its `prompts` are digests until the texts of other logs take their place."""
+    stored = _stored(path)["logs"][how.key]
+    columns = [tuple(column) for column in stored["columns"]]
+    parts = []
+    for row in stored["parts"]:
+        texts = columns[row["texts"]]
+        otherwise = row.get("otherwise")
+        part = LogPart(
+            row["split"],
+            Measurement(**row["measurement"]),
+            np.array(row["scores"], dtype=float),
+            ids=columns[row["ids"]],
+            prompts=texts,
+            questions=("",) * len(texts),
+            chance=row.get("chance"),
+            otherwise=None if otherwise is None else np.array(otherwise, dtype=float),
+        )
+        parts.append(part)
+    return Log(tuple(parts), stored["prompt"], stored["settings"])
+
+
+@cache
+def _stored(path: Path) -> Mapping[str, Any]:
+    with open_input(path, most=MOST_READ) as file:
+        stored: Mapping[str, Any] = json.loads(gzip.decompress(file.read()))
+    return stored
+
+
+def digest_of(path: Path, key: str) -> str:
+    """The digest of the log that a model of a table comes from, by which copies of it are recognised."""
+    return next(one.digest for one in bank() if _table(one.base) == path and one.name == key)
 
 
 def _refuse_another(key: str, group: str) -> None:
