@@ -4,13 +4,13 @@ import json
 import numpy as np
 import pytest
 
-from vestige.artifacts.scores import Measurement
 from vestige.auditing.logs import read_logs
 from vestige.core.errors import InputError
 from vestige.logs import READERS, read_log
 from vestige.logs import bank as banks
 from vestige.logs.bank import Banked, banked, keys
 from vestige.logs.log import GivenLog, How, LogReading
+from vestige.logs.open_unlearning import PROBABILITY
 from vestige.metrics.contrasts import Quantity, Sample, ratio_draws
 from vestige.metrics.intervals import PRIOR_GRADED
 
@@ -77,8 +77,7 @@ def test_a_packed_log_is_matched_by_digest_with_a_log_that_has_texts_in_another_
 
     def log_of(order):
         reading = LogReading(tmp_path / "x", How())
-        measurement = Measurement("probability", "forced answer", "probability")
-        reading.add("forget", measurement, scores[order], prompts=[prompts[k] for k in order])
+        reading.add("forget", PROBABILITY, scores[order], prompts=[prompts[k] for k in order])
         return reading.log()
 
     table = tmp_path / "tofu-b.json.gz"
