@@ -132,7 +132,6 @@ def test_graph_files(tmp_path):
         graph.add_edge(f"A{n}", f"B{n}", type="sales", id=f"deal {n}")
     rows = [{"source": a, "target": b, "type": "sales"} for a, b in graph.edges()]
     whole = [written(tmp_path / f"graph{form}" / f"g{form}", rows) for form in (".csv", ".tsv")]
-    whole.append(written(tmp_path / "graph.json" / "g.json", nx.node_link_data(graph, edges="edges")))
 
     def used(folder: Path) -> None:
         graph = named(only(folder), read_graph)

@@ -8,11 +8,10 @@ import torch
 
 from small import SPEC
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import write_spec
+from vestige.artifacts.records import write_finished, write_spec
 from vestige.core.errors import InputError
-from vestige.core.files import write_json
+from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.store import SCHEMA
 from vestige.data.mcq import Unasked
 from vestige.evals import inside
 from vestige.evals.base import View
@@ -274,7 +273,8 @@ def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(mode
     with pytest.raises(InputError, match="target is not the target that blocks were to be patched into"):
         settings.collect(model, list(settings.build_questions(ITEMS, [VIEW]).values()))
     folder = SubjectFolder(tmp_path)
-    write_json(folder.done, {"schema": SCHEMA, "model": {"weights": "1" * 64}})
+    parts = {"weights": "1" * 64}
+    write_finished(folder.done, {"model": parts, "digest": content_id(parts, length=64)})
     write_spec(folder.spec, SPEC)
     assert InsideSettings.build({"patch": str(tmp_path)}, where="settings").patch_weights == "1" * 64
     with pytest.raises(InputError, match="'elsewhere' is no finished model that Vestige made"):

@@ -112,7 +112,6 @@ def test_the_reward_and_validity_come_from_the_same_readings(tiny):
         Request("quality", "What is the capital of Japan?", "", "Tokyo."),
         Request("validity", ""),
         Request("harm", "What?", "No."),
-        Request("criteria", "What?", "No."),
     ]
     # An untrained model gives every token about ln 2048 = 7.6 nats, so that no question looks likely to it.
     first, second, *rest = judge.judge(requests)
@@ -120,8 +119,8 @@ def test_the_reward_and_validity_come_from_the_same_readings(tiny):
     assert first.values["valid"] == 0
     assert second.values["gibberish"] == 1
     assert second.values["c"] == 9
-    assert [j.score for j in rest] == [1, 0, None, None]
-    assert [j.failure for j in rest] == ["", "", "not judged", "not judged"]
+    assert [j.score for j in rest] == [1, 0, None]
+    assert [j.failure for j in rest] == ["", "", "not judged"]
 
 
 def test_without_a_reference_the_target_itself_is_asked(tiny, monkeypatch):

@@ -11,7 +11,6 @@ from vestige.core.errors import InputError
 from vestige.core.text import open_thought
 from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import (
-    CRITERIA,
     LONGEST_TEXT,
     TASKS,
     PromptedJudge,
@@ -170,13 +169,6 @@ def test_a_verdict_in_a_models_thoughts_is_none():
     assert find_task("reward").read(f"<think>{thought}").failure == "empty"
     assert open_thought("<|user|>Q<|assistant|><think>\n") == "<think>"
     assert open_thought("<|assistant|><think></think>") == open_thought("Q") == ""
-
-
-def test_the_five_criteria_have_values_each_and_their_mean_as_the_score():
-    verdict = find_task("criteria").read(json.dumps(dict(zip(CRITERIA, (5, 4, 3, 2, 1), strict=True))))
-    assert verdict.score == 3
-    assert verdict.values["relevancy"] == 5
-    assert verdict.values["consistency"] == 1
 
 
 def test_a_hostile_reply_is_read_in_no_time_and_without_an_error():

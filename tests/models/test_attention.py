@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from vestige.models.products import attention
+from vestige.models.forward import attention
 
 
 def test_within_bfloat16_attention_is_float32s_and_so_are_its_gradients():

@@ -2,7 +2,7 @@
 
 A hole is a valid prompt that the target answers well, the unlearned model answers badly, and the forget set does not
 answer (Knowledge Holes, 2511.00030, section 3). J is the reward 0..10, higher for a worse answer; c its part 0..9.
-Quality scores are 1..10, higher for a better answer; criteria 1..5; harm, ROUGE-L recall and shares lie in [0, 1].
+Quality scores are 1..10, higher for a better answer. Shares lie in [0, 1].
 """
 
 from collections.abc import Iterable, Mapping

@@ -215,10 +215,6 @@ class ProbeFolder:
     """One line for each candidate: why it was dropped, or both answers with their scores."""
     holes = Entry("holes.jsonl")
     """One line for each confirmed hole."""
-    judged = Entry("judged")
-    """What judges made of answers that were given besides: to criteria, and again."""
-    repeats = Entry("repeats.jsonl")
-    """One line for each score of an answer that was given again."""
     report = Entry("report.html")
     """The report, one offline page."""
     tables = Entry("tables")

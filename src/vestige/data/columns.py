@@ -69,7 +69,6 @@ _AGREEING = ("answer_index", "answer_idx")
 """Beside another such column, these must name the same option."""
 _PREFIXES = ("choice", "choice_", "option", "option_", "op", "ending", "")
 _TRUTHFUL = ("best answer", "correct answers", "incorrect answers")
-_TARGETS = ("mc1_targets", "mc2_targets")
 
 RECOGNISED = frozenset({*CHATS, CONTEXT}.union(*PAIRS, *OPTIONAL.values()))
 """Columns of questions. Columns of options have no meaning by themselves: other tables have a `label` too."""

@@ -1,8 +1,8 @@
 """Graphs of contracts: in memory, from files of one's own, and the families that Vestige knows by name.
 
 Nodes are entities, edges are the contracts that they sign. The ends of a contract whose roles are ordered say who
-plays which role, and contracts are numbered in the order of their source. So files are read here and not by networkx,
-which names the ends of an undirected edge in the order of the nodes and groups edges by node.
+plays which role, and contracts are numbered in the order of their source. Files are tables with a row for each
+contract. networkx would name the ends of an undirected edge in the order of the nodes and group edges by node.
 
 The size of a family is its number of contracts: `star:50` is one company with 50 counterparties. All contracts of a
 family are sales; PISTOL's `sample1` has employment too.
@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -24,7 +24,7 @@ import numpy as np
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
 from vestige.core.text import closest, one_line
-from vestige.data.tables import decoded, file_bytes, parsed, separated
+from vestige.data.tables import read_table
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -71,7 +71,10 @@ class Graph:
     @cached_property
     def degrees(self) -> Counter[str]:
         """How many contracts each entity signs."""
-        return Counter(node for edge in self.edges.values() for node in edge[:2])
+        counts: Counter[str] = Counter()
+        for edge in self.edges.values():
+            counts.update(edge[:2])
+        return counts
 
     @cached_property
     def connectivity(self) -> dict[str, int]:
@@ -84,15 +87,17 @@ class Graph:
         import networkx as nx
 
         parts = nx.connected_components(nx.Graph(edge[:2] for edge in self.edges.values()))
-        part_of = {node: number for number, part in enumerate(parts) for node in part}
+        part_of: dict[str, int] = {}
+        for number, part in enumerate(parts):
+            part_of |= dict.fromkeys(part, number)
         numbers: dict[int, int] = {}
         return {id_: numbers.setdefault(part_of[e.first], len(numbers) + 1) for id_, e in self.edges.items()}
 
     def connectivity_by_type(self) -> dict[str, dict[str, float]]:
         """Of each contract type: how many contracts, and the mean, least and greatest inter-connectivity."""
-        by_type = {
-            type_: [n for id_, n in self.connectivity.items() if self.edges[id_].type == type_] for type_ in self.types
-        }
+        by_type: dict[str, list[int]] = {type_: [] for type_ in self.types}
+        for id_, n in self.connectivity.items():
+            by_type[self.edges[id_].type].append(n)
         return {
             name: {"contracts": len(n), "mean": round(sum(n) / len(n), 6), "least": min(n), "greatest": max(n)}
             for name, n in by_type.items()
@@ -108,7 +113,8 @@ class Graph:
         for names in (self.nodes, self.types, () if by_rule else ids):
             digest.update(f"{len(names)}\n".encode())
             digest.update("\n".join(names).encode())
-        node, type_ = ({name: n for n, name in enumerate(names)} for names in (self.nodes, self.types))
+        node = {name: n for n, name in enumerate(self.nodes)}
+        type_ = {name: n for n, name in enumerate(self.types)}
         ends = [(node[e.first], node[e.second]) for e in self.edges.values()]
         for numbers in (ends, [type_[e.type] for e in self.edges.values()]):
             # The same bytes on machines of either byte order.
@@ -176,11 +182,15 @@ def with_holdout(graph: Graph) -> Graph:
     They are drawn with the rest, so that their names and addresses are unique too. Contract 1 of type sales
     has the id `holdout-sales_1`.
     """
-    ids = {f"{HOLDOUT_PREFIX}{type_}_{k}": type_ for type_ in graph.types for k in range(1, PER_TYPE + 1)}
-    # No node of a graph has a comma in its label.
-    holdout = {id_: Edge(f"{id_},1", f"{id_},2", type_, id_) for id_, type_ in ids.items()}
-    nodes = graph.nodes + tuple(node for edge in holdout.values() for node in edge[:2])
-    return replace(graph, nodes=nodes, edges={**graph.edges, **holdout})
+    nodes = list(graph.nodes)
+    edges = dict(graph.edges)
+    for type_ in graph.types:
+        for k in range(1, PER_TYPE + 1):
+            id_ = f"{HOLDOUT_PREFIX}{type_}_{k}"
+            # No node of a graph has a comma in its label.
+            edges[id_] = Edge(f"{id_},1", f"{id_},2", type_, id_)
+            nodes += edges[id_][:2]
+    return replace(graph, nodes=tuple(nodes), edges=edges)
 
 
 def with_successors(graph: Graph) -> Graph:
@@ -204,8 +214,12 @@ def sample1() -> Graph:
         "sales": "A-B A-C A-C2 A-C3 B-D B-D2 B-D3 E1-F1 E2-F2 E3-F3",
         "employment": "A-m A-n A-n2 A-n3 B-p B-p2 B-p3 E1-q1 E2-q2 E3-q3",
     }
-    pairs = ((pair.split("-"), type_) for type_, row in rows.items() for pair in row.split())
-    return build_graph("sample1", (Edge(first, second, type_) for (first, second), type_ in pairs))
+    edges = []
+    for type_, row in rows.items():
+        for pair in row.split():
+            first, second = pair.split("-")
+            edges.append(Edge(first, second, type_))
+    return build_graph("sample1", edges)
 
 
 def sample2() -> Graph:
@@ -275,7 +289,7 @@ def named_graph(name: str, *, seed: int) -> Graph:
     if family not in FAMILIES:
         names = [*SAMPLES, *(f"{f}:N" for f in FAMILIES)]
         raise InputError(
-            f"no graph named {shown(name)}; {closest(name, names)}; or give a file ({', '.join(_READERS)})"
+            f"no graph named {shown(name)}; {closest(name, names)}; or give a file ({', '.join(GRAPH_FILES)})"
         )
     # Before `int`, which fails on "²", a digit to `isdigit`, and on thousands of digits.
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
@@ -288,21 +302,34 @@ def load_graph(source: str | Path, *, seed: int) -> Graph:
     path, name = Path(source), str(source)
     is_named = name in SAMPLES or name.partition(":")[0] in FAMILIES
     # A folder or file called like a family does not hide the family.
-    if path.suffix.lower() in _READERS or (path.exists() and not is_named):
+    if path.suffix.lower() in GRAPH_FILES or (path.exists() and not is_named):
         return read_graph(path)
     return named_graph(name, seed=seed)
 
 
-Rows = Iterator[tuple[str, Mapping[str, Any]]]
-"""Where each edge stands in a file ("line 3"), and what is said of it."""
-
-
 def read_graph(path: Path) -> Graph:
-    """The graph in a file, its edges in the file's order. A mistake is an InputError that says where."""
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{path}: a graph file ends in {', '.join(_READERS)}")
-    edges = (_edge(row, f"{path}, {place}") for place, row in reader(str(path), file_bytes(path)))
+    """Read a graph from a table with a row for each contract, in the order of the rows.
+
+    The first line names the columns: `source` and `target` (or `first` and `second`, `from` and `to`), and optionally
+    `type` and `id` (or `edge`, `key`). Other columns are ignored. networkx reads other formats; see `from_networkx`.
+
+    Raises:
+        InputError: The file is no such table, or a row has no two parties.
+    """
+    if path.suffix.lower() not in GRAPH_FILES:
+        raise InputError(f"{path}: a graph file ends in {' or '.join(GRAPH_FILES)}; save the contracts as such a table")
+    table = read_table(path)
+    columns = {name.strip().casefold(): name for name in table.names}
+    ends = next((pair for pair in _ENDS if columns.keys() >= {*pair}), None)
+    if ends is None:
+        raise InputError(f"{path}, line 1: no columns source and target; name the columns in the first line")
+    id_ = next((name for name in ("id", "edge", "key") if name in columns), "id")
+    edges = []
+    for row in table.rows:
+        texts = [row.values[columns[name]] if name in columns else None for name in (*ends, "type", id_)]
+        # A row of empty cells is what spreadsheets leave behind the last one.
+        if any(texts):
+            edges.append(_edge(*texts, where=f"{path}, {row.place}"))
     return build_graph(one_line(path.name, width=60), edges)
 
 
@@ -312,63 +339,26 @@ def from_networkx(graph: "nx.Graph[Any]", name: str = "graph") -> Graph:
     In an undirected graph networkx decides which end comes first; use a DiGraph where a type's roles are
     ordered.
     """
-    edges = graph.edges(data=True)
-    return build_graph(
-        name, (_edge({**data, "first": str(u), "second": str(v)}, f"{name}, edge {u}-{v}") for u, v, data in edges)
-    )
+    edges = []
+    for first, second, data in graph.edges(data=True):
+        where = f"{name}, edge {first}-{second}"
+        edges.append(_edge(str(first), str(second), data.get("type"), data.get("id"), where=where))
+    return build_graph(name, edges)
 
 
 _ENDS = (("first", "second"), ("source", "target"), ("from", "to"))
 
 
-def _edge(row: Mapping[str, Any], where: str) -> Edge:
-    """An edge of two ends, and where they are given of a type and an id; each is text or a number."""
-    first, second = next((ends for ends in _ENDS if row.keys() >= {*ends}), _ENDS[0])
+GRAPH_FILES = (".csv", ".tsv")
+
+
+def _edge(first: Any, second: Any, type_: Any, id_: Any, *, where: str) -> Edge:
+    """Return an edge from the cells of its row; each is a text, a number or empty."""
     texts = []
-    for key in (first, second, "type", "id"):
-        value = "" if row.get(key) is None else row[key]
-        if not isinstance(value, str | int):
-            raise InputError(f"{one_line(where)}: its {key} is {shown(str(value))}, not text")
-        texts.append(str(value).strip())
+    for part, value in (("first", first), ("second", second), ("type", type_), ("id", id_)):
+        if value is not None and not isinstance(value, str | int):
+            raise InputError(f"{one_line(where)}: its {part} is {shown(str(value))}, not text")
+        texts.append("" if value is None else str(value).strip())
     if not texts[0] or not texts[1]:
-        raise InputError(f"{one_line(where)}: a contract needs two parties (text or numbers), {first} and {second}")
+        raise InputError(f"{one_line(where)}: a contract needs two parties; fill both cells")
     return Edge(texts[0], texts[1], texts[2] or DEFAULT_TYPE, texts[3] or None)
-
-
-def _read_table(source: str, content: bytes) -> Rows:
-    """`source,target[,type[,id]]`, or a header that names the columns in any order.
-
-    Ends are called first/second, source/target or from/to, the id also `edge` or `key`; other columns of a file with a
-    header are left alone.
-    """
-    columns: list[str] = []
-    for number, line in separated(source, content, "\t" if source.lower().endswith(".tsv") else ","):
-        cells = [cell.strip() for cell in line]
-        # A row of empty cells is what spreadsheets leave behind the last one.
-        if not any(cells):
-            continue
-        if not columns:
-            names = [cell.casefold() for cell in cells]
-            if any(set(names) >= {*ends} for ends in _ENDS):
-                id_ = next((name for name in ("id", "edge", "key") if name in names), "id")
-                columns = ["id" if name == id_ else name if name != "id" else "" for name in names]
-                continue
-            columns = ["first", "second", "type", "id"]
-        yield f"line {number}", dict(zip(columns, cells, strict=False))
-
-
-def _read_node_link(source: str, content: bytes) -> Rows:
-    """Node-link form: a list `edges` (or `links`) of `{"source", "target", "type"?, "id"?}`."""
-    value = parsed(source, decoded(source, content))
-    rows = (value.get("edges") or value.get("links")) if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{source}: a node-link graph is an object with a list 'edges' (or 'links') of objects")
-    for number, row in enumerate(rows, 1):
-        yield f"edge {number}", row
-
-
-_READERS: dict[str, Callable[[str, bytes], Rows]] = {
-    ".csv": _read_table,
-    ".tsv": _read_table,
-    ".json": _read_node_link,
-}

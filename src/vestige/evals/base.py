@@ -13,6 +13,7 @@ Several evaluations that read (`Reads`) are collected from one reading. Whether 
 by rounding alone.
 """
 
+import itertools
 import string
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,7 +55,10 @@ class View:
 
 def view_of(splits: NamedSplits) -> View:
     """The view of one forget set, by the items' ids."""
-    return View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)
+    ids: dict[str, Sequence[str]] = {}
+    for name, items in splits.splits.items():
+        ids[name] = tuple(item.id for item in items)
+    return View(splits.forget, ids, splits.scopes)
 
 
 @dataclass(frozen=True)
@@ -192,8 +196,13 @@ def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict
     from vestige.models.reading import Asking  # Which imports torch.
 
     asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
-    readings = iter(subject.engine.read([prompt for part in parts for prompt in part.prompts], asking))
-    return [part.records([next(readings) for _ in part.prompts]) for part in parts]
+    prompts = list(itertools.chain.from_iterable(part.prompts for part in parts))
+    readings = iter(subject.engine.read(prompts, asking))
+    records = []
+    for part in parts:
+        of_part = list(itertools.islice(readings, len(part.prompts)))
+        records.append(part.records(of_part))
+    return records
 
 
 def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -217,19 +226,32 @@ def results(
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
     groups = _groups(records, view)
-    keys = {
-        split_and_scope: dict.fromkeys(m for i in ids for m in by_id[i][1]) for split_and_scope, ids in groups.items()
-    }
+    keys: dict[tuple[str, str], dict[str, None]] = {}
+    all_keys: dict[str, None] = {}
+    for split_and_scope, ids in groups.items():
+        found: dict[str, None] = {}
+        for item in ids:
+            found |= dict.fromkeys(by_id[item][1])
+        keys[split_and_scope] = found
+        all_keys |= found
     estimates: dict[tuple[str, str, str], Result] = {}
     # One metric after the other, since the intervals of one over equally many items share their resamples.
-    for key in dict.fromkeys(key for score_keys in keys.values() for key in score_keys):
-        value, interval_seed = measure(key), derive_seed(seed, "interval", key, view.forget)
+    for key in all_keys:
+        value = measure(key)
+        interval_seed = derive_seed(seed, "interval", key, view.forget)
         for (split, scope), ids in groups.items():
-            rows = [(edge, s[key]) for edge, s in (by_id[i] for i in ids) if key in s]
+            rows = []
+            for item in ids:
+                edge, values = by_id[item]
+                if key in values:
+                    rows.append((edge, values[key]))
             if rows:
                 estimate = _estimate(value, rows, interval_seed)
                 estimates[split, scope, key] = Result(split, scope, value.format, "", estimate)
-    return tuple(estimates[split, scope, key] for (split, scope), score_keys in keys.items() for key in score_keys)
+    in_order = []
+    for (split, scope), found in keys.items():
+        in_order += [estimates[split, scope, key] for key in found]
+    return tuple(in_order)
 
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
@@ -237,7 +259,8 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
     # Where nothing was to be forgotten everything is one split, of the name of the view.
     if not view.splits.get("forget") and not view.splits.get(view.forget):
         raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
-    missing = [i for ids in view.splits.values() for i in ids if i not in by_id]
+    asked = itertools.chain.from_iterable(view.splits.values())
+    missing = [item for item in asked if item not in by_id]
     if missing:
         raise InputError(
             f"{len(missing)} items of the splits of forget set {one_line(view.forget, width=60)!r} have no record, "

@@ -112,10 +112,11 @@ class ChoicesSettings(Reads):
         prompts: list[Prompted] = []
         if self.texts:
             # Every option, and further right answers, after the question alone.
-            encoded = [
-                [self._encode(subject, self._asked_alone(c), text) for text in (*c.options, *c.also)] for c in choices
-            ]
-            prompts = [Prompted(one_prompt(codes), tuple(map(following, codes)), most) for codes in encoded]
+            for choice in choices:
+                asked = self._asked_alone(choice)
+                codes = [self._encode(subject, asked, text) for text in (*choice.options, *choice.also)]
+                encoded.append(codes)
+                prompts.append(Prompted(one_prompt(codes), tuple(map(following, codes)), most))
         elif self.replies:
             prompts = [Prompted(self._prompt(subject, self._asked_alone(c)), (), most) for c in choices]
 
@@ -152,7 +153,9 @@ class ChoicesSettings(Reads):
 
     def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[dict[str, Any]]]:
         """What follows the lettered options of each question, for each order in which they are shown."""
-        orders_shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), self.orders)]
+        orders_shown: list[tuple[int, tuple[int, ...]]] = []
+        for n, choice in enumerate(choices):
+            orders_shown += [(n, order) for order in _orders(len(choice.options), self.orders)]
         prompts = []
         for n, order in orders_shown:
             text = choose_prompt(choices[n].question, [choices[n].options[k] for k in order], topic=self.topic)
@@ -167,8 +170,11 @@ class ChoicesSettings(Reads):
     @staticmethod
     def score(record: Record) -> dict[str, float]:
         """The values of one record, by `format/metric`; an item that was not asked has none."""
-        parts = {"texts": _text_values, "letters": _letter_values, "reply": _reply_values}
-        return {key: value for part, values in parts.items() if part in record for key, value in values(record).items()}
+        values: dict[str, float] = {}
+        for part, read in (("texts", _text_values), ("letters", _letter_values), ("reply", _reply_values)):
+            if part in record:
+                values |= read(record)
+        return values
 
 
 def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:

@@ -53,10 +53,9 @@ class ExposureSettings(Reads):
         """Of each question the answer and its alternatives, as texts that follow one prompt."""
         items = [i for i in questions if isinstance(i, Item)]
         texts = [(i.answer, *i.alternatives[: self.alternatives]) for i in items]
-        encoded = [
-            [subject.prompter.encode(i.question, text) for text in of_item]
-            for i, of_item in zip(items, texts, strict=True)
-        ]
+        encoded = []
+        for item, of_item in zip(items, texts, strict=True):
+            encoded.append([subject.prompter.encode(item.question, text) for text in of_item])
 
         def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
             answered = []

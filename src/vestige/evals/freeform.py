@@ -169,8 +169,9 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
 
     def refuse_too_long(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> None:
         """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
-        for put in (put for question in questions for put in question.puts.values()):
-            subject.prompter.encode(put.text, put.answer)
+        for question in questions:
+            for put in question.puts.values():
+                subject.prompter.encode(put.text, put.answer)
 
     def collect(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> list[dict[str, Any]]:
         """One record an item, with what was said in each form."""
@@ -242,10 +243,14 @@ def _tells(shot: Item, item: Item) -> bool:
 
 def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
     """Keep with each reply what the judge says of it, and with each record who judged and with what error."""
-    forms = [(record, form) for record in records for form in record["forms"].values()]
-    rows = [(record, form, reply) for record, form in forms for reply in form.get("replies", [form])]
-    judgements = judge.judge.given([_reply_to(record, form, reply["reply"]) for record, form, reply in rows])
-    for (_, _, reply), judged in zip(rows, judgements, strict=True):
+    replies = []
+    asked = []
+    for record in records:
+        for form in record["forms"].values():
+            for reply in form.get("replies", [form]):
+                replies.append(reply)
+                asked.append(_reply_to(record, form, reply["reply"]))
+    for reply, judged in zip(replies, judge.judge.given(asked), strict=True):
         reply["judged"] = judged
     for record in records:
         record["judge"] = {"name": judge.name, "error": judge.error._asdict()}
@@ -312,14 +317,20 @@ def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], sett
 
 
 def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
-    seeds = [derive_seed(settings.seed, "sample", a.item.id, m) for a in questions for m in range(settings.samples)]
-    prompts = [subject.prompter.prompt(a.item.question) for a in questions for _ in range(settings.samples)]
+    seeds = []
+    prompts = []
+    for question in questions:
+        prompts += [subject.prompter.prompt(question.item.question)] * settings.samples
+        seeds += [derive_seed(settings.seed, "sample", question.item.id, m) for m in range(settings.samples)]
     sampling = Sampling(settings.temperature, settings.top_p, tuple(seeds))
-    replies = iter(replies_to(subject, prompts, settings.max_new_tokens, sampling))
     # All samples of an item in one batch of prompts; their seeds are their own, so the batch decides nothing.
-    rows = [[reply_record(subject, next(replies)) for _ in range(settings.samples)] for _ in questions]
-    keys = ("reply", "finish", "reply_ids")
-    return {n: {"replies": [{name: reply[name] for name in keys} for reply in row]} for n, row in enumerate(rows)}
+    replies = replies_to(subject, prompts, settings.max_new_tokens, sampling)
+    said: Said = {n: {"replies": []} for n in range(len(questions))}
+    for n, reply in enumerate(replies):
+        record = reply_record(subject, reply)
+        kept = {name: record[name] for name in ("reply", "finish", "reply_ids")}
+        said[n // settings.samples]["replies"].append(kept)
+    return said
 
 
 _FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], FreeformSettings], Said]] = {

@@ -23,7 +23,7 @@ was to be forgotten. Logarithms in records are natural (nats).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import not_
 from typing import Any, ClassVar
 
@@ -96,8 +96,12 @@ class InsideSettings(Evaluation):
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
         """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""
         choices = choices_of(items, OptionDrawing(self.options, "auto", "leave_out", "balanced", self.seed))
-        forget = {i for view in views for i in view.splits.get("forget", view.splits.get(view.forget, ()))}
-        retained = {i for view in views for i in view.splits.get("retain", ())} - forget
+        forget: set[str] = set()
+        retained: set[str] = set()
+        for view in views:
+            forget.update(view.splits.get("forget", view.splits.get(view.forget, ())))
+            retained.update(view.splits.get("retain", ()))
+        retained -= forget
         usable = [i for i, choice in choices.items() if i in retained and isinstance(choice, Choice)]
         if len(usable) < LEAST:
             why = (
@@ -116,15 +120,13 @@ class InsideSettings(Evaluation):
     @staticmethod
     def digest(questions: Mapping[str, Compared | Unasked]) -> str:
         """Content id of the answers compared, of the labels that records carry, and of what the probe is fitted on."""
-        return content_id(
-            [
-                [i, q.choice.id, q.choice.edge, q.choice.group, q.choice.attribute, q.fit]
-                if isinstance(q, Compared)
-                else [i, q.id, q.edge]
-                for i, q in questions.items()
-            ],
-            length=32,
-        )
+        rows: list[list[Any]] = []
+        for item, q in questions.items():
+            if isinstance(q, Compared):
+                rows.append([item, q.choice.id, q.choice.edge, q.choice.group, q.choice.attribute, q.fit])
+            else:
+                rows.append([item, q.id, q.edge])
+        return content_id(rows, length=32)
 
     def chunks(self, subject: LoadedModel, questions: Sequence[Compared | Unasked], *, size: int) -> list[list[int]]:
         """One portion: the probe is fitted on all retained items at once."""
@@ -139,7 +141,9 @@ class InsideSettings(Evaluation):
         compared = [q for q in questions if isinstance(q, Compared)]
         if not compared:
             return with_unasked(questions, ())
-        encoded = [subject.prompter.encode(q.choice.question, text) for q in compared for text in q.choice.options]
+        encoded: list[Encoded] = []
+        for q in compared:
+            encoded += [subject.prompter.encode(q.choice.question, text) for text in q.choice.options]
         try:
             hidden, lens = answers_inside(subject.model, encoded)
         except NotFinite:
@@ -159,28 +163,30 @@ class InsideSettings(Evaluation):
                 probe, control = probe_scores(block, rows, targets, fit)
                 scores["probe"].append(probe)
                 scores["shuffled"].append(control)
-        shares = {name: [_beaten_by(block, rows, right)[fit] for block in scores[name]] for name in ("lens", "probe")}
-        weights = {name: block_weights(by_block) for name, by_block in shares.items()}
+        weights = {}
+        for name in ("lens", "probe"):
+            weights[name] = block_weights([_beaten_by(block, rows, right)[fit] for block in scores[name]])
         # By its own weights the control would be read in other blocks than what it is to control.
         weights["shuffled"] = weights["probe"]
         forget = np.flatnonzero(~fit).tolist()
         patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], self) if self.patch else []
         into_target = dict(zip(forget, patched, strict=False))
-        records = [
-            {
-                **{
-                    k: v for k, v in asdict(q.choice).items() if k in ("item", "question", "edge", "group", "attribute")
-                },
+        records = []
+        for n, q in enumerate(compared):
+            record: dict[str, Any] = {
+                "item": q.choice.item,
+                "question": q.choice.question,
+                "edge": q.choice.edge,
+                "group": q.choice.group,
+                "attribute": q.choice.attribute,
                 "options": list(q.choice.options),
                 "answer": q.choice.answer,
                 "shuffled_answer": int(shuffled[n]),
                 "fit": q.fit,
-                **{name: [block[rows[n]].tolist() for block in blocks] for name, blocks in scores.items()},
-                "weights": weights,
-                **into_target.get(n, {}),
             }
-            for n, q in enumerate(compared)
-        ]
+            for name, blocks in scores.items():
+                record[name] = [block[rows[n]].tolist() for block in blocks]
+            records.append({**record, "weights": weights, **into_target.get(n, {})})
         return with_unasked(questions, records)
 
     @staticmethod
@@ -214,7 +220,9 @@ class InsideSettings(Evaluation):
         if len(reasons) == len(records):
             raise InputError(f"no item could be read inside: an item {one_line(reasons[0], width=160)}")
         have = {r["item"] for r in records}
-        splits = {name: [i for i in view.splits.get(name, ()) if i in have] for name in ("forget", "retain")}
+        splits = {}
+        for name in ("forget", "retain"):
+            splits[name] = [i for i in view.splits.get(name, ()) if i in have]
         return results(records, scores, View(view.forget, splits, view.scopes), cls.measure, seed=seed)
 
 

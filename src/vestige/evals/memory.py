@@ -171,14 +171,15 @@ def _texts(
 ) -> list[dict[str, Any]]:
     """What the pass over question and answer says of their own tokens; the template's are read and not kept."""
     rows = []
-    for item, code, score in zip(
-        items, encoded, score_texts(subject.model, [e.ids[: e.stop] for e in encoded]), strict=True
-    ):
+    scores = score_texts(subject.model, [e.ids[: e.stop] for e in encoded])
+    for item, code, score in zip(items, encoded, scores, strict=True):
         first, last = subject.prompter.question_span(item.question)
         # Before the first token of all the model says nothing.
         question = range(max(first, 1), last)
         places = [*question, *range(code.start, code.stop)]
-        values: dict[str, Any] = {name: [row[p - 1] for p in places] for name, row in asdict(score).items()}
+        values: dict[str, Any] = {}
+        for name, row in asdict(score).items():
+            values[name] = [row[p - 1] for p in places]
         if settings.gradient_norm:
             values["gradient_norm"] = gradient_norm(subject.model, code.ids[: code.stop], range(code.start, code.stop))
         rows.append({"text_ids": [code.ids[p] for p in places], "n_question": len(question), **values})
@@ -188,7 +189,9 @@ def _texts(
 def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any]]:
     """The right answer in the words of the wrong ones, and those, where the item has any."""
     answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(items) if wrong_answers(i)}
-    encoded = [[subject.prompter.encode(items[n].question, text) for text in texts] for n, texts in answers.items()]
+    encoded = []
+    for n, texts in answers.items():
+        encoded.append([subject.prompter.encode(items[n].question, text) for text in texts])
     compared: list[dict[str, Any]] = [{} for _ in items]
     read = score_options(subject.model, encoded, layout=subject.way)
     for (n, texts), scores in zip(answers.items(), read, strict=True):
@@ -199,10 +202,9 @@ def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any
 
 def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
     """The reply to each question, and, where an answer has two tokens at least, that after the first half of them."""
-    replies: list[dict[str, Any]] = [
-        {"knowledge": reply_record(subject, reply)}
-        for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens)
-    ]
+    replies: list[dict[str, Any]] = []
+    for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens):
+        replies.append({"knowledge": reply_record(subject, reply)})
     # Of one token no half could be given with a rest to find.
     n_given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
     prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in n_given.items()]
@@ -301,18 +303,22 @@ def _told_apart(
     if not view.splits.get("holdout"):
         return ()
     table = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
-    sets = [[table[i] for i in view.splits[name]] for name in ("forget", "holdout")]
+    forget = [table[i] for i in view.splits["forget"]]
+    holdout = [table[i] for i in view.splits["holdout"]]
+    keys: dict[str, None] = {}
+    for _, values in forget:
+        keys |= dict.fromkeys(values)
     estimates = []
-    for key in dict.fromkeys(k for _, s in sets[0] for k in s):
+    for key in keys:
         form, _, name = key.partition("/")
         # How likely a whole text is tells of its length, and would tell long texts from short ones.
         if form not in ("membership", "membership_text") or name == LOGP:
             continue
-        sides = [_Side.of([(edge, s[key]) for edge, s in rows if key in s]) for rows in sets]
+        positive = _Side.of([(edge, s[key]) for edge, s in forget if key in s])
+        negative = _Side.of([(edge, s[key]) for edge, s in holdout if key in s])
         interval_seed = derive_seed(seed, "told apart", key, view.forget)
-        estimates += [
-            Result(FORGET_VS_HOLDOUT, "all", f"{form}_{name}", "", e) for e in _estimates(*sides, seed=interval_seed)
-        ]
+        for estimate in _estimates(positive, negative, seed=interval_seed):
+            estimates.append(Result(FORGET_VS_HOLDOUT, "all", f"{form}_{name}", "", estimate))
     return tuple(estimates)
 
 
@@ -394,10 +400,10 @@ def score_texts(
         # The last place of a row has no next token; what is read there is thrown away.
         targets = ids.roll(-1, dims=1).flatten()
         step = max(1, _LOGITS_AT_ONCE // vocabulary)
-        parts = [
-            torch.stack([*(v[0] for v in token_scores(part[None], target[None])), *moments(part)])
-            for part, target in zip(logits.split(step), targets.split(step), strict=True)
-        ]
+        parts = []
+        for part, target in zip(logits.split(step), targets.split(step), strict=True):
+            of_targets = [values[0] for values in token_scores(part[None], target[None])]
+            parts.append(torch.stack([*of_targets, *moments(part)]))
         values_by_row = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
         for i, values in zip(rows, values_by_row, strict=True):
             scores[i] = TextSpread(*(tuple(v[: len(texts[i]) - 1]) for v in values))

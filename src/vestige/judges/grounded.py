@@ -109,7 +109,7 @@ class GroundedReading(NamedTuple):
 
 @dataclass(frozen=True)
 class GroundedJudge:
-    """Grades "quality", "quality_with_reference", "reward", "validity" and "overlap"; the rest is "not judged".
+    """Grades "quality", "reward", "validity" and "overlap"; the rest is "not judged".
 
     So is an answer that the target cannot read (too long, say), or to which it has no answer of its own to compare.
 
@@ -137,7 +137,7 @@ class GroundedJudge:
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
         # All of one kind together, so that the target reads them in batches.
-        graded = [i for i, r in enumerate(requests) if r.task in {"quality", "quality_with_reference", "reward"}]
+        graded = [i for i, r in enumerate(requests) if r.task in {"quality", "reward"}]
         readings = dict(zip(graded, self.readings([requests[i] for i in graded]), strict=True))
         answerable = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
         valid = dict(zip(answerable, self.valid([requests[i].question for i in answerable]), strict=True))

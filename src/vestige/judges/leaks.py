@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -120,7 +121,7 @@ class LikenessJudge:
         rest = [n for n, r in enumerate(replies) if words[n] < 1 and _is_for_likeness(r)]
         self._learn(text for n in rest for text in (replies[n].answer, *replies[n].wrong))
         windows = {n: _windows(replies[n].reply, replies[n].answer) for n in rest}
-        flat = list(dict.fromkeys(text for n in rest for text in windows[n]))
+        flat = list(dict.fromkeys(chain.from_iterable(windows.values())))
         vectors = dict(zip(flat, self.embedder.embed(flat), strict=True)) if flat else {}
         scores: list[float | None] = list(words)
         for n in rest:
@@ -277,7 +278,8 @@ def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
     """How often the judge misses a leak and sees one where there is none; what it does not tell is left out."""
     judged = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
     pairs = [(e.leaked, score >= LEAK) for e, score in judged if score is not None]
-    true, false = ([leaks for leaked, leaks in pairs if leaked == kind] for kind in (True, False))
+    true = [told for leaked, told in pairs if leaked]
+    false = [told for leaked, told in pairs if not leaked]
     if not true or not false:
         raise InputError("the judge of leaks judged none of the labelled replies, so its judgements cannot be used")
     return Misjudged(len(true) - sum(true), len(true), sum(false), len(false))

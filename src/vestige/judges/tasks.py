@@ -2,7 +2,7 @@
 
 `PromptedJudge` is a judge that is a language model: prompts from the tasks, verdicts from what it writes. The fields
 are those of the papers, the wording is ours. Quality: MT-bench's single-answer grading (Zheng et al., Judging
-LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, criteria, validity, overlap, harm: Probing
+LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, validity, overlap, harm: Probing
 Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the fence or
 the reading of its verdict change.
 
@@ -165,8 +165,10 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
     objects = [entry for entry in outermost(reply, "{") if keys.keys() <= entry.keys()]
     if not objects:
         return "unreadable"
-    if any({k: entry[k] for k in keys} != {k: objects[0][k] for k in keys} for entry in objects):
-        return "ambiguous"
+    first = objects[0]
+    for entry in objects:
+        if any(entry[key] != first[key] for key in keys):
+            return "ambiguous"
     values: dict[str, float] = {}
     for key, scale in keys.items():
         value = objects[0][key]
@@ -213,8 +215,8 @@ def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
 LONGEST_TEXT = 32_000
 """Characters of one text that is judged; a longer one is not judged rather than judged by its beginning."""
 
-CRITERIA = ("relevancy", "accuracy", "completeness", "fluency", "consistency")
-QUALITY_SCALE, CRITERION_SCALE, WORSE_SCALE = Range(1, 10, whole=False), Range(1, 5), Range(0, 9)
+QUALITY_SCALE = Range(1, 10, whole=False)
+WORSE_SCALE = Range(0, 9)
 GIBBERISH = 10.0
 """The reward where a valid question gets gibberish."""
 
@@ -272,11 +274,6 @@ def _read_reward(text: str) -> Verdict:
     return Verdict(j, fields, "")
 
 
-def _read_criteria(text: str) -> Verdict:
-    fields = read_object(text, dict.fromkeys(CRITERIA, CRITERION_SCALE))
-    return failed(fields) if isinstance(fields, str) else Verdict(sum(fields.values()) / len(fields), fields, "")
-
-
 def _flag(key: str) -> Callable[[str], Verdict]:
     """Reads one true or false as 1 or 0."""
 
@@ -290,7 +287,6 @@ def _flag(key: str) -> Callable[[str], Verdict]:
 _READS: Mapping[str, Callable[[str], Verdict]] = {
     "rating": lambda text: read_rating(text, QUALITY_SCALE),
     "reward": _read_reward,
-    "criteria": _read_criteria,
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
 }
 

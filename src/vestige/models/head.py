@@ -28,8 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError, NotFinite
-from vestige.models.forward import passes_by_length
-from vestige.models.products import OwnAttention
+from vestige.models.forward import OwnAttention, passes_by_length
 
 # A mask is a square of them.
 MOST_TOKENS = 1024

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
-from vestige.models.forward import logits_at, padded_passes, right_padded, within_memory
+from vestige.models.forward import logits_at, padded_passes, within_memory
 from vestige.models.prompts import Encoded
 
 # Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
@@ -96,18 +96,6 @@ def token_scores(
     return logp, 1 + above + (tied - 1) / 2
 
 
-def answer_loss(model: PreTrainedModel, encoded: Sequence[Encoded]) -> Float[Tensor, ""]:
-    """Mean -log p of the tokens of a few answers (nats), in one pass, with a gradient."""
-    ids = right_padded([e.ids for e in encoded], max(len(e.ids) for e in encoded), model.device)
-    row = torch.tensor([n for n, e in enumerate(encoded) for _ in e.answer_ids], device=ids.device)
-    positions = torch.tensor([t for e in encoded for t in range(e.start, e.stop)], device=ids.device)
-    first = int(positions.min()) - 1
-    logits = logits_at(model, ids, torch.arange(first, int(positions.max()), device=ids.device))
-    return -token_logp(logits[row, positions - 1 - first], ids[row, positions]).mean()
-
-
-@within_memory
-@torch.inference_mode()
 def answers_inside(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
 ) -> tuple[Float[np.ndarray, "L R D"], Float[np.ndarray, "L R"]]:

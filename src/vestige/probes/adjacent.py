@@ -79,11 +79,10 @@ def neighbour_questions(
     for edge in dict.fromkeys(forget):
         steps = around.edges_from(edge)
         for item in dataset.items_of_edge.get(edge, ()):
-            cells = [
-                around.admitted(desk, item, distance, relation, steps.get(distance, ()), seed)
-                for distance in settings.distances
-                for relation in (SAME, OTHER)
-            ]
+            cells = []
+            for distance in settings.distances:
+                for relation in (SAME, OTHER):
+                    cells.append(around.admitted(desk, item, distance, relation, steps.get(distance, ()), seed))
             n = 0
             while cells and n < settings.k:
                 # A copy, since cells that have run dry are taken out on the way.
@@ -103,7 +102,7 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
     while frontier and (farthest is None or steps <= farthest):
         # In the graph's order: that of the set differs from process to process, and what is drawn would with it.
         distances |= dict.fromkeys((edge for edge in graph.edges if edge in frontier), steps)
-        nodes = {node for edge in frontier for node in graph.edges[edge].pair}
+        nodes = frozenset[str]().union(*(graph.edges[edge].pair for edge in frontier))
         # Parallel contracts share both parties, and are one step away as any other.
         frontier = {name for name, edge in graph.edges.items() if nodes & edge.pair} - distances.keys()
         steps += 1
@@ -139,14 +138,13 @@ class _Around:
 
         Each is looked for and admitted only when it is asked for, so that what is not wanted is not counted.
         """
-        items = [
-            item
-            for edge in edges
-            for item in self.dataset.items_of_edge.get(edge, ())
-            # Two items without an attribute have None in common and nothing else: they count as different.
-            if (source.attribute is not None and (item.group, item.attribute) == (source.group, source.attribute))
-            == (relation == SAME)
-        ]
+        items = []
+        for edge in edges:
+            for item in self.dataset.items_of_edge.get(edge, ()):
+                # Two items without an attribute have None in common and nothing else: they count as different.
+                same = source.attribute is not None and (item.group, item.attribute) == (source.group, source.attribute)
+                if same == (relation == SAME):
+                    items.append(item)
         for index in shuffled(generator(seed, "neighbour", source.id, distance, relation), len(items)).tolist():
             item = items[index]
             contract = self.dataset.contract_of.get(str(item.edge))
@@ -225,7 +223,9 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
         if is_there(folder, "adjacent", identity):
             return read_adjacent(folder)
         by_set = adjacent_of(request)
-        rows = [{"of": of, "question": asdict(q)} for of, adjacents in by_set.items() for q in adjacents.questions]
+        rows = []
+        for of, adjacents in by_set.items():
+            rows += [{"of": of, "question": asdict(question)} for question in adjacents.questions]
         write_jsonl(folder.adjacent, rows)
         put_down(
             folder,
@@ -251,10 +251,7 @@ def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
             raise InputError("the data has no graph to look for neighbours in; make the questions offline")
         if request.retain_texts:
             raise InputError("retained texts have no graph to look for neighbours in; make the questions offline")
-        splits = request.splits.splits
-        forget, before = (
-            sorted({item.edge for item in splits.get(name, ()) if item.edge is not None}) for name in ("forget", BEFORE)
-        )
+        forget, before = _edges(request.splits, "forget"), _edges(request.splits, BEFORE)
         around = neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
         return {"forget": around, "retain": kept}
     by, seed = request.by, request.seed
@@ -267,6 +264,10 @@ def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
     forgotten = [source_text(source, most) for source in request.forget]
     kept = adjacent(request.retain_texts, settings, by=by, seed=seed, background=forgotten)
     return {"forget": near, "retain": kept}
+
+
+def _edges(splits: NamedSplits, name: str) -> list[str]:
+    return sorted({item.edge for item in splits.splits.get(name, ()) if item.edge is not None})
 
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:

@@ -159,7 +159,9 @@ class KeptAnswers:
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order; those that were kept are not asked for."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
-        stored = {prompt: answer for portion in read_log(path) for prompt, answer in portion["answers"].items()}
+        stored: dict[str, str] = {}
+        for portion in read_log(path):
+            stored |= portion["answers"]
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in stored]
 
         def keep(new: Mapping[str, str]) -> None:
@@ -194,8 +196,10 @@ class KeptJudge:
         """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
         path = self.folder / f"{content_id({'version': VERSION, 'judge': dict(self.identity)})}.jsonl"
         if self._kept is None:
-            rows = (row for portion in read_log(path) for row in portion["judgements"])
-            self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
+            self._kept = {}
+            for portion in read_log(path):
+                for row in portion["judgements"]:
+                    self._kept[row["request"]] = Judgement(row["score"], row["values"])
         # All of a request that can change its verdict, the task's wording among it.
         names = [
             content_id({"request": asdict(request), "version": find_task(request.task).version}, length=32)

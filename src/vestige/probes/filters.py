@@ -20,6 +20,7 @@ dropped before overlap, the dearest, is asked about.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
@@ -266,18 +267,15 @@ def _drop_overlapping(
         against: dict[int, Sequence[str]] = dict.fromkeys(portion, texts)
         if embedded is not None:
             # Stable, so that texts of one likeness are taken in their order on any machine.
-            nearest = {i: np.argsort(-(embedded @ embeddings[i]), kind="stable")[:most] for i in portion}
-            against = {i: [texts[j] for j in places] for i, places in nearest.items()}
-        judgements = iter(
-            desk.judged(
-                "overlap with the forget set",
-                [
-                    Request("overlap", c.prompt, reference=first[i], truth=c.truth, sample=text)
-                    for i, c in ((i, desk.candidates[i]) for i in portion)
-                    for text in against[i]
-                ],
-            )
-        )
+            for i in portion:
+                nearest = np.argsort(-(embedded @ embeddings[i]), kind="stable")[:most]
+                against[i] = [texts[j] for j in nearest]
+        requests = []
+        for i in portion:
+            c = desk.candidates[i]
+            for text in against[i]:
+                requests.append(Request("overlap", c.prompt, reference=first[i], truth=c.truth, sample=text))
+        judgements = iter(desk.judged("overlap with the forget set", requests))
         for i in portion:
             scores = [next(judgements).score for _ in against[i]]
             # One text that supports the answer is enough, whatever became of the requests about others.
@@ -360,9 +358,8 @@ def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
         name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in answerers.items()
     }
     # All at once: a judge that is grounded in the target's own answer then asks for it once.
-    together = desk.graded(
-        "fresh answers", remaining * len(answers), [answer for each in answers.values() for answer in each]
-    )
+    said = list(chain.from_iterable(answers.values()))
+    together = desk.graded("fresh answers", remaining * len(answers), said)
     scores = {who: together[k * len(remaining) : (k + 1) * len(remaining)] for k, who in enumerate(answers)}
     tested = {}
     for n, i in enumerate(remaining):

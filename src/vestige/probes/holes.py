@@ -67,17 +67,16 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
 
     A folder without any is refused.
     """
-    adjacent_ones = [
-        Candidate(entry.question.question, ADJACENT, entry.question.source_id, entry.question.answer)
-        for entry in read_adjacent(folder)
-        if entry.of == "forget"
-    ]
-    searched = [
-        candidate for search_folder in folder.searches() for candidate in candidates_of(read_attempts(search_folder))
-    ]
-    if not (adjacent_ones or searched):
+    candidates = []
+    for entry in read_adjacent(folder):
+        if entry.of == "forget":
+            asked = entry.question
+            candidates.append(Candidate(asked.question, ADJACENT, asked.source_id, asked.answer))
+    for search_folder in folder.searches():
+        candidates += candidates_of(read_attempts(search_folder))
+    if not candidates:
         raise InputError(f"{folder.path} holds no prompts that could be holes; run `vestige probe` there first")
-    return [*adjacent_ones, *searched]
+    return candidates
 
 
 def forget_texts(items: Sequence[Source]) -> list[str]:
@@ -193,9 +192,11 @@ def forecast_probe(
     }
     middle = sorted(texts, key=len)[len(texts) // 2]
     rewards = {"reward": requests["reward"]}
-    asked_of = (rewards, rewarded_tokens), ({k: n for k, n in requests.items() if k not in rewards}, answer_tokens)
-    found = [judged_tokens(of_kind, example, longest, middle) for of_kind, longest in asked_of]
-    prompt_tokens, completion_tokens = (sum(counts) for counts in zip(*found, strict=True))
+    others = {task: n for task, n in requests.items() if task != "reward"}
+    of_rewards = judged_tokens(rewards, example, rewarded_tokens, middle)
+    of_others = judged_tokens(others, example, answer_tokens, middle)
+    prompt_tokens = of_rewards[0] + of_others[0]
+    completion_tokens = of_rewards[1] + of_others[1]
     return ProbeForecast(
         target_calls=3 * n,
         unlearned_calls=n_attempts + n,
@@ -211,10 +212,11 @@ def judged_tokens(requests: Mapping[str, int], example: str, answer_tokens: int,
     """About how many tokens requests, by task, are to a language model that judges, and its replies at most."""
     # As long as an answer may become, since a forecast is a bound.
     answer = "x" * (BYTES_PER_TOKEN * answer_tokens)
-    examples = [
-        (n, Request(task, example, answer, reference=answer, sample=sample)) for task, n in requests.items() if n
-    ]
-    prompts = [
-        (n, prompt) for (n, _), prompt in zip(examples, prompts_of([request for _, request in examples]), strict=True)
-    ]
-    return sum(n * estimated_tokens(p.system + p.user) for n, p in prompts), sum(n * p.max_tokens for n, p in prompts)
+    sent = 0
+    written = 0
+    for task, n in requests.items():
+        if n:
+            (prompt,) = prompts_of([Request(task, example, answer, reference=answer, sample=sample)])
+            sent += n * estimated_tokens(prompt.system + prompt.user)
+            written += n * prompt.max_tokens
+    return sent, written

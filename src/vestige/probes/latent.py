@@ -22,7 +22,6 @@ Axes: N prompts, D width of an embedding.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,13 +41,13 @@ from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import is_empty, normalised
 from vestige.metrics.overlap import SeenEmbeddings, SeenNgrams, tokens
+from vestige.models.forward import on_threads
 from vestige.models.load import ModelSettings
-from vestige.models.products import on_threads
 from vestige.probes import VERSION
 from vestige.probes.adjacent import beginnings_in
 from vestige.probes.answering import Answerer, AnswerSettings, Participants, answerer
 from vestige.probes.filters import FilterSettings
-from vestige.steps.subjects import asked_model, origin_of
+from vestige.steps.subjects import asked_model
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
@@ -456,11 +455,6 @@ class Searching:
     def n_all(self) -> int:
         """Attempts of all searches."""
         return len(self.sources) * self.n_attempts
-
-    @cached_property
-    def policy_digest(self) -> str:
-        """The digest of the model that searches, looked at once."""
-        return origin_of(self.policy).digest
 
 
 def search(

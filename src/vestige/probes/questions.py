@@ -113,8 +113,12 @@ class QuestionDesk:
 
     def __init__(self, sources: Iterable[Source]) -> None:
         """Begin with nothing admitted."""
-        items = [s for s in sources if isinstance(s, Item)]
-        self._own = {plain(text) for i in items for text in (i.question, i.paraphrase or "") if text}
+        self._own: set[str] = set()
+        for source in sources:
+            if isinstance(source, Item):
+                self._own.add(plain(source.question))
+                if source.paraphrase:
+                    self._own.add(plain(source.paraphrase))
         self._seen: set[str] = set()
         self._admitted: list[AdjacentQuestion] = []
         self._dropped: Counter[str] = Counter()

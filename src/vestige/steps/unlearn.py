@@ -28,9 +28,9 @@ from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, Sc
 from vestige.metrics.answers import normalised
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.folders import is_adapter
+from vestige.models.forward import on_threads
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits, load
-from vestige.models.products import on_threads
 from vestige.models.prompts import Prompter
 from vestige.steps.controls import Recipe
 from vestige.steps.finetune import finetune_spec, teach

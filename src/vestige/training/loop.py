@@ -32,7 +32,7 @@ from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
 from vestige.core.text import one_line
-from vestige.models.products import on_threads
+from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
 from vestige.training.checkpoints import TrainingJob

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_length, padded_passes, within_memory
+from vestige.models.forward import Precision, attention, batches_by_length, padded_passes, within_memory
 from vestige.models.head import (
     Pass,
     evaluating,
@@ -32,7 +32,6 @@ from vestige.models.head import (
     packs,
     reads_packed,
 )
-from vestige.models.products import Precision, attention
 from vestige.models.scoring import token_logp
 from vestige.training.backward import pass_over
 from vestige.training.batching import Plan, Row, RowSource, Split

@@ -19,9 +19,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from vestige.models.forward import batches_by_length, padded_width, right_padded, within_memory
+from vestige.models.forward import Precision, attention, batches_by_length, padded_width, right_padded, within_memory
 from vestige.models.head import LogitsRead, Pass
-from vestige.models.products import Precision, attention
 from vestige.models.scoring import CHUNK, token_logp
 from vestige.models.variants import Ids
 from vestige.training.policy.losses import entropy
