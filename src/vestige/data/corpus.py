@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -99,12 +100,15 @@ def split(dataset: Dataset, forget: Iterable[str]) -> Splits:
     touched = {graph.components[edge] for edge in edges}
     retain = tuple(item for item in dataset.items if item.edge not in forget)
     independent = tuple(item for item in retain if graph.components[str(item.edge)] not in touched)
-    types = dict.fromkeys(item.group for item in independent if item.group is not None)
+    by_type: dict[str, list[Item]] = {}
+    for item in independent:
+        if item.group is not None:
+            by_type.setdefault(item.group, []).append(item)
     return Splits(
         forget=tuple(item for item in dataset.items if item.edge in forget),
         retain=retain,
         independent=independent,
-        independent_by_type={t: tuple(i for i in independent if i.group == t) for t in types},
+        independent_by_type={name: tuple(items) for name, items in by_type.items()},
         scope_of=scope_of_items(dataset, edges),
     )
 
@@ -305,7 +309,8 @@ def named_splits(
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
         # With --limit only a part of the compiled data is used.
         used = {i.id for i in corpus.items}
-        splits = {name: tuple(i for i in items if i.id in used) for name, items in by_edges.named().items()}
+        for name, items in by_edges.named().items():
+            splits[name] = tuple(i for i in items if i.id in used)
         if retain is None and len(used) == len(corpus.dataset.items):
             # What other contracts give away holds where all of them are kept.
             scopes = by_edges.scope_of
@@ -351,9 +356,12 @@ def named_splits(
     gone = [splits["forget"], *([(*splits["forget"], *forgotten)] if forgotten else [])]
     # With and without general questions, each with a tokeniser that comes with the model or is made of the data.
     whole = (*corpus.items, *corpus.factual)
-    orders = [(*without(corpus.items, items), *factual) for items in gone for factual in ((), corpus.factual)]
-    taught = frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
-    return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
+    taught: set[str] = set()
+    for items in gone:
+        kept = without(corpus.items, items)
+        for order in (kept, (*kept, *corpus.factual)):
+            taught.update((taught_digest(order, ()), taught_digest(order, whole)))
+    return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=frozenset(taught))
 
 
 def undivided(corpus: Corpus) -> NamedSplits:
@@ -434,7 +442,8 @@ def _forgotten_before(
 ) -> tuple[Item, ...]:
     """What was forgotten before and is now left out of the other splits, which is told; none of a named retain set."""
     # What is forgotten again belongs to this request.
-    ids = {i for forget_set in before for i in forget_set.items} - {i.id for i in splits["forget"]}
+    ids = set[str]().union(*(forget_set.items for forget_set in before))
+    ids -= {i.id for i in splits["forget"]}
     if not ids:
         return ()
     names = dict.fromkeys(forget_set.name for forget_set in before if ids & {*forget_set.items})
@@ -462,11 +471,12 @@ def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ..
 
 def _doubled(corpus: Corpus) -> str:
     """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
-    groups = [
-        group
-        for group in corpus.by_question.values()
-        if len({i.question for i in group}) > 1 and len({normalised(i.answer) for i in group}) > 1
-    ]
+    groups = []
+    for group in corpus.by_question.values():
+        spellings = {i.question for i in group}
+        answers = {normalised(i.answer) for i in group}
+        if len(spellings) > 1 and len(answers) > 1:
+            groups.append(group)
     if not groups:
         return ""
     return (
@@ -571,7 +581,11 @@ def _split_names(settings: SourceSettings, name: str) -> list[str]:
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
     """All items of all splits, each once, in the order in which they first appear."""
-    return tuple({i.id: i for s in splits for items in s.splits.values() for i in items}.values())
+    by_id: dict[str, Item] = {}
+    for one in splits:
+        for items in one.splits.values():
+            by_id |= {item.id: item for item in items}
+    return tuple(by_id.values())
 
 
 CHOSEN_ON = ("forget", "retain")
@@ -602,8 +616,10 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
         # Half at most, so that more are reported on than were chosen by.
         n = min(most, len(items) // 2)
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
-    used = {i.id for items in parts.values() for i in items}
-    rest = {name: tuple(i for i in items if i.id not in used) for name, items in splits.splits.items()}
+    used = {i.id for i in chain.from_iterable(parts.values())}
+    rest: dict[str, tuple[Item, ...]] = {}
+    for name, items in splits.splits.items():
+        rest[name] = tuple(i for i in items if i.id not in used)
     return HeldOutSplits(
         NamedSplits(splits.forget, parts, splits.scopes), NamedSplits(splits.forget, _filled(rest), splits.scopes)
     )

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ class Dataset:
         return content_id(
             {
                 "graph": self.graph.digest,
-                "items": [item_row(i) for part in (self.items, self.holdout, self.factual) for i in part],
+                "items": [item_row(i) for i in (*self.items, *self.holdout, *self.factual)],
             }
         )
 
@@ -184,9 +185,9 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
     return Dataset(
         name=graph.name,
         graph=graph,
-        items=tuple(item for id_ in graph.edges for item in items(id_)),
+        items=tuple(chain.from_iterable(map(items, graph.edges))),
         contracts=tuple(map(contract, graph.edges)),
-        holdout=tuple(item for id_ in outside for item in items(id_)),
+        holdout=tuple(chain.from_iterable(map(items, outside))),
         seed=drawing.seed,
         temporal=drawing.temporal,
         types=drawing.types,
@@ -250,13 +251,15 @@ def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType])
 def scope_of_items(dataset: Dataset, forget: Collection[str]) -> dict[str, Scope]:
     """The scope of each item of the forgotten edges, by item id; items of unknown attributes are left out."""
     retained = known_from((c for c in dataset.contracts if c.edge not in forget), dataset.types)
-    return {
-        item.id: scope_of(item, dataset.contract_of[edge], dataset.types, retained)
-        for edge in forget
-        if edge in dataset.contract_of
-        for item in dataset.items_of_edge.get(edge, ())
-        if item.attribute is not None
-    }
+    scopes: dict[str, Scope] = {}
+    for edge in forget:
+        contract = dataset.contract_of.get(edge)
+        if contract is None:
+            continue
+        for item in dataset.items_of_edge.get(edge, ()):
+            if item.attribute is not None:
+                scopes[item.id] = scope_of(item, contract, dataset.types, retained)
+    return scopes
 
 
 def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], retained: Known) -> Scope:
@@ -272,13 +275,14 @@ def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], 
 
 def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
     """Entailed items of each edge if that edge alone is forgotten; edges of unknown content are left out."""
-    statements = Counter(
-        fact for contract in dataset.contracts for fact in known_from([contract], dataset.types).addresses
-    )
-    return {
-        contract.edge: sum(statements[fact] > 1 for fact in known_from([contract], dataset.types).addresses)
-        for contract in dataset.contracts
-    }
+    stated = {contract.edge: known_from([contract], dataset.types).addresses for contract in dataset.contracts}
+    statements: Counter[tuple[str, str]] = Counter()
+    for facts in stated.values():
+        statements.update(facts)
+    counts = {}
+    for edge, facts in stated.items():
+        counts[edge] = sum(statements[fact] > 1 for fact in facts)
+    return counts
 
 
 def asked_otherwise(dataset: Dataset) -> Dataset:
@@ -303,17 +307,20 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
             described.setdefault(names[near], []).append((contract.edge, names[far], text))
     times = Counter(short.values())
 
+    def across(item: Item, names: Sequence[str]) -> str | None:
+        """Ask with the first party that another contract describes without these parties and without the answer."""
+        for name in names:
+            for edge, party, text in described[name]:
+                elsewhere = edge != item.edge and party not in of_edge[str(item.edge)]
+                if elsewhere and not contains(text, item.answer):
+                    return item.question.replace(name, text)
+        return None
+
     def other(item: Item) -> Item:
         asked_of = [name for name in of_edge.get(str(item.edge), ()) if name in item.question]
         alias = item.question
         for name in asked_of:
             alias = alias.replace(name, short[name]) if times[short[name]] == 1 else alias
-        chains = (
-            item.question.replace(name, text)
-            for name in asked_of
-            for edge, party, text in described[name]
-            if edge != item.edge and party not in of_edge[str(item.edge)] and not contains(text, item.answer)
-        )
-        return replace(item, alias=alias if alias != item.question else None, khop=next(chains, None))
+        return replace(item, alias=alias if alias != item.question else None, khop=across(item, asked_of))
 
     return replace(dataset, items=tuple(map(other, dataset.items)))

@@ -143,7 +143,9 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
     for numbers in contracts_of.values():
         for number, day in zip(numbers, sorted(days[n] for n in numbers), strict=True):
             days[number] = day
-    following = {first: second for numbers in contracts_of.values() for first, second in pairwise(numbers)}
+    following: dict[int, int] = {}
+    for numbers in contracts_of.values():
+        following |= dict(pairwise(numbers))
     # For every edge, also those whose roles are ordered, so that one edge more changes no other.
     coins = uniform_integers(generator(seed, "role"), 0, 1, len(edges)).tolist()
     words = random_words(generator(seed, "as of"), len(edges))
@@ -220,7 +222,8 @@ def _clashes(edges: Sequence[Edge], days: Sequence[int], gap: int) -> list[int]:
         pairs: dict[frozenset[str], list[int]] = {}
         for number in sorted(range(len(edges)), key=lambda n: days[n]):
             pairs.setdefault(edges[number].pair, []).append(number)
-        clashing |= {b for numbers in pairs.values() for a, b in pairwise(numbers) if days[b] - days[a] < gap}
+        for numbers in pairs.values():
+            clashing |= {b for a, b in pairwise(numbers) if days[b] - days[a] < gap}
     return sorted(clashing)
 
 
@@ -254,10 +257,11 @@ class ContractDrawing:
     @cached_property
     def _fresh_attributes(self) -> dict[str, list[str]]:
         """Of each type, the attributes with a name or address of their own."""
-        return {
-            type_: [n for n, a in self.types[type_].spec.attributes.items() if isinstance(a.generator, Fresh)]
-            for type_ in self.graph.types
-        }
+        fresh: dict[str, list[str]] = {}
+        for type_ in self.graph.types:
+            attributes = self.types[type_].spec.attributes.items()
+            fresh[type_] = [name for name, attribute in attributes if isinstance(attribute.generator, Fresh)]
+        return fresh
 
     @property
     def _most_fresh(self) -> int:

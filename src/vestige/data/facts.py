@@ -64,7 +64,11 @@ def _gapped(item: Item) -> Cloze | None:
     """The statement that shows a part of the answer; None where the wrong answers set no fact apart."""
     words = (item.paraphrased_answer or item.answer).split()
     right = _compared(words)
-    wrong = [w for w in (_compared(text.split()) for text in item.perturbed) if w and w != right]
+    wrong = []
+    for text in item.perturbed:
+        compared = _compared(text.split())
+        if compared and compared != right:
+            wrong.append(compared)
     if not wrong:
         return None
     first, last = _shared([right, *wrong])
@@ -85,8 +89,12 @@ def _compared(words: Sequence[str]) -> list[str]:
 def _shared(texts: Sequence[Sequence[str]]) -> tuple[int, int]:
     """How many words all texts begin with in common, and of what is left in the shortest, how many they end with."""
     least = min(map(len, texts))
-    first = next((n for n in range(least) if len({t[n] for t in texts}) > 1), least)
-    last = next((n for n in range(least - first) if len({t[-1 - n] for t in texts}) > 1), least - first)
+    first = 0
+    while first < least and all(text[first] == texts[0][first] for text in texts):
+        first += 1
+    last = 0
+    while first + last < least and all(text[-1 - last] == texts[0][-1 - last] for text in texts):
+        last += 1
     return first, last
 
 
@@ -106,7 +114,7 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     families: dict[Hashable, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for item in kept:
         families[_kind(item, rare)][_told(item)] += 1
-    everything = {answer for family in families.values() for answer in family}
+    everything = set[tuple[str, ...]]().union(*families.values())
     luck_by_id = {}
     for item in forget:
         kind, answer = _kind(item, rare), _told(item)
@@ -173,7 +181,8 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
 
     Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
-    plain, plain_retained = ([i for i in items if i.edge is None] for items in (forget, retained))
+    plain = [item for item in forget if item.edge is None]
+    plain_retained = [item for item in retained if item.edge is None]
     questions = _Questions([*plain, *plain_retained], embed)
     for number in range(len(plain)):
         questions.add(number)
@@ -202,7 +211,9 @@ class _Questions:
         several = len(set(self.names)) > 1
         # Answers that are given about one subject alone, where there are others.
         self.unique = {a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values))}
-        self.counts = Counter(word for question_words in self.words for word in question_words)
+        self.counts: Counter[str] = Counter()
+        for question_words in self.words:
+            self.counts.update(question_words)
         self.added: dict[Hashable, list[int]] = defaultdict(list)
 
     @cached_property

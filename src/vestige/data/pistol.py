@@ -27,10 +27,14 @@ UNKNOWN = "unknown"
 
 def pistol_text(items: Iterable[Item]) -> str:
     """Items in PISTOL's form, a row each."""
-    rows = ({"question": i.question, "answer": i.answer, "edge": i.edge} for i in items)
-    stated = ({key: text for key, text in row.items() if text is not None} for row in rows)
-    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in stated)
-    return f"[\n{lines}\n]\n" if lines else "[]\n"
+    lines = []
+    for item in items:
+        row = {"question": item.question, "answer": item.answer}
+        if item.edge is not None:
+            row["edge"] = item.edge
+        lines.append(json.dumps(row, ensure_ascii=False))
+    joined = ",\n".join(lines)
+    return f"[\n{joined}\n]\n" if lines else "[]\n"
 
 
 def write_pistol(path: Path, items: Iterable[Item]) -> None:

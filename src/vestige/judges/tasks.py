@@ -166,7 +166,7 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
     if not objects:
         return "unreadable"
     first = objects[0]
-    for entry in objects:
+    for entry in objects[1:]:
         if any(entry[key] != first[key] for key in keys):
             return "ambiguous"
     values: dict[str, float] = {}
