@@ -96,6 +96,8 @@ def token_scores(
     return logp, 1 + above + (tied - 1) / 2
 
 
+@within_memory
+@torch.inference_mode()
 def answers_inside(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
 ) -> tuple[Float[np.ndarray, "L R D"], Float[np.ndarray, "L R"]]:
