@@ -151,7 +151,7 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
     line = outcome_of(audit, "broken", "not expressed")
     assert line["verdict"] == "inconclusive"
     assert "collapsed" in line["reason"]
-    assert outcome_of(audit, "broken", "indistinguishable")["verdict"] == "inconclusive"
+    assert outcome_of(audit, "broken", "indistinguishable")["verdict"] == "not tested"
     assert outcome_of(audit, "broken", "utility preserved")["verdict"] == "fail"
     assert outcome_of(audit, "honest", "not expressed")["verdict"] == "pass"
     assert any(said.startswith("broken, probability: collapsed") for said in audit.untested)
@@ -184,7 +184,7 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
          "x and never 1 have the same scores"),
         (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
         (lambda rows: [], "holds no rows"),
-        (lambda rows: 7, "the table is int"),
+        (lambda rows: 7, "the table is a int"),
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):

@@ -84,18 +84,18 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
     whole = [*expressed.leaks.values(), *expressed.bits_evidence]
     if not groups or not whole:
         return NO_GROUPS
-    quantities = [
-        (group, scale.evidence(subject), parts_of_scale.null)
-        for group in groups
-        for parts_of_scale in parts.values()
-        if (scale := parts_of_scale.scales.get(group)) is not None and ground.has(subject, scale.key)
-    ]
-    without = [group for group in groups if group not in {name for name, *_ in quantities}]
-    left_out = (
-        (f"no verdict of their own for {_names(without)}: the target is not clearly above its controls there",)
-        if without
-        else ()
-    )
+    quantities: list[tuple[str, Evidence, float | None]] = []
+    for group in groups:
+        for by_group_of_scale in parts.values():
+            scale = by_group_of_scale.scales.get(group)
+            if scale is not None and ground.has(subject, scale.key):
+                quantities.append((group, scale.evidence(subject), by_group_of_scale.null))
+    tested = {group for group, *_ in quantities}
+    without = [group for group in groups if group not in tested]
+    left_out: tuple[str, ...] = ()
+    if without:
+        names = _names(without)
+        left_out = (f"no verdict of their own for {names}: the target is not clearly above its controls there",)
     if not quantities:
         return Grouped(None, (), left_out)
     # The whole set is tested along, since its margin may be exceeded where no group's is.
@@ -104,18 +104,20 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
     p_values = step_down([e.draws for e in evidence], [m.narrow for m in margins])
     bands = simultaneous([e.draws for _, e, _ in quantities])
     rows = []
-    for (group, e, null), m, p, (low, high, method) in zip(quantities, margins, p_values, bands, strict=False):
-        band = Estimate(e.metric, e.unit, e.draws.value, low, high, e.draws.n, method)
+    for (group, e, null), m, p, interval in zip(quantities, margins, p_values, bands, strict=False):
+        band = e.draws.estimate(e.metric, e.unit, interval)
         rarity = _rarity(e.draws, m.narrow, null, len(ground.plan.retrained))
         # Rarity was asked of each format, which Bonferroni's factor pays for.
         rows.append(_GroupQuantity(group, len(groups[group]), e, band, max(p, len(parts) * rarity), m))
-    lines = tuple(_line(subject, [r for r in rows if r.group == group]) for group in groups if group not in without)
-    if sum(line.exceeds for line in lines) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
+    by_name: dict[str, list[_GroupQuantity]] = {}
+    for row in rows:
+        by_name.setdefault(row.group, []).append(row)
+    lines = tuple(_line(subject, of_group) for of_group in by_name.values())
+    exceeding = [line.group for line in lines if line.exceeds]
+    if len(exceeding) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
         # What befell one group is one event, which few controls do not rule out.
-        (first,) = (line for line in lines if line.exceeds)
-        doubt = (
-            f"{shown(first.group)} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
-        )
+        known = shown(exceeding[0])
+        doubt = f"{known} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
         return Grouped(None, lines, left_out, (doubt, *_unbounded(ground, rows)))
     return Grouped(_verdict(rows, lines), lines, left_out, _unbounded(ground, rows))
 
@@ -157,9 +159,12 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     freedom, in place of the prior of the whole set.
     """
     index = {item: n for n, item in enumerate(scale.items)}
-    positions = {group: [index[i] for i in members if i in index] for group, members in groups.items()}
-    # One fact has no spread, and is left to the tests of single facts.
-    positions = {group: members for group, members in positions.items() if len(members) > 1}
+    positions: dict[str, list[int]] = {}
+    for group, members in groups.items():
+        places = [index[item] for item in members if item in index]
+        # One fact has no spread, and is left to the tests of single facts.
+        if len(places) > 1:
+            positions[group] = places
     prior = _prior(scale, list(positions.values()))
     scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}
     parts = {group: part for group, part in scales.items() if part.is_clear}

@@ -76,8 +76,10 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
     lines = []
     for name in ground.plan.retrained:
         leaks = {}
-        for scale in (scale for scale in tested.scales if name in scale.retrained and len(scale.retrained) > 1):
-            # Where it stands for a subject it must be none of its own controls.
+        for scale in tested.scales:
+            if name not in scale.retrained or len(scale.retrained) < 2:
+                continue
+            # As a subject it must be none of its own controls.
             other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
             if scale.controls.target.mean() > other_rows.mean():
                 leaks[scale.name] = leakage(scale.scores(name), replace(scale.controls, retrained=other_rows))
@@ -88,7 +90,10 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
 
 def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
     """What one subject expresses in the admitted formats."""
-    leaks, beyond, not_asked, bits = {}, {}, [], None
+    leaks: dict[str, Evidence] = {}
+    beyond: dict[str, Draws] = {}
+    not_asked: list[str] = []
+    bits: Evidence | None = None
     for scale in tested.judged:
         if not ground.has(subject, scale.key):
             not_asked.append(scale.name)
@@ -123,9 +128,9 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
         for subject, level in zip(subjects, levels, strict=True):
             leaked = band = None
             if scale.name in expressed[subject].leaks:
-                leaked = expressed[subject].leaks[scale.name].draws.estimate(scale.unit, scale.unit)
-                low, high, method = bands[subject][scale.name]
-                band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, method)
+                draws = expressed[subject].leaks[scale.name].draws
+                leaked = draws.estimate(scale.unit, scale.unit)
+                band = draws.estimate(scale.unit, scale.unit, bands[subject][scale.name])
             shares, bits = expressed[subject].excess.get(scale.name), expressed[subject].bits
             # Over-forgetting, in shares, and for forced answers in bits as well.
             below = shares is not None and over_forgotten(shares, ground.thresholds.delta)
@@ -136,16 +141,16 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:
-    apart: dict[tuple[str, str], dict[str, Draws]] = {pair: {} for pair in combinations(expressed, 2)}
+    apart: dict[tuple[str, str], dict[str, Draws]] = {}
     for scale in scales:
-        pairs = [pair for pair in apart if all(scale.name in expressed[name].leaks for name in pair)]
+        asked = [name for name, of_subject in expressed.items() if scale.name in of_subject.leaks]
+        pairs = list(combinations(asked, 2))
         if not pairs:
             continue
         rows = [ground.scores.rows(pair, scale.key, scale.items) for pair in pairs]
         # An order of methods is about questions like these: on given questions any two models differ.
         controls = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
         for pair, draws in zip(pairs, differences(np.stack(rows), controls), strict=True):
-            apart[pair][scale.name] = draws
-    return tuple(
-        ReversalLine(*reversal) for reversal in reversals({pair: draws for pair, draws in apart.items() if draws})
-    )
+            apart.setdefault(pair, {})[scale.name] = draws
+    ordered = {pair: apart[pair] for pair in combinations(expressed, 2) if pair in apart}
+    return tuple(ReversalLine(*reversal) for reversal in reversals(ordered))

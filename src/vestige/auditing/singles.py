@@ -23,7 +23,7 @@ from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
-from vestige.metrics.intervals import LEVEL
+from vestige.metrics.intervals import LEVEL, ByItem
 from vestige.metrics.membership import firsts
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
@@ -113,11 +113,11 @@ def single_facts(
     if graded and len(_controls(graded)) < LEAST_CONTROLS:
         return Singles(None, (), (_TOO_FEW,))
     ratios = _ratios(scales)
-    tests = []
-    for attack in dict.fromkeys(attack.name for attack, _ in attacks) if attacks else [""]:
-        used = [s for s in scales if not attacks or any(a.name == attack and f == s.name for a, f in attacks)]
-        planned = next((a for a, _ in attacks if a.name == attack), None)
-        tests += _tests(ground, subject, used, planned)
+    by_name = {attack.name: attack for attack, _ in attacks}
+    tests = [] if attacks else _tests(ground, subject, scales, None)
+    for name, attack in by_name.items():
+        formats = {form for of, form in attacks if of.name == name}
+        tests += _tests(ground, subject, [scale for scale in scales if scale.name in formats], attack)
     corrected = holm([test.result.p for test in tests])
     found = [(p, test) for p, test in zip(corrected, tests, strict=True) if test.result.facts.any()]
     failing = [(p, test) for p, test in found if p <= _TAIL and not test.alone]
@@ -128,7 +128,6 @@ def single_facts(
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
         return Singles(None, (), (*said, *_untested(ground, subject, scales, attacks)))
     reason = "; ".join(str(test) for _, test in failing)
-    by_name = {attack.name: attack for attack, _ in attacks}
     lines: dict[tuple[str, str], FactLine] = {}
     # A fact that several tests find is listed once, by the test that is surest of it.
     for p, test in sorted(failing, key=lambda pair: pair[0]):
@@ -176,7 +175,8 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
         yield f"single facts were not tested in {scale.name}, since whoever guesses is right on some of them"
     scores = scale.scores(subject)
     controls = scale.controls.retrained
-    alone = _reached(scale, scores) & (scores > controls.max(axis=0))
+    reached = _reached(scale, scores, scale.controls.target, controls.mean(axis=0))
+    alone = reached & (scores > controls.max(axis=0))
     rest = ~alone
     if not alone.any() or not rest.any():
         return
@@ -196,12 +196,10 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
         )
 
 
-def _reached(scale: Scale, scores: Float[np.ndarray, " N"]) -> Bool[np.ndarray, " N"]:
-    """Which facts are given away: half as likely as to the target, or half of the way from the controls to it."""
-    target = scale.controls.target
+def _reached(scale: Scale, scores: ByItem, target: ByItem, usual: ByItem) -> Bool[np.ndarray, " N"]:
+    """Which facts are given away: half as likely as to the target, or half of the way to it from what is `usual`."""
     if scale.unit == "bits":
         return np.asarray(scores >= np.maximum(target + math.log2(HALF), LEAST_BITS))
-    usual = scale.controls.retrained.mean(axis=0)
     return np.asarray((target > usual) & (scores - usual >= HALF * (target - usual)))
 
 
@@ -252,19 +250,15 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     words, says = _by_words(trial, used, at_once)
     few = len(trial.names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
     index = {item: n for n, item in enumerate(ground.judged)}
-    return [
-        _Test(
-            by,
-            name,
-            items,
-            # What was found of all judged facts, as of those that were asked.
-            result._replace(facts=result.facts[[index[item] for item in items]]),
-            len(trial.names) - 1,
-            by in ratios or (few and (result.events < 2 or not has_groups)),
-            says,
-        )
-        for by, items, result in (*tests, *words)
-    ]
+    found = []
+    for by, items, result in (*tests, *words):
+        one_event = few and (result.events < 2 or not has_groups)
+        # The facts of all that are judged become those of the items that were asked.
+        of_items = result._replace(facts=result.facts[[index[item] for item in items]])
+        alone = by in ratios or one_event
+        controls = len(trial.names) - 1
+        found.append(_Test(by=by, attack=name, items=items, result=of_items, controls=controls, alone=alone, says=says))
+    return found
 
 
 _Named = tuple[str, tuple[str, ...], FactTest]
@@ -295,17 +289,19 @@ class _Trial(NamedTuple):
 
     def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, tuple[str, ...]]]:
         """The keys of the formats in the model's own words, each with the facts that all were asked so."""
-        keys = [(scale, scale.form.hits) for scale in scales if _counts_words(self.ground, scale.form)]
-        return [(key, items) for scale, key in keys if (items := self.items(scale, key))]
+        asked = []
+        for scale in scales:
+            if _counts_words(self.ground, scale.form):
+                asked.append((scale.form.hits, self.items(scale, scale.form.hits)))
+        return [(key, items) for key, items in asked if items]
 
     def says(self, formats: Sequence[tuple[str, tuple[str, ...]]], source: Source) -> set[str]:
         """The facts that are stated in any of the formats, by their keys."""
-        return {
-            i
-            for key, items in formats
-            for i, hit in zip(items, self.ground.scores.of(source, key, items).tolist(), strict=True)
-            if hit > 0
-        }
+        said: set[str] = set()
+        for key, items in formats:
+            hits = self.ground.scores.of(source, key, items).tolist()
+            said.update(item for item, hit in zip(items, hits, strict=True) if hit > 0)
+        return said
 
 
 def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> list[_Named]:
@@ -346,11 +342,11 @@ def _by_words(trial: _Trial, scales: Sequence[Scale], together: Together) -> tup
     if trial.attack is not None:
         # What the subject stated before was not brought back; what a control did is no fact that it alone states.
         says[0] -= trial.says(formats, Source(trial.names[0]))
-    states = np.array([[i in stated_facts for i in judged] for stated_facts in says])
+    states = np.array([np.isin(judged, [*of_model]) for of_model in says])
     result = stated(states[0], states[1:], together)
     if result is None:
         return [], frozenset()
-    every = {i for _, format_items in formats for i in format_items}
+    every = set().union(*(items for _, items in formats))
     return [(STATED, tuple(i for i in judged if i in every), result)], frozenset(says[0])
 
 
@@ -388,7 +384,7 @@ def facts_stored_in(
         everywhere = set(ground.judged).intersection(*(of_format for _, of_format in formats)) if formats else set()
         items = [i for i in ground.judged if i in everywhere]
         said = [trial.says(formats, after[name]) for name in names]
-        recalled = np.array([[i in facts for i in items] for facts in said], dtype=float)
+        recalled = np.array([np.isin(items, [*facts]) for facts in said], dtype=float)
         if subject not in names or len(names) <= LEAST_CONTROLS or not items or recalled[1:].all():
             continue
         stored = _stored(ground, items, recalled)
@@ -449,11 +445,7 @@ def _standings(trial: _Trial, scale: Scale, items: tuple[str, ...]) -> Standing 
     """How the subject and its controls stand by fact in one format, over all judged facts: 0 where it was not asked."""
     rows = np.stack([trial.rows(scale.key, items, name) for name in trial.names])
     target = trial.ground.scores.of(trial.ground.plan.target, scale.key, items)
-    if scale.unit == "bits":
-        reached = rows[0, 0] >= np.maximum(target + math.log2(HALF), LEAST_BITS)
-    else:
-        usual = rows[1:, 0].mean(axis=0)
-        reached = (target > usual) & (rows[0, 0] - usual >= HALF * (target - usual))
+    reached = _reached(scale, rows[0, 0], target, rows[1:, 0].mean(axis=0))
     standing = standings(rows[0], rows[1:], reached, None if scale.unit == "bits" else scale.controls.prior.pair)
     if standing is None:
         return None

@@ -250,10 +250,10 @@ class Draws:
         """One-sided p-value of "at least `margin`"."""
         return float((np.count_nonzero(self.high >= margin) + 1) / (len(self.high) + 1))
 
-    def estimate(self, metric: str, unit: str) -> Estimate:
-        """The value with its interval."""
-        low, high = self.ends
-        return Estimate(metric, unit, self.value, low, high, self.n, self.method)
+    def estimate(self, metric: str, unit: str, interval: Interval | None = None) -> Estimate:
+        """The value with its own interval, or with `interval`, which holds several quantities at once."""
+        low, high, method = interval or (*self.ends, self.method)
+        return Estimate(metric, unit, self.value, low, high, self.n, method)
 
 
 def mean_draws(
