@@ -34,7 +34,7 @@ from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Claim, PlannedAttack, SoundnessLine
-from vestige.auditing.scores import Carried, Case, Column, Scores, Source
+from vestige.auditing.scores import Carried, Case, Scores, Source, column
 from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS
@@ -439,7 +439,7 @@ def rows(split: Split, model: Model) -> dict[str, Mapping[str, float]]:
         **{f"{form}/accuracy": (model.hits[form] > 0.5).astype(float) for form in model.hits if form in CHANCE},
     }
     # Columns, as an audit holds them.
-    return {key: Column(dict(zip(split.ids, values.tolist(), strict=True))) for key, values in columns.items()}
+    return {key: column(dict(zip(split.ids, values.tolist(), strict=True))) for key, values in columns.items()}
 
 
 def _membership(

@@ -372,7 +372,7 @@ class AuditPlan:
     @property
     def audited(self) -> tuple[str, ...]:
         """The unlearned models, and the positive control last: all that is judged."""
-        return (*self.unlearned, *([self.suppressed] if self.suppressed else []))
+        return (*self.unlearned, self.suppressed) if self.suppressed else self.unlearned
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -95,18 +95,37 @@ class ScoreRow(NamedTuple):
     chance: float | None
 
 
-class ScoreColumn:
-    """The scores of one model by one measurement. NaN is a missing score; columns of the same items share an index."""
+class ScoreColumn(Mapping[str, float]):
+    """The scores of one model by one measurement, by question, in eight bytes each. NaN is a missing score.
+
+    Columns of the same questions share an index.
+    """
 
     def __init__(self, items: Sequence[str], scores: Iterable[float]) -> None:
         """Hold `scores` of `items`, in their order."""
-        self.items = tuple(items)
-        self.array: Scores = np.fromiter(scores, dtype=float, count=len(self.items))
-        self._index = _index(self.items)
+        self.questions = tuple(items)
+        self.array: Scores = np.fromiter(scores, dtype=float, count=len(self.questions))
+        self._index = _index(self.questions)
+
+    def __getitem__(self, item: str) -> float:
+        """The score of a question."""
+        return float(self.array[self._index[item]])
+
+    def __iter__(self) -> Iterator[str]:
+        """The questions, in their order."""
+        return iter(self.questions)
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self.array)
+
+    def keys(self) -> KeysView[str]:
+        """The questions; a dict's keys are compared as sets at once."""
+        return self._index.keys()
 
     def of(self, items: Sequence[str]) -> Scores:
         """The scores of `items`, in their order; NaN where there is none."""
-        if tuple(items) == self.items:
+        if tuple(items) == self.questions:
             return self.array
         places = np.array([self._index.get(item, -1) for item in items], dtype=np.intp)
         found = np.append(self.array, math.nan)
@@ -187,10 +206,10 @@ class ScoreTable:
         column = ScoreColumn(tuple(scores), array)
         earlier = self.columns.get(asked)
         if earlier is not None:
-            twice = next((item for item in column.items if item in set(earlier.items)), None)
+            twice = next((item for item in column if item in earlier), None)
             if twice is not None:
                 raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Give one of them.")
-            column = ScoreColumn((*earlier.items, *column.items), (*earlier.array, *column.array))
+            column = ScoreColumn((*earlier, *column), (*earlier.array, *column.array))
         self.columns[asked] = column
         known = self.chances.setdefault(measurement.name, {}) if chances else {}
         for item, chance in (chances or {}).items():
@@ -217,7 +236,7 @@ class ScoreTable:
         for asked, column in self.columns.items():
             chances = self.chances.get(asked.measurement, {})
             reasons = self.reasons.get(asked, {})
-            for item, score in zip(column.items, column.array.tolist(), strict=True):
+            for item, score in zip(column, column.array.tolist(), strict=True):
                 known = None if math.isnan(score) else score
                 question = self.questions[item]
                 role = self.roles[asked.model]
@@ -260,7 +279,7 @@ def write_table(path: Path, table: ScoreTable) -> None:
         for asked, column in table.columns.items():
             texts = table.texts.get(asked[:3], {})
             kept = {}
-            for item in column.items:
+            for item in column:
                 # Measurements of one answer share its texts, which are kept once.
                 if item in texts and (*asked[:3], item) not in shown:
                     shown.add((*asked[:3], item))
@@ -268,7 +287,7 @@ def write_table(path: Path, table: ScoreTable) -> None:
             scores = [None if math.isnan(score) else score for score in column.array.tolist()]
             line = {
                 "asked": list(asked),
-                "items": list(column.items),
+                "items": list(column),
                 "scores": scores,
                 "reasons": table.reasons.get(asked, {}),
                 "texts": kept,

@@ -203,7 +203,9 @@ class TestedFormats(NamedTuple):
     def against(self) -> str:
         """What stands for a model that never knew: retrained models, alternatives to the true answers, or chance."""
         units = {scale.unit for scale in self.scales}
-        return "retrained" if "leakage" in units else "alternatives" if "leakage_vs_alternatives" in units else "chance"
+        if "leakage" in units:
+            return "retrained"
+        return "alternatives" if "leakage_vs_alternatives" in units else "chance"
 
     @property
     def scales(self) -> tuple[Scale, ...]:
@@ -217,7 +219,7 @@ class TestedFormats(NamedTuple):
     @property
     def judged(self) -> tuple[Scale, ...]:
         """Those that are admitted, and after them bits."""
-        return (*self.scales, *([self.bits] if self.bits is not None else []))
+        return self.scales if self.bits is None else (*self.scales, self.bits)
 
     @property
     def not_admitted(self) -> tuple[str, ...]:
@@ -232,14 +234,15 @@ def read_formats(ground: Ground) -> TestedFormats:
     absent = []
     for form in formats_of(ground.case):
         if not any(ground.has(ground.plan.target, key) for key in (form.key, form.hits)):
-            # Of a table of scores nobody expects the formats of an audit.
-            # Nor of one in a language that nobody asked for.
-            absent += [] if ground.plan.formats or form.name.startswith("in_") else [form.name]
+            # Nobody expects a table of scores to have the formats of an audit, or a language that was not asked for.
+            if not ground.plan.formats and not form.name.startswith("in_"):
+                absent.append(form.name)
             continue
         scale = _scale(ground, form, untested)
         if scale is not None:
             reads.append(FormatRead(scale, _line(scale)))
-    if not ground.plan.retrained and (ranked := _exposure(ground, untested)) is not None:
+    ranked = None if ground.plan.retrained else _exposure(ground, untested)
+    if ranked is not None:
         if ranked.is_clear:
             # What is judged against chance alone may be guessed by who never knew, so that ranks go before it.
             why = (
@@ -251,8 +254,9 @@ def read_formats(ground: Ground) -> TestedFormats:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     forced = any(scale.name == "forced" for scale in admitted_scales)
-    picks = [picks_scale for scale in admitted_scales if (picks_scale := _picks(scale)) is not None]
-    return TestedFormats(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
+    bits = _bits(ground, untested) if forced else None
+    picks = filter(None, map(_picks, admitted_scales))
+    return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
 
 
 def read_stored(ground: Ground) -> TestedFormats:
@@ -417,7 +421,10 @@ def clustered(
 ) -> SeedPrior:
     """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
     index = {item: n for n, item in enumerate(items)}
-    groups = [[index[i] for i in members] for members in groups_of(ground.plan, items).values() if len(members) > 1]
+    groups = []
+    for members in groups_of(ground.plan, items).values():
+        if len(members) > 1:
+            groups.append([index[item] for item in members])
     if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2:
         return prior
     # The noise that `moderated` multiplies the share by: of controls that differ by a constant alone none is seen.
@@ -511,9 +518,11 @@ def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list
     plan = ground.plan
     sources = (plan.target, *retrained)
     items = ground.scores.common(sources, key, ground.judged)
-    # A format of a table may have questions of its own.
-    n = len({i for source in sources for i in ground.scores.table(source, key)} & {*ground.judged})
-    n = n if ground.plan.formats else len(ground.judged)
+    n = len(ground.judged)
+    if ground.plan.formats:
+        # A format of a table may have questions of its own.
+        asked = set().union(*(ground.scores.table(source, key) for source in sources))
+        n = len(asked.intersection(ground.judged))
     if items and len(items) < n:
         without = n - len(items)
         untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")

@@ -28,7 +28,7 @@ from vestige.artifacts.scores import ScoreTable, read_table
 from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
 from vestige.auditing.scored import scores_of
-from vestige.auditing.scores import Carried, Case, Column, Ranked, Scores, Source
+from vestige.auditing.scores import Carried, Case, Ranked, Scores, Source, column
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import content_id, file_digest
@@ -56,7 +56,7 @@ _BY_WORDS = (
 _REWORDED = 6
 """Words of a fact beyond which it can be given in few of them (`metrics.leaks`); a name, number or date cannot."""
 
-Values = dict[Source, dict[str, Column]]
+Values = dict[Source, dict[str, Mapping[str, float]]]
 
 
 def read_case(run: RunFolder, plan: AuditPlan) -> Case:
@@ -88,18 +88,20 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         carried[name, subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
     # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
     for attack in plan.attacks:
-        for subject in (plan.target, *plan.audited, *plan.retrained) if attack.kind in (PREFILL, SAMPLING) else ():
+        if attack.kind not in (PREFILL, SAMPLING):
+            continue
+        for subject in (plan.target, *plan.audited, *plan.retrained):
             bits = _carried_by_freeform(attack, subject, values)
             if bits is not None:
                 carried[attack.name, subject] = bits
     return Case(
-        plan,
-        Scores(values),
-        carried,
-        _of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else (),
-        tuple(prompts),
-        ranked,
-        _told_by(run, plan),
+        plan=plan,
+        scores=Scores(values),
+        carried=carried,
+        soundness=_of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else (),
+        prompts=tuple(prompts),
+        ranked=ranked,
+        told_by=_told_by(run, plan),
         repeats=_repeats(run, plan, scored_by),
     )
 
@@ -281,7 +283,7 @@ def _add(
                     "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
                 )
             scored_by[where, key].add(name)
-            values[where][key] = Column({**earlier, **table})
+            values[where][key] = column({**earlier, **table})
 
 
 def _with_ranks(
@@ -336,12 +338,12 @@ def freeform_attacks(
     *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
 ) -> tuple[PlannedAttack, ...]:
     """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
-    attacks: list[tuple[str, tuple[str, ...], dict[str, int]]] = []
+    attacks: list[PlannedAttack] = []
+    of_all = tuple(tested)
     if prefilled is not None:
-        attacks.append((PREFILL, (GIVEN,), {"prefill_tokens": prefilled}))
+        settings = {"prefill_tokens": prefilled}
+        attacks.append(PlannedAttack(PREFILL, PREFILL, "nothing", 0, (GIVEN,), of_all, False, settings))
     if leaks:
-        attacks.append((SAMPLING, tuple(f"k={k}" for k in leaks), {"samples": samples}))
-    return tuple(
-        PlannedAttack(kind, kind, "nothing", 0, points, tuple(tested), False, settings)
-        for kind, points, settings in attacks
-    )
+        points = tuple(f"k={k}" for k in leaks)
+        attacks.append(PlannedAttack(SAMPLING, SAMPLING, "nothing", 0, points, of_all, False, {"samples": samples}))
+    return tuple(attacks)

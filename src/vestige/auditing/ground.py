@@ -85,13 +85,18 @@ class Ground:
             if not is_fixed and len(random_keys) >= _KEPT:
                 self.samples.pop(random_keys[0])
             edges = self.plan.edges
-            # An item without an edge is a cluster of its own.
-            clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
-            has_edges = any(i in edges for i in items)
-            seed = derive_seed(self.plan.seed, "judge", purpose)
-            resamples = CURVE_RESAMPLES if purpose == CURVE else self.resamples
-            wordings = self.wordings if is_fixed else 1.0
-            self.samples[key] = Sample(key[1], clusters if has_edges else None, seed, resamples, is_fixed, wordings)
+            clusters = None
+            if any(item in edges for item in items):
+                # An item without an edge is a cluster of its own.
+                clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
+            self.samples[key] = Sample(
+                items=key[1],
+                clusters=clusters,
+                seed=derive_seed(self.plan.seed, "judge", purpose),
+                resamples=CURVE_RESAMPLES if purpose == CURVE else self.resamples,
+                fixed=is_fixed,
+                wordings=self.wordings if is_fixed else 1.0,
+            )
         return self.samples[key]
 
     def prior(self, kind: Kind) -> SeedPrior:
@@ -121,8 +126,10 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...
         label = plan.edges.get(item, plan.groups.get(item))
         if label is not None:
             groups.setdefault(label, []).append(item)
-    # One group is the whole set, of which the claim itself speaks.
-    return {label: tuple(members) for label, members in groups.items()} if len(groups) > 1 else {}
+    if len(groups) < 2:
+        # One group is the whole set, of which the claim itself speaks.
+        return {}
+    return {label: tuple(members) for label, members in groups.items()}
 
 
 def shown(name: str) -> str:
@@ -135,12 +142,10 @@ def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
     forget = plan.splits.get("forget", ())
     if not forget:
         raise InputError(f"forget set {shown(plan.forget)!r}: the plan names no item of it; give the audit its items")
-    counts: Mapping[str, int] = {
-        scope: sum(plan.scopes.get(i) == scope for i in forget) for scope in ("entailed", "guessable")
-    }
     # Of plain questions and answers no scope is known, and all are judged.
-    free = tuple(i for i in forget if plan.scopes.get(i, "free") == "free")
-    counts_text = f"{counts['entailed']} entailed, {counts['guessable']} guessable"
+    scopes = [plan.scopes.get(item, "free") for item in forget]
+    free = tuple(item for item, scope in zip(forget, scopes, strict=True) if scope == "free")
+    counts_text = f"{scopes.count('entailed')} entailed, {scopes.count('guessable')} guessable"
     if len(free) == len(forget):
         return forget, ""
     if not free:

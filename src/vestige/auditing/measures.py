@@ -115,7 +115,8 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
         keys_asked = [
             form_key for form_key in keys if ground.scores.common([plan.target], form_key[1], plan.splits[split])
         ]
-        missing += [] if keys_asked else [f"{split}: not asked of the target"]
+        if not keys_asked:
+            missing.append(f"{split}: not asked of the target")
         for form, key in keys_asked:
             name = f"{split}, {form}"
             items = ground.scores.common([plan.target, subject], key, plan.splits[split])
@@ -186,12 +187,12 @@ def read_measures(
     lines: list[MeasureLine] = []
     subjects = (plan.target, *plan.retrained, *plan.unlearned)
     # Utilities compare only over the items, and those sets and scores, that all subjects have.
-    parts = {
-        (split, key): items
-        for split in SPLITS
-        for key in UTILITY
-        if (items := ground.scores.common(subjects, key, plan.splits.get(split, ())))
-    }
+    parts: dict[tuple[str, str], tuple[str, ...]] = {}
+    for split in SPLITS:
+        for key in UTILITY:
+            items = ground.scores.common(subjects, key, plan.splits.get(split, ()))
+            if items:
+                parts[split, key] = items
     for subject in subjects:
         lines += _of_subject(ground, subject, parts)
     lines += [
@@ -238,8 +239,10 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
             continue
         tested_items = set(attack.tested)
         for scale in tested.scales:
-            key = scale.form.hits if scale.form.chance or not scale.form.graded else ""
-            for subject in scale.retrained if key else ():
+            key = scale.form.hits
+            if not key or (scale.form.graded and not scale.form.chance):
+                continue
+            for subject in scale.retrained:
                 sources: list[Sourced] = [subject, Source.after(subject, attack)]
                 items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
                 if not items:
@@ -278,18 +281,19 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     """
     carried = ground.case.carried
     controls = [carried[attack.name, name] for name in ground.plan.retrained if (attack.name, name) in carried]
-    means = {
-        n: float(np.mean([control.bounds_bits[n] for control in controls]))
-        for n in (controls[0].bounds_bits if controls else ())
-        if all(n in control.bounds_bits for control in controls)
-    }
+    means: dict[str, float] = {}
+    for name in controls[0].bounds_bits if controls else ():
+        bits = [control.bounds_bits[name] for control in controls if name in control.bounds_bits]
+        if len(bits) == len(controls):
+            means[name] = float(np.mean(bits))
     # A search finds another prompt on every model, so that nothing is averaged over controls.
     own_carry = carried.get((attack.name, subject))
     if own_carry is not None and own_carry.points_bits:
         bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}
         bounds |= {name: bits for name, bits in own_carry.bounds_bits.items() if name == TOKENS_BOUND}
-        seen_label = "code length of the answers that the search saw, under retrained"
-        return bounds | ({seen_label: means[SEEN_BOUND]} if SEEN_BOUND in means else {})
+        if SEEN_BOUND in means:
+            bounds["code length of the answers that the search saw, under retrained"] = means[SEEN_BOUND]
+        return bounds
     if means and not attack.searches:
         return means
     if own_carry is not None:

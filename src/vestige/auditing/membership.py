@@ -198,7 +198,8 @@ def _names(ground: Ground) -> list[str]:
     keys = _keys(ground)
     # By name, whatever the order in which an evaluation wrote them.
     names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
-    names += ["reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else []
+    if LOGP in keys and len(ground.plan.retrained) > 1:
+        names.append("reference")
     left_out = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
     return [name for name in names if name not in left_out]
 

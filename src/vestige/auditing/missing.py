@@ -5,8 +5,9 @@ control lacks is untested. Missing scores are filled twice, once each way, and a
 subject's missing scores change no other subject's.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,10 +43,10 @@ class _Filling:
     plan: AuditPlan
     values: Tables
     known: bool
-    own: dict[str, set[str]]
-    shared: set[str]
-    kept: dict[str, set[str]]
-    asked_to_keep: set[str]
+    own: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    shared: set[str] = field(default_factory=set)
+    kept: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    asked_to_keep: set[str] = field(default_factory=set)
 
     def put(self, source: Source, key: str, scores: Mapping[str, float]) -> None:
         """Add scores to the table of one source."""
@@ -66,8 +67,7 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
     """
     plan = case.plan
     values: Tables = {source: dict(tables) for source, tables in case.scores.values.items()}
-    subjects = {name: set[str]() for name in plan.audited}
-    filling = _Filling(plan, values, known, subjects, set(), {name: set() for name in plan.audited}, set())
+    filling = _Filling(plan, values, known)
     chances: dict[str, str] = {BITS_KEY: "", **{form.key: form.chance for form in STORED}}
     for form in formats_of(case):
         chances.setdefault(form.key, form.chance)
@@ -104,10 +104,13 @@ def _fill_forgotten(filling: _Filling, key: str, chance_key: str, attack: str, p
     if not values.get(target, {}).get(key):
         return
     having = [values[source][key].keys() for source in (*compared, *subjects)]
-    reference = [item for item in plan.splits["forget"] if any(item in items for items in having)]
-    if all(len(reference) <= len(items) and items >= set(reference) for items in having):
+    asked_of_any = set().union(*having)
+    reference = [item for item in plan.splits["forget"] if item in asked_of_any]
+    if all(items >= set(reference) for items in having):
         return
-    untested = {item for item in reference if any(item not in values[source][key] for source in compared)}
+    untested = set[str]()
+    for source in compared:
+        untested |= set(reference) - values[source][key].keys()
     filling.shared |= untested
     of_target = values[target][key]
     chances = values[target].get(chance_key, {})
@@ -140,7 +143,7 @@ def _usual(tables: Sequence[Mapping[str, float]], item: str, chances: Mapping[st
     there = [table[item] for table in tables if item in table]
     if there:
         return float(np.mean(there))
-    return float(np.mean([score for table in tables for score in table.values()]))
+    return float(np.mean(np.concatenate([[*table.values()] for table in tables])))
 
 
 def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
@@ -148,7 +151,8 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
     plan, values = filling.plan, filling.values
     sources = [Source(name) for name in (plan.target, *plan.audited)]
     having = {source: values[source].get(key, {}) for source in sources if source in values}
-    reference = [item for item in items if any(item in table for table in having.values())]
+    asked_of_any = set().union(*having.values())
+    reference = [item for item in items if item in asked_of_any]
     filling.asked_to_keep |= set(reference)
     of_target = having.get(Source(plan.target), {})
     there = [of_target[item] for item in reference if item in of_target]

@@ -203,7 +203,8 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
         for stage in stages:
             why = stage.unusable()
-            curves += [] if attack.name in ground.case.searched else _curves(stage, why)
+            if attack.name not in ground.case.searched:
+                curves += _curves(stage, why)
             absent = tuple(name for name in audited if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
             if stage.scale.unit == "leakage_vs_chance":
@@ -222,14 +223,25 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
             of_retain = (attack.kind, attack.material) == ("relearn", "retain")
             if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
                 injections.append(stage.injection())
-    # What is missing of a part is missing of its search.
-    gaps = [gap for gap in gaps if not ground.case.search_of(gap.attack.name)]
     if tried:
         untested += _apart(ground, tried)
-    untested += [sentence(f"{gap.reason} ({listed(gap.subjects)})") for gap in gaps if gap.subjects]
-    evidence = [gap for gap in gaps if not gap.attack.shows_answers]
-    missing = {name: tuple(gap.reason for gap in evidence if name in gap.subjects) for name in audited}
-    return Recovery(tuple(tried), _attacked(tried), missing, tuple(injections), tuple(curves), tuple(untested))
+    missing: dict[str, list[str]] = {name: [] for name in audited}
+    for gap in gaps:
+        # What is missing of a part is missing of its search.
+        if ground.case.search_of(gap.attack.name) or not gap.subjects:
+            continue
+        untested.append(sentence(f"{gap.reason} ({listed(gap.subjects)})"))
+        for name in gap.subjects:
+            if not gap.attack.shows_answers:
+                missing[name].append(gap.reason)
+    return Recovery(
+        tried=tuple(tried),
+        attacked=_attacked(tried),
+        missing={name: tuple(reasons) for name, reasons in missing.items()},
+        injections=tuple(injections),
+        curves=tuple(curves),
+        untested=tuple(untested),
+    )
 
 
 def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
@@ -245,7 +257,9 @@ def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
 def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     """Why nothing that an attack brings can count by itself, or ""."""
     search = ground.case.search_of(attack.name)
-    return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
+    if search:
+        return f"it counts as a part of {search}"
+    return _CEILING if attack.shows_answers else ""
 
 
 def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
@@ -287,15 +301,17 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     """
     gaps = []
     # Searched on each model by itself, so that it may fail on one alone.
-    for subject in ground.plan.audited:
-        prompt = next((p for p in ground.case.prompts if (p.attack, p.subject) == (attack.name, subject)), None)
-        reason = ""
-        if prompt is not None and prompt.verified < prompt.wanted:
+    for prompt in ground.case.prompts:
+        if prompt.attack != attack.name or prompt.subject not in ground.plan.audited:
+            continue
+        if prompt.verified < prompt.wanted:
             reason = f"its prompt brings {prompt.verified} of the {prompt.wanted} replies that it was searched for"
-        elif prompt is not None and prompt.anyway == prompt.wanted:
+        elif prompt.anyway == prompt.wanted:
             reason = f"all {prompt.wanted} replies that its prompt was searched for are given without it"
-        gaps += [_Gap(attack, f"{attack.name}: {reason}", (subject,))] if reason else []
-    return gaps
+        else:
+            continue
+        gaps.append(_Gap(attack, f"{attack.name}: {reason}", (prompt.subject,)))
+    return sorted(gaps, key=lambda gap: ground.plan.audited.index(gap.subjects[0]))
 
 
 def _spoiled(stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
@@ -330,15 +346,16 @@ def _curves(stage: _Stage, no_gain: str) -> list[CurveLine]:
     if not stage.items:
         return []
     ground, plan, key, attack = stage.ground, stage.ground.plan, stage.scale.key, stage.attack.name
-    roles = [(plan.target, "target"), *((name, "retrained") for name in plan.retrained)]
-    roles += [(name, "suppressed" if name == plan.suppressed else "unlearned") for name in plan.audited]
-    stages = [(BEFORE, "", "")] + [(point, attack, point) for point in stage.attack.points]
-    read = [
-        (subject, role, point, Source(subject, *at))
-        for subject, role in roles
-        for point, *at in stages
-        if ground.scores.common([Source(subject, *at)], key, stage.items) == stage.items
-    ]
+    roles = {plan.target: "target", **dict.fromkeys(plan.retrained, "retrained")}
+    roles |= dict.fromkeys(plan.unlearned, "unlearned")
+    if plan.suppressed:
+        roles[plan.suppressed] = "suppressed"
+    read = []
+    for subject, role in roles.items():
+        stages = {BEFORE: Source(subject), **{point: Source(subject, attack, point) for point in stage.attack.points}}
+        for point, source in stages.items():
+            if ground.scores.common([source], key, stage.items) == stage.items:
+                read.append((subject, role, point, source))
     if not read or (stage.bits and len(stage.items) < 2):
         return []
     rows = ground.scores.rows([source for *_, source in read], key, stage.items)
@@ -386,11 +403,11 @@ def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
     for attack in plan.attacks:
         if attack.kind == "relearn" and not attack.shows_answers:
             groups.setdefault((attack.material, attack.n_shown, attack.tested), []).append(attack)
-    return {
-        f"{parts[0].name}, searched": tuple(parts)
-        for parts in groups.values()
-        if sum(len(part.points) for part in parts) > 1
-    }
+    found = {}
+    for parts in groups.values():
+        if sum(len(part.points) for part in parts) > 1:
+            found[f"{parts[0].name}, searched"] = tuple(parts)
+    return found
 
 
 def with_searches(case: Case) -> Case:
@@ -435,16 +452,20 @@ def _chosen(
     case: Case, source: Source, parts: Sequence[PlannedAttack], halves: tuple[Sequence[str], Sequence[str]]
 ) -> dict[str, dict[str, Source]]:
     """By key the stage at which each fact of one model counts: that which is best on the other half."""
-    stages = [source._replace(attack=part.name, point=point) for part in parts for point in part.points]
-    keys = (key for form in formats_of(case) for key in (form.key, form.hits) if key)
-    chosen = {}
-    for key in dict.fromkeys((BITS_KEY, _RANKS, *keys)):
+    stages: list[Source] = []
+    for part in parts:
+        stages += [source._replace(attack=part.name, point=point) for point in part.points]
+    keys = [BITS_KEY, _RANKS]
+    for form in formats_of(case):
+        keys += [form.key, form.hits]
+    chosen: dict[str, dict[str, Source]] = {}
+    for key in dict.fromkeys(keys):
         first, second = (case.scores.common(stages, key, half) for half in halves)
         if first and second:
-            best, other_best = (
-                max(stages, key=lambda stage: float(case.scores.of(stage, key, by).mean())) for by in (second, first)
-            )
-            chosen[key] = {**dict.fromkeys(first, best), **dict.fromkeys(second, other_best)}
+            for half, other in ((first, second), (second, first)):
+                means = [float(case.scores.of(stage, key, other).mean()) for stage in stages]
+                best = stages[int(np.argmax(means))]
+                chosen.setdefault(key, {}).update(dict.fromkeys(half, best))
     return chosen
 
 
@@ -456,11 +477,14 @@ def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]
         return {}
     # Each half of the facts chooses a stage for the other.
     choice = 2 * math.log2(sum(len(part.points) for part in parts))
-    bounds = {
-        bound: max(carried.bounds_bits[bound] for carried in each) + choice
-        for bound in each[0].bounds_bits
-        if all(bound in carried.bounds_bits for carried in each)
-    }
+    bounds: dict[str, float] = {}
+    for bound in each[0].bounds_bits:
+        bits = [carried.bounds_bits[bound] for carried in each if bound in carried.bounds_bits]
+        if len(bits) == len(each):
+            bounds[bound] = max(bits) + choice
     # All runs were made, of which one counts.
-    spent = {unit: sum(carried.spent.get(unit, 0.0) for carried in each) for unit in each[0].spent}
+    spent: dict[str, float] = dict.fromkeys(each[0].spent, 0)
+    for carried in each:
+        for unit in spent:
+            spent[unit] += carried.spent.get(unit, 0.0)
     return {(name, subject): Carried(bounds, spent)}

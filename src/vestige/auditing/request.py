@@ -247,16 +247,22 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
     # One sentence for all languages, of which there are many.
     out += [f"the form {form}" for form in forms if not form.startswith("in_")]
-    out += ["answers in other languages"] if any(form.startswith("in_") for form in forms) else []
-    out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
+    relearning = [name for name in get_args(Material) if name not in settings.relearn]
+    scores = [name for name in get_args(MemberScore) if name not in settings.membership]
+    if any(form.startswith("in_") for form in forms):
+        out.append("answers in other languages")
+    out += [f"relearning on {name} items" for name in relearning]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
-    out += [] if "nf4" in settings.quantize else ["weights in NF4"]
+    if "nf4" not in settings.quantize:
+        out.append("weights in NF4")
     if "memory" in settings.evals:
-        scores = get_args(MemberScore)
-        out += [f"the membership score {name}" for name in scores if name not in settings.membership]
-    out += [] if settings.patch or "inside" not in settings.evals else ["block outputs patched into the target"]
-    out += [] if settings.ablate else ["directional ablation"]
-    out += [] if settings.in_context else ["facts before the question"]
+        out += [f"the membership score {name}" for name in scores]
+    if "inside" in settings.evals and not settings.patch:
+        out.append("block outputs patched into the target")
+    if not settings.ablate:
+        out.append("directional ablation")
+    if not settings.in_context:
+        out.append("facts before the question")
     out += [] if settings.gcg else ["a searched suffix"]
     out += [] if settings.prefix else ["a searched prefix"]
     return (f"not asked for: {', '.join(out)}",) if out else ()

@@ -251,15 +251,16 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
     answered = {key: answers for key, answers in done.items() if answers is not None}
     folders = {subject: answers.folder for (subject, attack), answers in answered.items() if not attack}
-    # Of a subject that was not evaluated its attacks are not told one by one.
-    missing = [
-        FailedTask(m.name, m.role, attack, next((str(failed[t]) for t in tasks if t in failed), "it left no answers"))
-        for m in request.models
-        for attack in attacks
-        # Its own error, or that of what it waited for.
-        for tasks in [(task_name(m.name, attack), task_name(m.name, ""), making_name(m.name))]
-        if (m.name, attack) not in answered and (not attack or m.name in folders)
-    ]
+    missing = []
+    for model in request.models:
+        for attack in attacks:
+            # Of a subject that was not evaluated its attacks are not told one by one.
+            if (model.name, attack) in answered or (attack and model.name not in folders):
+                continue
+            # Its own error, or that of the task it waited for.
+            tasks = (task_name(model.name, attack), task_name(model.name, ""), making_name(model.name))
+            reason = next((str(failed[task]) for task in tasks if task in failed), "it left no answers")
+            missing.append(FailedTask(model.name, model.role, attack, reason))
     (target,) = request.names("target")
     unlearned = tuple(n for n in request.names("unlearned") if n in folders)
     if target not in folders or not unlearned:
@@ -353,15 +354,14 @@ def _facts(
 
 def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
     """What forget items can be guessed together by, where more than one has it: the answer, the attribute."""
+    answers = {i.id: content_id(normalised(i.answer), length=12) for i in forget}
+    attributes = {i.id: i.attribute for i in forget if i.attribute is not None}
     labels = {}
-    for kind, labels_by_item in (
-        ("answer", {i.id: content_id(normalised(i.answer), length=12) for i in forget}),
-        ("attribute", {i.id: i.attribute for i in forget if i.attribute is not None}),
-    ):
-        times = Counter(labels_by_item.values())
+    for kind, by_item in {"answer": answers, "attribute": attributes}.items():
+        times = Counter(by_item.values())
         # One answer to all questions tells no fact from another.
         if len(times) > 1:
-            labels[kind] = {item: label for item, label in labels_by_item.items() if times[label] > 1}
+            labels[kind] = {item: label for item, label in by_item.items() if times[label] > 1}
     return labels
 
 
@@ -385,8 +385,11 @@ def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
     from vestige.evals import find_eval
 
     # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
-    further = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
-    return (*(form for name in further for form in find_eval(name).audit.formats), *plan.formats)
+    formats: list[Format] = []
+    for name in plan.settings.get("evals", ()):
+        if name not in FORMATS_OF:
+            formats += find_eval(name).audit.formats
+    return (*formats, *plan.formats)
 
 
 def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
@@ -419,9 +422,11 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
 
 def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequence[Format]) -> str:
     """Content id of all that a judgement follows from: the plan, every file of answers, and this package's code."""
-    folders = [run.path / p.path for p in plan.evaluations] + [run.path / p.path for p in plan.attacked]
-    files = [path for answers in folders for path in answers.rglob("*.json*")]
-    files += [*folder.asked.rglob("*.json"), *([run.soundness] if run.soundness.exists() else [])]
+    files = [*folder.asked.rglob("*.json")]
+    if run.soundness.exists():
+        files.append(run.soundness)
+    for place in (*plan.evaluations, *plan.attacked):
+        files += (run.path / place.path).rglob("*.json*")
     # Bytes and not times of change: a run that was copied or unpacked is not judged again.
     digests = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(set(files))}
     return content_id([asdict(plan), formats, digests, code_digest(), RESAMPLES], length=64)

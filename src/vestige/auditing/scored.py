@@ -17,7 +17,7 @@ from vestige.auditing.formats import FORMATS
 from vestige.auditing.ground import BITS_KEY
 from vestige.auditing.measures import kept_key
 from vestige.auditing.membership import PREFIX
-from vestige.auditing.scores import Column, Scores, Source
+from vestige.auditing.scores import Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line
 from vestige.data.tables import read_table
@@ -405,24 +405,24 @@ def formats_in(table: ScoreTable) -> tuple[Format, ...]:
 
 def scores_of(table: ScoreTable) -> Scores:
     """The scores by model, stage and `format/metric`, without what is missing."""
-    values: dict[Source, dict[str, Column]] = {}
+    values: dict[Source, dict[str, Mapping[str, float]]] = {}
     for asked, column in table.columns.items():
         measurement = table.measurements[asked.measurement]
         tables = values.setdefault(Source(*asked[:3]), {})
         key, kept = _keys(measurement)
         parts: dict[str, dict[str, float]] = {}
-        for item, score in zip(column.items, column.array.tolist(), strict=True):
+        for item, score in zip(column, column.array.tolist(), strict=True):
             if math.isnan(score):
                 continue
             # A share that runs the other way is turned round; an order is, by its sign.
             known = score if measurement.direction > 0 else (measurement.high or 0.0) - score
             parts.setdefault(key if table.questions[item].split == "forget" else kept, {})[item] = known
-        tables |= {name: Column(part) for name, part in parts.items()}
+        tables |= parts
         chances = table.chances.get(measurement.name)
         if chances:
             own = _OWN.get(measurement.name)
             chance = (own.chance if own is not None else "") or f"{measurement.name}/chance"
-            tables[chance] = Column({item: chances[item] for item in column.items if item in chances})
+            tables[chance] = {item: chances[item] for item in column if item in chances}
     return Scores(values)
 
 

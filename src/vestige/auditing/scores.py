@@ -3,9 +3,8 @@
 Several questions that ask for one fact are one unit, with the mean of their scores (`by_fact`).
 """
 
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vestige.artifacts.audits import AuditPlan, Format, PlannedAttack, PromptLine, SoundnessLine
+from vestige.artifacts.scores import ScoreColumn
 from vestige.core.items import Scope
 from vestige.metrics.intervals import ByControl, ByItem
 
@@ -38,43 +38,9 @@ def _source(source: Sourced) -> Source:
     return Source(source) if isinstance(source, str) else source
 
 
-class Column(Mapping[str, float]):
-    """The values of one key by item id, in eight bytes each; columns of the same items share their index."""
-
-    def __init__(self, table: Mapping[str, float]) -> None:
-        """Copy the table."""
-        self._index = _index(tuple(table))
-        self.array: ByItem = np.fromiter(table.values(), dtype=float, count=len(table))
-
-    def __getitem__(self, item: str) -> float:
-        """The value of an item."""
-        return float(self.array[self._index[item]])
-
-    def __iter__(self) -> Iterator[str]:
-        """The items in the order of the table."""
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        """Number of items."""
-        return len(self._index)
-
-    def keys(self) -> KeysView[str]:
-        """The items; a dict's keys are compared as sets at once."""
-        return self._index.keys()
-
-    def of(self, items: Sequence[str]) -> ByItem:
-        """The values of `items` in their order."""
-        return self.array[np.fromiter(map(self._index.__getitem__, items), dtype=np.intp, count=len(items))]
-
-
-def column(table: Mapping[str, float]) -> Column:
+def column(table: Mapping[str, float]) -> ScoreColumn:
     """The table as a column, which it may be already."""
-    return table if isinstance(table, Column) else Column(table)
-
-
-@lru_cache(maxsize=64)
-def _index(items: tuple[str, ...]) -> dict[str, int]:
-    return {item: n for n, item in enumerate(items)}
+    return table if isinstance(table, ScoreColumn) else ScoreColumn(tuple(table), table.values())
 
 
 @dataclass(frozen=True)
@@ -111,7 +77,10 @@ class Scores:
 
     def of(self, source: Sourced, key: str, items: Sequence[str]) -> ByItem:
         """The values of `items` in their order; every one of them has to be there (see `common`)."""
-        return column(self.table(source, key)).of(items)
+        values = column(self.table(source, key)).of(items)
+        if np.isnan(values).any():
+            raise KeyError(f"{source} has no {key} of some of these questions")
+        return values
 
     def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> ByControl:
         """The values of several sources, a row each."""

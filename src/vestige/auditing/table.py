@@ -184,7 +184,7 @@ def _refuse_copies(table: ScoreTable) -> tuple[str, ...]:
     graded: set[str] = set()
     for asked, column in table.columns.items():
         if not asked.attack:
-            pairs = dict(zip(column.items, map(str, column.array.tolist()), strict=True))
+            pairs = dict(zip(column, map(str, column.array.tolist()), strict=True))
             scores.setdefault(asked.model, {})[asked.measurement] = pairs
             if len(set(pairs.values())) > 2:
                 graded.add(asked.model)
@@ -207,7 +207,7 @@ def _drop_unasked(table: ScoreTable) -> tuple[str, ...]:
     What only controls were asked is no part of what was tested: without this it would keep every claim open.
     """
     forget = set(table.items("forget"))
-    asked = {a.measurement for a, column in table.columns.items() if forget.intersection(column.items)}
+    asked = {a.measurement for a, column in table.columns.items() if not forget.isdisjoint(column)}
     unlearned = {a.measurement for a in table.columns if table.roles[a.model] == "unlearned"}
     dropped = sorted(asked - unlearned)
     table.columns = {a: column for a, column in table.columns.items() if a.measurement not in dropped}
@@ -219,7 +219,7 @@ def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, .
     tested: dict[str, set[str]] = {}
     for asked, column in table.columns.items():
         if asked.attack:
-            tested.setdefault(asked.attack, set()).update(column.items)
+            tested.setdefault(asked.attack, set()).update(column)
     return tuple(
         # Nobody says what it showed, so that it counts as one that showed no answers.
         PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in items), False, {})
