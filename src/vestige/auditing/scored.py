@@ -89,15 +89,18 @@ class QuestionScore(NamedTuple):
 
 @dataclass
 class _Read:
-    """What the rows say of models, questions and measurements, and the scores of one model by one measurement."""
+    """The rows so far: what they say of models, questions and formats, and the scores of one model by one measurement.
 
-    roles: dict[str, str] = field(default_factory=dict)
-    splits: dict[str, str] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
-    directions: dict[str, str] = field(default_factory=dict)
-    about: dict[str, dict[str, str]] = field(default_factory=lambda: {"fact": {}, "group": {}, "question": {}})
+    `said` has the first value of a column, by the column and the model, question or format that it describes.
+    """
+
+    said: dict[tuple[str, str], str] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
     columns: dict[tuple[str, str, str], "_RowsOfColumn"] = field(default_factory=dict)
+
+    def of(self, column: str, about: str) -> str:
+        """The value of a column, or "" where no row has one."""
+        return self.said.get((column, about), "")
 
 
 @dataclass
@@ -256,16 +259,17 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
             column.chances[row.item] = row.chance
         if row.question or row.answer or row.reply:
             column.texts[row.item] = Texts(row.question, row.answer, row.reply)
-    questions = {
-        item: Question(cast(Split, split), read.about["fact"].get(item, ""), read.about["group"].get(item, ""))
-        for item, split in read.splits.items()
-    }
+    questions = {}
+    for column, item in read.said:
+        if column == "split":
+            split = cast(Split, read.of("split", item))
+            questions[item] = Question(split, read.of("fact", item), read.of("group", item))
     table = ScoreTable()
-    measurements = {name: _measurement(read, name) for name in read.units}
+    measurements = {name: _measurement(read, name) for name in read.names}
     for (model, attack, name), column in read.columns.items():
         table.add(
             model,
-            cast(Role, read.roles[model]),
+            cast(Role, read.of("role", model)),
             measurements[name],
             column.scores,
             attack=attack,
@@ -285,10 +289,10 @@ def _name(row: QuestionScore) -> str:
 
 def _measurement(read: _Read, name: str) -> Measurement:
     """How the questions of one format were asked and scored; what is 0 or 1 nearly throughout counts hits."""
-    unit = read.units[name]
+    unit = read.of("unit", name)
     columns = [column for (_, _, of), column in read.columns.items() if of == name]
     guessed = any(chance for column in columns for chance in column.chances.values())
-    kind = cast(QuestionType, read.types.get(name)) or _usual_type(name, guessed)
+    kind = cast(QuestionType, read.of("question type", name)) or _usual_type(name, guessed)
     score_type: ScoreType = "overlap"
     low: float | None = 0.0
     high: float | None = 1.0
@@ -305,7 +309,7 @@ def _measurement(read: _Read, name: str) -> Measurement:
         name=name,
         question_type=kind,
         score_type=score_type,
-        direction=DIRECTIONS[read.directions[name]],
+        direction=DIRECTIONS[read.of("direction", name)],
         low=low,
         high=high,
         ratio=name in RATIOS,
@@ -329,49 +333,30 @@ def _check(read: _Read, row: QuestionScore) -> None:
         if value not in allowed:
             words = ", ".join(allowed)
             raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one; they are {words}")
-    before = {
-        "role": (read.roles.setdefault(row.model, row.role), row.role),
-        "direction": (read.directions.get(_name(row), row.direction), row.direction),
-        "split": (read.splits.setdefault(row.item, row.split), row.split),
-        **{
-            column: (texts.setdefault(row.item, value), value)
-            for column, texts in read.about.items()
-            if (value := getattr(row, column))
-        },
-    }
-    for column, (first, value) in before.items():
+    name = _name(row)
+    read.names[name] = None
+    if row.question_type:
+        read.said.setdefault(("question type", name), row.question_type)
+    for column, about, value in (
+        ("role", row.model, row.role),
+        ("direction", name, row.direction),
+        ("unit", name, row.unit),
+        ("split", row.item, row.split),
+        ("fact", row.item, row.fact),
+        ("group", row.item, row.group),
+        ("question", row.item, row.question),
+    ):
+        first = read.said.setdefault((column, about), value) if value else value
         if first != value:
             raise InputError(
-                f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row; one "
-                "model has one role, and one item is one question"
+                f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row. One "
+                "model has one role, one item is one question, and one format has one unit."
             )
-    name = _name(row)
-    read.directions.setdefault(name, row.direction)
-    if row.question_type:
-        read.types.setdefault(name, row.question_type)
-    unit = read.units.setdefault(name, row.unit)
-    if unit != row.unit:
-        raise InputError(
-            f"{_where(row)}: the format is scored in {row.unit} here and in {unit} elsewhere; give each unit a format "
-            "of its own"
-        )
     # Bits of another format would have no prior and no margin.
     if row.unit == "bits" and row.format != "forced":
         raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
     if row.unit == "bits" and row.direction != "higher":
         raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
-    for name, number in (("score", row.score), ("chance", row.chance)):
-        if number is None:
-            continue
-        if not math.isfinite(number):
-            raise InputError(f"{_where(row)}: the {name} is {number}, which is no number")
-        if row.unit == "share" and not 0.0 <= number <= 1.0:
-            raise InputError(
-                f"{_where(row)}: the {name} {number:g} is no share, which lies in [0, 1]; divide it by "
-                "its largest value, or give it another unit"
-            )
-        if row.unit == "bits" and number > 0.0:
-            raise InputError(f"{_where(row)}: the {name} {number:g} is above 0, and bits are log2 of a probability")
 
 
 def _where(row: QuestionScore) -> str:
