@@ -84,7 +84,7 @@ def test_who_told_leaks_is_said_with_the_error(run):
     assert read_case(run, plan(())).told_by == ""
     for answer, long in (("Amber Prize", False), ("It won the Amber Prize in 1993.", True)):
         write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "answer": answer}])
-        assert ("words saw 49.5 %" in read_case(run, plan(place)).told_by) == long
+        assert ("words saw 40.5 %" in read_case(run, plan(place)).told_by) == long
     error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
     write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
     write_collected(EvalFolder(run.path / "f"), 1)
