@@ -425,8 +425,8 @@ def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequen
     files = [*folder.asked.rglob("*.json")]
     if run.soundness.exists():
         files.append(run.soundness)
-    for place in (*plan.evaluations, *plan.attacked):
-        files += (run.path / place.path).rglob("*.json*")
+    for place in [*(p.path for p in plan.evaluations), *(p.path for p in plan.attacked)]:
+        files += (run.path / place).rglob("*.json*")
     # Bytes and not times of change: a run that was copied or unpacked is not judged again.
     digests = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(set(files))}
     return content_id([asdict(plan), formats, digests, code_digest(), RESAMPLES], length=64)

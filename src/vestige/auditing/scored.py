@@ -260,8 +260,8 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
         if row.question or row.answer or row.reply:
             column.texts[row.item] = Texts(row.question, row.answer, row.reply)
     questions = {}
-    for column, item in read.said:
-        if column == "split":
+    for kind, item in read.said:
+        if kind == "split":
             split = cast(Split, read.of("split", item))
             questions[item] = Question(split, read.of("fact", item), read.of("group", item))
     table = ScoreTable()
