@@ -111,6 +111,7 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         *filter(None, (not_counted, ground.apart, ground.case.told_by)),
         *_of_controls(ground, tested),
         *tested.untested,
+        *matrix.untested,
         *recovery.untested,
         *membership.untested,
         *losses_read.untested,

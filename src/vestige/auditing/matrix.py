@@ -1,5 +1,6 @@
 """Subjects by formats: how much of the forget set each still expresses, the worst case, and whether formats agree."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -13,11 +14,7 @@ from vestige.auditing.ground import Ground
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
 from vestige.metrics.gains import differences, excess, leakage
-from vestige.metrics.verdicts import (
-    Evidence,
-    over_forgotten,
-    reversals,
-)
+from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals
 
 
 class Expressed(NamedTuple):
@@ -46,6 +43,7 @@ class Matrix(NamedTuple):
     never: tuple[WorstLine, ...]
     reversals: tuple[ReversalLine, ...]
     expressed: dict[str, Expressed]
+    untested: tuple[str, ...] = ()
 
 
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
@@ -54,8 +52,27 @@ def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     metric = tested.scales[0].unit if tested.scales else ""
     worst = tuple(worst_line(subject, metric, _draws(e)) for subject, e in expressed.items() if e.leaks)
     methods = {subject: e for subject, e in expressed.items() if subject != ground.plan.suppressed}
-    cells, reversed_orders = _cells(ground, tested, expressed), _reversals(ground, tested.scales, methods)
-    return Matrix(tuple(cells), worst, _never(ground, tested), reversed_orders, expressed)
+    cells = tuple(_cells(ground, tested, expressed))
+    never = _never(ground, tested)
+    # Without this limit the cost would grow with the square of the number of models.
+    if least_p(_comparisons(methods), ground.resamples) > TAIL:
+        untested = (
+            f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many."
+        )
+        return Matrix(cells, worst, never, (), expressed, (untested,))
+    return Matrix(cells, worst, never, _reversals(ground, tested.scales, methods), expressed)
+
+
+def _comparisons(expressed: Mapping[str, Expressed]) -> int:
+    """The number of ordered pairs of formats over all pairs of models that have both."""
+    n = 0
+    sets = Counter(frozenset(one.leaks) for one in expressed.values())
+    for one, times in sets.items():
+        n += times * (times - 1) // 2 * len(one) * (len(one) - 1)
+    for one, other in combinations(sets, 2):
+        shared = len(one & other)
+        n += sets[one] * sets[other] * shared * (shared - 1)
+    return n
 
 
 def _draws(expressed: Expressed) -> dict[str, Draws]:

@@ -90,8 +90,9 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
             folders.append(Path(word))
         elif Path(word).is_file() and reader_of(Path(word)):
             raise InputError(
-                f"--logs {one_line(word, width=200)}: the log of one model, and nothing says which; give "
-                f"unlearned:NAME={one_line(word, width=200)}, and beside it target=FILE and retrained:NAME=FILE"
+                f"--logs {one_line(word, width=200)}: this log needs a role. Give "
+                f"unlearned:NAME={one_line(word, width=200)}, and beside it target:NAME=FILE and retrained:NAME=FILE. "
+                "Where a file holds several models, NAME is the model's name in it."
             )
         elif Path(word).is_file():
             tables.append(Path(word))

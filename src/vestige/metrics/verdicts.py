@@ -29,7 +29,7 @@ from vestige.metrics.planning import POWER, Advice, advise, detectable, items_ne
 
 Outcome = Literal["holds", "fails", "inconclusive"]
 Scope = Literal["these", "such"]
-_TAIL = (1 - LEVEL) / 2
+TAIL = (1 - LEVEL) / 2
 ADMISSION = 0.2
 """The most that admission can ask of a format."""
 LEAST_GAP = 0.05
@@ -211,7 +211,7 @@ def _tested(
 
 def over_forgotten(excess: Draws, margin: float) -> bool:
     """Whether the subject is clearly below `retrained`, by more than the margin: it can be told by it."""
-    return excess.p_at_least(-margin) <= _TAIL
+    return excess.p_at_least(-margin) <= TAIL
 
 
 def saturated(gain: Gain, thresholds: Thresholds) -> bool:
@@ -237,7 +237,7 @@ def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> ClaimVerdict
 
 def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVerdict:
     outcome = _outcome(judged, p_values)
-    failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= _TAIL]
+    failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= TAIL]
     wide = [judged_quantity for judged_quantity in judged if judged_quantity.reach >= 1]
     # What can only fail a claim need not be shown to be small, whatever the audit's size.
     with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
@@ -273,7 +273,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
 
 def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
     # One quantity that is shown to be too great is enough, whatever is open of the others.
-    if any(p <= _TAIL for p in p_values):
+    if any(p <= TAIL for p in p_values):
         return "fails"
     return "inconclusive" if any(judged_quantity.reach >= 1 for judged_quantity in judged) else "holds"
 
@@ -389,6 +389,16 @@ class Reversal(NamedTuple):
     p: float
 
 
+def least_p(comparisons: int, resamples: int) -> float:
+    """The least p-value that a comparison can have after Holm's correction.
+
+    Example:
+        >>> round(least_p(250, 9_999), 3)
+        0.025
+    """
+    return min(1.0, comparisons / (resamples + 1))
+
+
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
     """The pairs of subjects whose order is reversed between two formats, each direction being significant.
 
@@ -404,4 +414,4 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
                 p = max(formats[higher_in].p_at_most(0.0), formats[lower_in].p_at_least(0.0))
                 candidates.append(Reversal(first, second, higher_in, lower_in, p))
     corrected = holm([reversal.p for reversal in candidates])
-    return tuple(r._replace(p=p) for r, p in zip(candidates, corrected, strict=True) if p <= _TAIL)
+    return tuple(r._replace(p=p) for r, p in zip(candidates, corrected, strict=True) if p <= TAIL)
