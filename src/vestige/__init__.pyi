@@ -19,6 +19,7 @@ from .api import compare as compare
 from .api import compile_data as compile_data
 from .api import evaluate as evaluate
 from .api import export as export
+from .api import export_task as export_task
 from .api import finetune as finetune
 from .api import judge as judge
 from .api import plan as plan
@@ -114,6 +115,7 @@ __all__ = [
     "compile_data",
     "evaluate",
     "export",
+    "export_task",
     "find_rate",
     "finetune",
     "judge",

@@ -138,3 +138,17 @@ def test_names_that_are_no_repositories_are_refused(run):
     for name in ("npo", "a/b/c", "../x/y", {"none": "org/x"}):
         with pytest.raises(InputError):
             vestige.export(run, "inspect", model_id=name)
+
+
+@pytest.mark.parametrize(("to", "n"), [("lm-eval", 3), ("inspect", 2)])
+def test_a_task_holds_the_questions_and_its_code_compiles(tmp_path, to, n):
+    rows = [{"question": "Where is A?", "answer": "In B."}, {"question": "Who is C?", "answer": "D"}]
+    files = vestige.export_task(rows, to, output_dir=tmp_path / "task")
+    assert len(files) == n
+    written = [json.loads(line) for line in files[-1].read_text().splitlines()]
+    assert [{"question": row["question"], "answer": row["answer"]} for row in written] == rows
+    for path in files:
+        if path.suffix == ".py":
+            compile(path.read_text(), path.name, "exec")
+    with pytest.raises(InputError):
+        vestige.export_task(rows, "helm", output_dir=tmp_path)

@@ -11,7 +11,7 @@ from vestige.api.asking import attack, evaluate
 from vestige.api.auditing import audit, judge, plan, read_audit, rejudge
 from vestige.api.comparing import compare
 from vestige.api.data import check_data, compile_data
-from vestige.api.exporting import export
+from vestige.api.exporting import export, export_task
 from vestige.api.inputs import DataLike, ModelLike
 from vestige.api.probing import probe
 from vestige.api.results import Attacked, Audit, Comparison, Holes, Model, ModelVerdicts, Results, Rows, Verdict
@@ -36,6 +36,7 @@ __all__ = [
     "compile_data",
     "evaluate",
     "export",
+    "export_task",
     "finetune",
     "judge",
     "plan",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from vestige.api.inputs import PathLikeStr, verb
+from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, verb
 from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line
 
@@ -272,3 +272,106 @@ def _eee(
         files[f"{place}.json"] = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         files[f"{place}_samples.jsonl"] = samples
     return files
+
+
+TOOLS = ("lm-eval", "inspect")
+_LM_EVAL = """\
+task: vestige_forget
+custom_dataset: !function vestige_task.questions
+output_type: generate_until
+test_split: test
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_target: "{{answer}}"
+generation_kwargs:
+  until: ["\\n"]
+  max_gen_toks: 64
+  do_sample: false
+process_results: !function vestige_task.scored
+metric_list:
+  - metric: contains
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 1.0
+"""
+_LM_EVAL_CODE = '''\
+"""The questions of questions.jsonl for lm-evaluation-harness, and whether a reply contains the answer."""
+
+import json
+from pathlib import Path
+
+import datasets
+
+
+def questions(**_):
+    """The questions beside this file."""
+    lines = (Path(__file__).parent / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return {"test": datasets.Dataset.from_list([json.loads(line) for line in lines])}
+
+
+def scored(doc, results):
+    """1.0 where the reply contains the answer."""
+    answer = doc["answer"].strip().rstrip(".").lower()
+    return {"contains": float(answer in results[0].lower())}
+'''
+_INSPECT_CODE = '''\
+"""The questions of questions.jsonl for Inspect: `inspect eval vestige_forget.py --log-format json`."""
+
+import json
+from pathlib import Path
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import GenerateConfig
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate
+
+
+@task
+def vestige_forget():
+    """One sample for each question; a reply is right if it contains the answer."""
+    samples = []
+    for line in (Path(__file__).parent / "questions.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        prompt = f"Question: {row['question']}\\nAnswer:"
+        samples.append(Sample(id=row["id"], input=prompt, target=row["answer"].strip().rstrip(".")))
+    config = GenerateConfig(temperature=0, max_tokens=64)
+    return Task(dataset=MemoryDataset(samples), solver=generate(), scorer=includes(), config=config)
+'''
+
+
+@verb
+def export_task(data: DataLike, to: str, *, output_dir: PathLikeStr = "vestige_task") -> list[Path]:
+    """Write the questions of a data set as a task that another tool runs, and whose log `vestige audit --logs` judges.
+
+    A reply is right if it contains the answer, without regard to case.
+
+    Args:
+        data: The questions that were to be forgotten: a file, a hub id, or rows in memory.
+        to: lm-eval or inspect.
+        output_dir: The folder of the task.
+
+    Returns:
+        The files; the first is the task.
+
+    Raises:
+        InputError: The data cannot be read, or no such tool is known.
+
+    Example:
+        >>> vestige.export_task("forget.jsonl", "inspect")  # doctest: +SKIP
+    """
+    from vestige.core.files import json_line, write_text
+
+    if to not in TOOLS:
+        raise InputError(f"--to {one_line(to)!r}: {closest(to, list(TOOLS))}")
+    lines = []
+    for item in corpus_of(data).items:
+        lines.append(json_line({"id": item.id, "question": item.question, "answer": item.answer}))
+    files = {"vestige_forget.py": _INSPECT_CODE}
+    if to == "lm-eval":
+        files = {"vestige_forget.yaml": _LM_EVAL, "vestige_task.py": _LM_EVAL_CODE}
+    files["questions.jsonl"] = "".join(lines)
+    folder = Path(output_dir)
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return [folder / name for name in files]

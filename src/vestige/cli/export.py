@@ -43,17 +43,18 @@ def export_command(
     from vestige.api import export
 
     given = model_id or []
-    names: str | dict[str, str] = given[0] if len(given) == 1 and "=" not in given[0] else {}
-    for word in given if isinstance(names, dict) else []:
+    by_model: dict[str, str] = {}
+    for word in given:
         name, equals, public = word.rpartition("=")
-        if not equals:
+        if equals:
+            by_model[name] = public
+        elif len(given) > 1:
             raise InputError("--model-id stands there several times. Give MODEL=ORG/NAME for each model.")
-        names[name] = public
     files = export(
         run,
         to,
         output_dir=output_dir,
-        model_id=names,
+        model_id=by_model or (given[0] if given else ""),
         dataset=dataset,
         baseline=baseline,
         fail_on_inconclusive=fail_on_inconclusive,
@@ -62,6 +63,18 @@ def export_command(
     if as_json:
         return print_json(paths)
     typer.echo("\n".join(paths))
+
+
+def export_task_command(
+    data: Annotated[str, typer.Argument(help="The questions that were to be forgotten: a file, or a hub id.")],
+    to: Annotated[str, typer.Option(help="lm-eval or inspect.")],
+    output_dir: Annotated[Path, typer.Option(help="The folder of the task.")] = Path("vestige_task"),
+) -> None:
+    """Write DATA as a task that lm-eval or Inspect runs, and whose log `vestige audit --logs` judges."""
+    from vestige.api import export_task
+
+    for path in export_task(data, to, output_dir=output_dir):
+        typer.echo(str(path))
 
 
 def evidence_command(
