@@ -3,7 +3,7 @@
 Numbers are written in full; text from models and data sets has what acts unseen spelt out (`visible`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,20 @@ Row = dict[str, Any]
 
 _BOUNDS = ("value", "low", "high", "n")
 
+
+def _bound_columns(names: Iterable[str]) -> list[str]:
+    columns: list[str] = []
+    for name in names:
+        columns += [f"{name}_{bound}" for bound in _BOUNDS]
+    return columns
+
+
 RESULT_COLUMNS = (*COLUMNS, "evaluation", "items")
 """The columns of tables/results.csv: at the end the evaluation's folder, and the content id of the items it asked."""
 
 SUBJECT_COLUMNS = (
     *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
-    *(f"{name}_{bound}" for name, _, _ in PANELS for bound in _BOUNDS),
+    *_bound_columns(name for name, _, _ in PANELS),
 )
 """The columns of tables/subjects.csv, a row a subject and forget set; scores are ROUGE-1 recall."""
 
@@ -41,9 +49,13 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
     results = []
     for evaluation, s in read_summaries(run):
-        # By it a reader of the table sees which rows are of the same questions and may be compared.
-        items = content_id(sorted({i for ids in s.splits.values() for i in ids}))
-        results += [{"evaluation": evaluation.path.name, "items": items} | row for row in result_rows([s])]
+        # Rows of the same questions have the same id, and may be compared.
+        asked: set[str] = set()
+        for ids in s.splits.values():
+            asked.update(ids)
+        items = content_id(sorted(asked))
+        for row in result_rows([s]):
+            results.append({"evaluation": evaluation.path.name, "items": items} | row)
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
     write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
@@ -57,7 +69,9 @@ def subject_rows(contents: Contents) -> list[Row]:
     """A row for each forget set and each subject evaluated on it."""
     rows = []
     for forget in contents.evidence.forgets:
-        for subject in (s for s in contents.evidence.subjects if forget in s.results):
+        for subject in contents.evidence.subjects:
+            if forget not in subject.results:
+                continue
             done, spec = subject.done or {}, subject.spec
             row: Row = {
                 "forget": forget,
@@ -106,12 +120,20 @@ def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:
                     row[f"{subject.label}_reply"] = reply.text
                     row[f"{subject.label}_rouge1_recall"] = "" if reply.rouge is None else reply.rouge
             rows.append(row)
-    columns = (*ITEM_COLUMNS, *(f"{label}_{part}" for label in labels for part in ("reply", "rouge1_recall")))
-    return columns, rows
+    columns = list(ITEM_COLUMNS)
+    for label in labels:
+        columns += [f"{label}_reply", f"{label}_rouge1_recall"]
+    return tuple(columns), rows
 
 
 def _readable(rows: Sequence[Row]) -> list[Row]:
-    return [{visible(k): visible(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
+    readable = []
+    for row in rows:
+        shown: Row = {}
+        for name, value in row.items():
+            shown[visible(name)] = visible(value) if isinstance(value, str) else value
+        readable.append(shown)
+    return readable
 
 
 _MEASURES = ("before", "after", "change", "lowest_before", "lowest_after", "holes")
@@ -121,20 +143,22 @@ HOLE_COLUMNS = (
 """The columns of tables/holes.csv, a row a hole."""
 SOURCE_COLUMNS = (
     *("probe", "source", "placebo", "tested", "verdict"),
-    *(f"{name}_{bound}" for name in (*_MEASURES, "false_holes", "beyond") for bound in _BOUNDS),
+    *_bound_columns((*_MEASURES, "false_holes", "beyond")),
 )
 """The columns of tables/hole_sources.csv, a row a source and placebo; a source without a placebo has one row."""
 
 
 def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
     """Write holes.csv and hole_sources.csv of some searches into `folder`."""
-    holes = []
+    holes, rows = [], []
     for found in probes:
         for hole in found.holes:
             cells = {"probe": found.name, **vars(hole)}
             holes.append({column: cells[column] for column in HOLE_COLUMNS})
+        for row in found.table.rows:
+            for placebo in row.placebos or (None,):
+                rows.append(_source(found, row, placebo))
     write_csv(folder / "holes.csv", HOLE_COLUMNS, _readable(holes))
-    rows = [_source(p, row, placebo) for p in probes for row in p.table.rows for placebo in row.placebos or (None,)]
     write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))
 
 
@@ -153,7 +177,10 @@ def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
 
 
 def _triple(*names: str) -> tuple[str, ...]:
-    return tuple(column for name in names for column in (name, f"{name}_low", f"{name}_high"))
+    columns: list[str] = []
+    for name in names:
+        columns += [name, f"{name}_low", f"{name}_high"]
+    return tuple(columns)
 
 
 VERDICT_COLUMNS = (
@@ -190,19 +217,33 @@ BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "rati
 
 def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str, ...], list[Row]]]:
     """Columns and rows of each table, by the name of its file."""
-    budget = [_flat(b) | {"forget": o.forget} for o in outcomes for b in o.budget]
-    gains = [_flat(g) | {"forget": o.forget, "n": g.gain.n} for o in outcomes for g in o.gains]
-    extra = dict.fromkeys(k for row in budget for k in row if k.startswith(("bound_", "need_", "input_")))
-    return {
-        name: (columns, [{c: row[c] for c in columns if c in row} for row in rows])
-        for name, columns, rows in (
-            ("verdicts", VERDICT_COLUMNS, [_verdict(o, v) for o in outcomes for v in o.verdicts]),
-            ("leakage", LEAKAGE_COLUMNS, [row for o in outcomes for row in _leakage(o)]),
-            ("gains", GAIN_COLUMNS, gains),
-            ("curves", CURVE_COLUMNS, [row for o in outcomes for row in _curves(o)]),
-            ("budget", (*BUDGET_COLUMNS, *extra), budget),
-        )
+    rows: dict[str, list[Row]] = {"verdicts": [], "leakage": [], "gains": [], "curves": [], "budget": []}
+    extra: list[str] = []
+    for outcome in outcomes:
+        of_set = {"forget": outcome.forget}
+        for verdict in outcome.verdicts:
+            rows["verdicts"].append(_verdict(outcome, verdict))
+        rows["leakage"] += _leakage(outcome)
+        for gain in outcome.gains:
+            rows["gains"].append(_flat(gain) | of_set | {"n": gain.gain.n})
+        rows["curves"] += _curves(outcome)
+        for line in outcome.budget:
+            rows["budget"].append(_flat(line) | of_set)
+    for row in rows["budget"]:
+        for column in row:
+            if column.startswith(("bound_", "need_", "input_")) and column not in extra:
+                extra.append(column)
+    columns = {
+        "verdicts": VERDICT_COLUMNS,
+        "leakage": LEAKAGE_COLUMNS,
+        "gains": GAIN_COLUMNS,
+        "curves": CURVE_COLUMNS,
+        "budget": (*BUDGET_COLUMNS, *extra),
     }
+    tables = {}
+    for name, own in columns.items():
+        tables[name] = (own, [{column: row[column] for column in own if column in row} for row in rows[name]])
+    return tables
 
 
 def _flat(line: Any) -> Row:
@@ -214,7 +255,8 @@ def _flat(line: Any) -> Row:
             row |= {name: value.value, f"{name}_low": end(value.low), f"{name}_high": end(value.high)}
         elif isinstance(value, Mapping):
             kind, _, unit = name.partition("_")
-            row |= {"_".join(filter(None, (kind.removesuffix("s"), key, unit))): x for key, x in value.items()}
+            for key, amount in value.items():
+                row["_".join(filter(None, (kind.removesuffix("s"), key, unit)))] = amount
         else:
             row[name] = "" if value is None else value
     return row
@@ -234,10 +276,14 @@ def _verdict(outcome: AuditOutcome, v: VerdictLine) -> Row:
 def _leakage(outcome: AuditOutcome) -> Iterator[Row]:
     formats = {f.format: f for f in outcome.formats}
     for c in outcome.matrix:
-        row = _flat(c) | {"n": c.level.n, "leakage_metric": c.leakage.metric if c.leakage else ""}
-        f = formats.get(c.format)
-        # The format's controls beside the model: whoever reads one row has what it is read against.
-        yield row | (_flat(f) | {"why": f.reason} if f else {}) | {"forget": outcome.forget}
+        row = _flat(c) | {"n": c.level.n, "leakage_metric": ""}
+        if c.leakage is not None:
+            row["leakage_metric"] = c.leakage.metric
+        # Each row has the level of the controls that it is compared with.
+        if c.format in formats:
+            line = formats[c.format]
+            row |= _flat(line) | {"why": line.reason}
+        yield row | {"forget": outcome.forget}
     for w in outcome.worst:
         worst = {"forget": outcome.forget, "format": "worst", "n": w.leakage.n, "leakage_metric": w.leakage.metric}
         yield _flat(w) | worst
