@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 from reading import table
-from synthetic_audit import ATTACKS, FORMATS, METHODS, hostile, outcome, write_audit
+from synthetic_audit import ATTACKS, FACTS, FORMATS, METHODS, hostile, outcome, write_audit
 from synthetic_run import write_run
 
 from vestige.artifacts.audits import CLAIMS, REQUIRED
@@ -108,3 +108,16 @@ def test_hostile_names_are_text_in_every_table(tmp_path):
 
 def test_a_run_without_an_audit_has_no_such_table(run):
     assert sorted(p.name for p in (run / "tables").iterdir()) == ["items.csv", "results.csv", "subjects.csv"]
+
+
+def test_each_further_part_of_an_audit_has_a_table_with_the_values_of_its_lines():
+    found = replace(outcome(), facts=FACTS)
+    tables = audit_tables([found])
+    columns, rows = tables["facts"]
+    assert columns[:4] == ("forget", "subject", "attack", "item")
+    first = FACTS[0]
+    assert (rows[0]["bits"], rows[0]["never_low"], rows[0]["never_high"]) == (first.bits, *first.never)
+    auc = found.membership[0].auc
+    assert (tables["membership"][1][0]["auc"], tables["membership"][1][0]["auc_low"]) == (auc.value, auc.low)
+    assert len(tables["kept"][1]) == len(found.kept)
+    assert "groups" not in tables

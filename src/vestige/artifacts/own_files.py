@@ -46,7 +46,8 @@ _WITHIN = """
 
     report.html tables/table-*.csv tables/results.csv tables/subjects.csv tables/items.csv tables/holes.csv
     tables/hole_sources.csv tables/mitigation.csv tables/verdicts.csv tables/leakage.csv tables/gains.csv
-    tables/curves.csv tables/budget.csv tables/sequence.csv
+    tables/curves.csv tables/budget.csv tables/sequence.csv tables/facts.csv tables/groups.csv tables/membership.csv
+    tables/kept.csv tables/measures.csv tables/able.csv tables/soundness.csv tables/stored.csv
 
     .lock .*.lock work/*.lock
 """

@@ -215,6 +215,12 @@ BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "rati
 """The first columns of tables/budget.csv; then `bound_`, `need_` and `input_` columns by name."""
 
 
+PANEL_TABLES = ("facts", "groups", "membership", "kept", "measures", "able", "soundness", "stored")
+"""Further parts of an outcome, each with a CSV of all its fields where the audit has it."""
+_RANGES = ("never",)
+"""Fields that hold the least and the greatest value of the controls."""
+
+
 def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str, ...], list[Row]]]:
     """Columns and rows of each table, by the name of its file."""
     rows: dict[str, list[Row]] = {"verdicts": [], "leakage": [], "gains": [], "curves": [], "budget": []}
@@ -243,7 +249,22 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str,
     tables = {}
     for name, own in columns.items():
         tables[name] = (own, [{column: row[column] for column in own if column in row} for row in rows[name]])
+    for name in PANEL_TABLES:
+        panel: list[Row] = []
+        for outcome in outcomes:
+            for line in getattr(outcome, name):
+                panel.append({"forget": outcome.forget} | _flat(line))
+        if panel:
+            tables[name] = (_columns_of(panel), panel)
     return tables
+
+
+def _columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """All columns of the rows, in the order in which they first appear."""
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns |= dict.fromkeys(row)
+    return tuple(columns)
 
 
 def _flat(line: Any) -> Row:
@@ -253,6 +274,8 @@ def _flat(line: Any) -> Row:
         name, value = field.name, getattr(line, field.name)
         if isinstance(value, Estimate):
             row |= {name: value.value, f"{name}_low": end(value.low), f"{name}_high": end(value.high)}
+        elif isinstance(value, tuple) and field.name in _RANGES:
+            row |= {f"{name}_low": value[0], f"{name}_high": value[1]}
         elif isinstance(value, Mapping):
             kind, _, unit = name.partition("_")
             for key, amount in value.items():
