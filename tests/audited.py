@@ -43,6 +43,7 @@ QUICK = AuditSettings(
     quantize=(8,),
     ablate=(),
     in_context=(),
+    all_attacks=True,
     suppress=False,
     max_new_tokens=4,
 )

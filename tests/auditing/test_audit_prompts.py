@@ -12,7 +12,7 @@ from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit
 from vestige.auditing.gather import read_case
 from vestige.auditing.run import plan_audit, run_audit
-from vestige.auditing.tasks import audit_tasks, prompt_bits_task
+from vestige.auditing.tasks import attack_tasks, prompt_bits_task
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, write_json
 from vestige.metrics import intervals
@@ -123,7 +123,8 @@ def test_a_reader_that_a_prompt_breaks_is_named(made, monkeypatch):
 def test_a_model_is_attacked_after_the_target_that_leads_the_search_was_asked(made):
     request = audited.request(made, SETTINGS)
     planned = plan_audit(request)
-    tasks = {t.name: t for t in audit_tasks(made, request, planned.questions, planned.attacks)}
+    on_all = [(attack, [m.name for m in request.models]) for attack in planned.attacks]
+    tasks = {t.name: t for t in attack_tasks(made, request, planned.questions, on_all)}
     assert tasks["bits of prefix n=2"].after == tuple(f"prefix n=2: {who}" for who in WHO)
     assert tasks["prefix n=2: ga"].after == ("evaluate ga", "evaluate target")
     assert tasks["prefix n=2: target"].after == ("evaluate target",)

@@ -325,6 +325,7 @@ class AuditPlan:
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `formats` are those of a table of scores, which no evaluation says.
     `banked` names the laboratory of each control that is from the bank of public logs.
+    `skipped` names by attack the models that it was not made on, since it could have changed no verdict.
     `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores,
     where these were given.
     `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
@@ -365,6 +366,7 @@ class AuditPlan:
     banked: Mapping[str, str] = field(default_factory=dict)
     sealed: "SealedPlan | None" = None
     asked_twice: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified_readings: dict[str, str] = field(default_factory=dict)
     read_otherwise: tuple[str, ...] = ()
     table: str = ""

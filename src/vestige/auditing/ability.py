@@ -76,7 +76,11 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     leaks = {} if expressed is None else {name: leak.draws.value for name, leak in expressed.leaks.items()}
     # A control that still answers in every format holds nothing back that an attack could bring.
     silent = min(leaks.values(), default=1.0) <= HALF
-    attacks = [attack for attack in ground.plan.attacks if not ground.case.search_of(attack.name)]
+    attacks = [
+        attack
+        for attack in ground.plan.attacks
+        if not ground.case.search_of(attack.name) and control not in ground.plan.skipped.get(attack.name, ())
+    ]
     withheld: dict[str, list[_Withheld]] = {attack.name: [] for attack in attacks}
     for result in recovery.tried:
         gain, form = result.gain, result.format

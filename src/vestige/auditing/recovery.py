@@ -195,17 +195,18 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     audited = ground.plan.audited
     scales = tested.judged
     for attack in ground.plan.attacks:
+        asked = _not_skipped(ground, attack)
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
         if tested.against == "alternatives" and attack.kind in UNRANKED:
             untested.append(sentence(f"{attack.name}: {UNRANKED[attack.kind]}"))
         elif scales and not stages:
-            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
+            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", asked))
         for stage in stages:
             why = stage.unusable()
             if attack.name not in ground.case.searched:
                 curves += _curves(stage, why)
-            absent = tuple(name for name in audited if name not in stage.audited)
+            absent = tuple(name for name in asked if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
             if stage.scale.unit == "leakage_vs_chance":
                 continue
@@ -220,8 +221,12 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
                 results.append(stage.result(subject, results[0].gain if results else None))
             tried += results
             gaps += _spoiled(stage, results)
-            of_retain = (attack.kind, attack.material) == ("relearn", "retain")
-            if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
+            if (
+                relearns_retained(attack)
+                and stage.retrained
+                and not stage.bits
+                and not ground.case.search_of(attack.name)
+            ):
                 injections.append(stage.injection())
     if tried:
         untested += _apart(ground, tried)
@@ -234,6 +239,11 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
         for name in gap.subjects:
             if not gap.attack.shows_answers:
                 missing[name].append(gap.reason)
+    # The plan says which were not made.
+    for attack in ground.plan.attacks:
+        for name in ground.plan.skipped.get(attack.name, ()):
+            if name in missing and not attack.shows_answers:
+                missing[name].append(f"{attack.name}: not made")
     return Recovery(
         tried=tuple(tried),
         attacked=_attacked(tried),
@@ -242,6 +252,18 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
         curves=tuple(curves),
         untested=tuple(untested),
     )
+
+
+def relearns_retained(attack: PlannedAttack) -> bool:
+    """Whether an attack tunes on retained items, which says whether these give the forget set away."""
+    return (attack.kind, attack.material) == ("relearn", "retain")
+
+
+def _not_skipped(ground: Ground, attack: PlannedAttack) -> tuple[str, ...]:
+    """The audited models that an attack was made on, or all parts of a search."""
+    parts = ground.case.searched.get(attack.name, (attack.name,))
+    skipped = {name for part in parts for name in ground.plan.skipped.get(part, ())}
+    return tuple(name for name in ground.plan.audited if name not in skipped)
 
 
 def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
@@ -418,7 +440,10 @@ def with_searches(case: Case) -> Case:
     attacks, carried, parts_of, ranked = list(plan.attacks), dict(case.carried), {}, dict(case.ranked.scores)
     for name, runs in searches(plan).items():
         # With a stage more than a control, a subject would have one chance more to look as if it knew.
-        parts = [part for part in runs if all(_asked(case, source, part) for source in sources[1:])]
+        skipped = {name for part in runs for name in plan.skipped.get(part.name, ())}
+        # A model that the runs were not made on has no search, and keeps none from the others.
+        asked = [s for s in sources[1:] if s.subject not in skipped or s.subject in plan.retrained]
+        parts = [part for part in runs if all(_asked(case, source, part) for source in asked)]
         judged = set(judged_items(plan)[0])
         facts = [i for i in runs[0].tested if i in judged]
         order = sorted(facts, key=lambda fact: derive_seed(plan.seed, "halves of a search", name, fact))

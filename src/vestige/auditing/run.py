@@ -9,7 +9,7 @@ import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,7 +43,8 @@ from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
 from vestige.auditing.origins import Origins
-from vestige.auditing.readings import asked_alike, verified_readings, with_readings
+from vestige.auditing.readings import Readings, asked_alike, verified_readings, with_readings
+from vestige.auditing.recovery import relearns_retained
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -60,7 +61,8 @@ from vestige.auditing.tasks import (
     TaskAnswers,
     after_an_attack,
     answers_of,
-    audit_tasks,
+    asking_tasks,
+    attack_tasks,
     making_name,
     published_task,
     task_name,
@@ -71,7 +73,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import closest, one_line, sentence
+from vestige.core.text import closest, listed, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.metrics.answers import normalised
@@ -189,10 +191,9 @@ def conduct(
     request, readings = asked_alike(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
-    tasks = audit_tasks(run, request, planned.questions, planned.attacks)
-    failed = run_tasks(tasks, workers=workers, show=show)
-    plan = _plan(run, request, planned, failed)
-    plan = verified_readings(run, plan, readings)
+    audit = _Audit(run, request, planned, readings, workers, show)
+    audit.work()
+    plan = audit.plan()
     if sealed is not None:
         changed = [name for name in contents if contents[name] != sealed.plan.get(name)]
         records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
@@ -201,7 +202,141 @@ def conduct(
             changed.append(f"{early} of {len(records)} evaluations are older than the seal")
         plan = replace(plan, sealed=replace(sealed, changed=tuple(changed)))
     write_plan(folder, plan)
-    return Audited(judge_plan(run, folder, plan), failed, len(tasks))
+    return Audited(judge_plan(run, folder, plan), audit.failed, audit.n_tasks)
+
+
+@dataclass
+class _Audit:
+    """An audit at work: it asks every model, then attacks those on which an attack can still change a verdict.
+
+    `made` has by attack the models that it was made on.
+    """
+
+    run: RunFolder
+    request: AuditRequest
+    planned: PlannedAudit
+    readings: Readings
+    workers: int
+    show: Callable[[float, str], None]
+    made: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    n_tasks: int = 0
+    done: float = 0.0
+
+    def work(self) -> None:
+        """Ask, then make the attacks, the cheapest first, on the models that are undecided.
+
+        Such a model does not fail "not recoverable" yet. Controls and the positive control are attacked with it.
+        """
+        everyone = tuple(model.name for model in self.request.models)
+        on_everyone = [(attack, everyone) for attack in self.planned.attacks]
+        asking = asking_tasks(self.run, self.request, self.planned.questions)
+        attacking = attack_tasks(self.run, self.request, self.planned.questions, on_everyone)
+        whole = sum(task.weight for task in (*asking, *attacking)) or 1.0
+        self._run(asking, whole)
+        if self.request.settings.all_attacks:
+            self._attack(on_everyone, whole)
+            return
+        undecided: tuple[str, ...] = ()
+        for attacks in cheapest_first(self.planned.attacks):
+            plan = self.plan()
+            undecided = _undecided(plan, _outcome(self.run, plan))
+            if not undecided:
+                break
+            self._attack([(attack, _attacked(plan, attack.plan, undecided)) for attack in attacks], whole)
+        if not undecided:
+            self._relearn_controls(whole)
+
+    def plan(self) -> AuditPlan:
+        """The plan of what is there by now."""
+        plan = _plan(self.run, self.request, self.planned, self.failed, self.made)
+        return verified_readings(self.run, plan, self.readings)
+
+    def _relearn_controls(self, whole: float) -> None:
+        """Tune the controls on retained items, on which the claim about the benchmark rests.
+
+        The plain relearning comes first. The others are made where the claim holds by that one.
+        """
+        left = [a for a in self.planned.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
+        wanted = {"holds", "inconclusive"}
+        for attacks in (left[:1], left[1:]):
+            plan = self.plan()
+            if not attacks or not plan.retrained:
+                return
+            # As if the attacks that were not made had not been planned.
+            so_far = tuple(a for a in plan.attacks if a.name not in plan.skipped or self.made.get(a.name))
+            outcome = _outcome(self.run, replace(plan, attacks=so_far, skipped={}))
+            if not any(v.outcome in wanted for v in outcome.verdicts if v.claim == "benchmark valid"):
+                return
+            self._attack([(attack, plan.retrained) for attack in attacks], whole)
+            wanted = {"holds"}
+
+    def _attack(self, attacks: "Sequence[tuple[Attack, Sequence[str]]]", whole: float) -> None:
+        for attack, names in attacks:
+            self.made[attack.plan.name] = (*self.made.get(attack.plan.name, ()), *names)
+        self._run(attack_tasks(self.run, self.request, self.planned.questions, attacks), whole)
+
+    def _run(self, tasks: Sequence[Task], whole: float) -> None:
+        """Run tasks, which are so much of the whole weight."""
+        before, share = self.done, sum(task.weight for task in tasks) / whole
+        self.failed |= run_tasks(tasks, workers=self.workers, show=lambda s, note: self.show(before + share * s, note))
+        self.n_tasks += len(tasks)
+        self.done += share
+
+
+def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
+    """The attacks in rounds: those that only ask, those that train, those that search for prompts; no empty round."""
+    from vestige.attacks.planning import attack_of
+
+    asking: list[Attack] = []
+    training: list[Attack] = []
+    searching: list[Attack] = []
+    for attack in attacks:
+        kind = attack_of(attack.plan)
+        if kind.passes(attack.plan):
+            searching.append(attack)
+        elif kind.training_steps(attack.plan):
+            training.append(attack)
+        else:
+            asking.append(attack)
+    return [attacks for attacks in (asking, training, searching) if attacks]
+
+
+def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> tuple[str, ...]:
+    """The unlearned models that do not fail "not recoverable"."""
+    failing = {v.subject for v in outcome.verdicts if v.claim == "not recoverable" and v.outcome == "fails"}
+    return tuple(name for name in plan.unlearned if name not in failing)
+
+
+def _attacked(plan: AuditPlan, attack: PlannedAttack, undecided: Sequence[str]) -> tuple[str, ...]:
+    """The models that an attack is made on for the sake of those that are undecided.
+
+    A ceiling counts for no claim and is made on one model. The target is attacked only by searches, which it leads.
+    """
+    control = tuple(filter(None, [plan.suppressed]))
+    if attack.shows_answers:
+        return (*control, *undecided)[:1]
+    target = (plan.target,) if attack.searches else ()
+    return (*target, *plan.retrained, *undecided, *control)
+
+
+def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> tuple[str, ...]:
+    """Which attacks were not made on which unlearned models, in a sentence for each group of models."""
+    by_models: dict[tuple[str, ...], list[str]] = {}
+    ceilings: list[str] = []
+    for attack in attacks:
+        if attack.name in skipped and attack.shows_answers:
+            ceilings.append(attack.name)
+        elif skipped.get(attack.name):
+            by_models.setdefault(tuple(skipped[attack.name]), []).append(attack.name)
+    sentences = [
+        f"Not made on {listed(models)}: {', '.join(names)}. No verdict could change by them, and --all-attacks makes "
+        "them."
+        for models, names in by_models.items()
+    ]
+    if ceilings:
+        sentences.append(f"Made on one model at most: {', '.join(ceilings)}, which shows the answers.")
+    return tuple(sentences)
 
 
 def plan_audit(request: AuditRequest) -> PlannedAudit:
@@ -244,8 +379,14 @@ def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
     return replace(request, models=(*request.models, AuditedModel(name, "suppressed", "")))
 
 
-def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: Mapping[str, Exception]) -> AuditPlan:
-    """The plan of what is there to judge; what is not, is in it as failed."""
+def _plan(
+    run: RunFolder,
+    request: AuditRequest,
+    planned: PlannedAudit,
+    failed: Mapping[str, Exception],
+    made: Mapping[str, Sequence[str]],
+) -> AuditPlan:
+    """The plan of what is there to judge; what is not, is in it as failed, or as skipped where it was not tried."""
     folder = run.audit(request.splits.forget)
     attacks = ["", *(a.plan.name for a in planned.attacks)]
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
@@ -256,6 +397,8 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
         for attack in attacks:
             # Of a subject that was not evaluated its attacks are not told one by one.
             if (model.name, attack) in answered or (attack and model.name not in folders):
+                continue
+            if attack and model.name not in made.get(attack, ()):
                 continue
             # Its own error, or that of the task it waited for.
             tasks = (task_name(model.name, attack), task_name(model.name, ""), making_name(model.name))
@@ -276,6 +419,12 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
     compared = {m.name: m.model for m in request.models if m.name in (*models, *retrained)} if retrained else {}
     apart, unseen = origins.distances(folder, compared)
     unchanged, nothing_forgotten = origins.unchanged(unlearned, apart)
+    skipped = {
+        a.plan.name: tuple(name for name in (*retrained, *unlearned, *request.names("suppressed")) if name not in names)
+        for a in planned.attacks
+        for names in [made.get(a.plan.name, ())]
+    }
+    skipped = {attack: names for attack, names in skipped.items() if names}
     of_alternatives = {i.id for i in splits["forget"] if i.alternatives}
     return AuditPlan(
         forget=request.splits.forget,
@@ -284,6 +433,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
         retrained=retrained,
         suppressed=next((n for n in request.names("suppressed") if n in folders), ""),
         folders=folders,
+        skipped=skipped,
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
         edges={i.id: i.edge for i in items.values() if i.edge is not None},
         scopes=dict(request.splits.scopes),
@@ -295,6 +445,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: PlannedAudit, failed: 
         failed=tuple(missing),
         untested=(
             *nothing_forgotten,
+            *_said_of_skipped(skipped, [a.plan for a in planned.attacks]),
             *planned.untested,
             *copies.values(),
             *unverified,
@@ -405,12 +556,9 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
             outcome = read_outcome(folder)
             write_verdicts(run)
             return outcome
-    case = read_case(run, plan)
-    case = replace(case, formats=case.formats or formats)
-    outcome_without_failed = with_readings(drop_failed_evidence(judge(case), plan), plan)
+    outcome_without_failed = _outcome(run, plan)
     facts = with_replies(run, plan, outcome_without_failed.facts)
-    # First what bears on every verdict, since a report shows few at once.
-    untested = tuple(dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *outcome_without_failed.untested]))
+    untested = outcome_without_failed.untested
     outcome = _compare_with_first_judgement(
         folder, plan, replace(outcome_without_failed, untested=untested, facts=facts)
     )
@@ -418,6 +566,16 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
     write_sealed(folder.judged, {"basis": basis}, files=[folder.outcome])
     write_verdicts(run)
     return outcome
+
+
+def _outcome(run: RunFolder, plan: AuditPlan) -> AuditOutcome:
+    """What the answers that the plan names come to; nothing is written."""
+    case = read_case(run, plan)
+    case = replace(case, formats=case.formats or _further_formats(plan))
+    outcome = with_readings(drop_failed_evidence(judge(case), plan), plan)
+    # First what bears on every verdict, since a report shows few at once.
+    untested = dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *outcome.untested])
+    return replace(outcome, untested=tuple(untested))
 
 
 def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequence[Format]) -> str:

@@ -71,6 +71,9 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     # Out of the identity where it is empty, as of audits that were made before there was such a setting.
     further: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """Further attacks, by name (`vestige list attacks`), each as NAME or as "NAME KEY=VALUE ..."."""
+    # Out of the identity where it is not set, for the same reason.
+    all_attacks: bool = Field(default=False, exclude_if=not_)
+    """Make every attack on every model, also where it can change no verdict."""
     suppress: bool = True
     """Make a positive control: a target that is taught to keep silent."""
     suppress_epochs: PositiveInt = 20

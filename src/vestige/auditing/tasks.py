@@ -27,16 +27,11 @@ if TYPE_CHECKING:
     from vestige.steps.evaluate import Subject
 
 
-def audit_tasks(
-    run: RunFolder, request: AuditRequest, questions: Sequence[Question], attacks: "Sequence[Attack]"
-) -> list[Task]:
-    """Every model is asked, controls first, and then attacked: one task a model, and one a model and attack.
+def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Question]) -> list[Task]:
+    """The tasks that ask every model, controls first.
 
-    A positive control is made once the target was asked, whose digest is then known. What searches found is then read
-    by the models that never knew, one task an attack.
+    A positive control is made once the target was asked, whose digest is then known.
     """
-    from vestige.attacks.planning import attack_of
-
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
     after_target = (task_name(request.target.name, ""),)
@@ -54,19 +49,38 @@ def audit_tasks(
         )
         for model in models
     ]
-    tasks = [*making, *tasks]
-    for attack in attacks:
+    return [*making, *tasks]
+
+
+def attack_tasks(
+    run: RunFolder,
+    request: AuditRequest,
+    questions: Sequence[Question],
+    attacks: "Sequence[tuple[Attack, Sequence[str]]]",
+) -> list[Task]:
+    """The tasks that make each attack on the models of these names, one for each attack and model.
+
+    The models that never knew then read the prompts that searches found, one task for each attack.
+    """
+    from vestige.attacks.planning import attack_of
+
+    base = {"run": str(run.path), "request": request}
+    after_target = (task_name(request.target.name, ""),)
+    models = [m for role in ROLES for m in request.models if m.role == role]
+    tasks: list[Task] = []
+    for attack, names in attacks:
+        attacked = [model for model in models if model.name in names]
         attack_questions = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(attack_questions) + attack.plan.n_shown))
         kind = attack_of(attack.plan)
         weight += kind.passes(attack.plan)
-        for model in models:
+        for model in attacked:
             arguments = {**base, "model": model, "attack": attack, "questions": attack_questions}
             # The target's folder, which its evaluation makes, is there before another model is led by it.
             after = tuple(dict.fromkeys((task_name(model.name, ""), *(after_target if kind.guided else ()))))
             tasks.append(Task(task_name(model.name, attack.plan.name), attack_task, arguments, after, weight))
-        if attack.plan.searches and request.names("retrained"):
-            searched = tuple(task_name(model.name, attack.plan.name) for model in models)
+        if attack.plan.searches and attacked and request.names("retrained"):
+            searched = tuple(task_name(model.name, attack.plan.name) for model in attacked)
             arguments = {**base, "attack": attack.plan.name}
             tasks.append(Task(f"bits of {attack.plan.name}", prompt_bits_task, arguments, searched))
     return tasks

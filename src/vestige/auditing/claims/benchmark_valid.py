@@ -7,6 +7,7 @@ from vestige.artifacts.scores import QuestionType
 from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, judged
 from vestige.auditing.formats import OF_ALTERNATIVES, TestedFormats
 from vestige.auditing.ground import Ground
+from vestige.auditing.recovery import relearns_retained
 from vestige.core.text import one_line
 from vestige.metrics.planning import LEAST_CONTROLS
 from vestige.metrics.verdicts import ClaimVerdict, Margins, Outcome, stays_below
@@ -37,6 +38,9 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         parts += judged(ground, recovery.injections, stays_below)
     elif ground.plan.retrained and tested.scales and not ground.doubts:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
+    for attack in ground.plan.attacks:
+        if relearns_retained(attack) and set(ground.plan.retrained) & {*ground.plan.skipped.get(attack.name, ())}:
+            gaps.append(f"{attack.name} was not made on the controls")
     if not soundness:
         gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
     notes = []

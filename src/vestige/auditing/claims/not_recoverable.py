@@ -25,13 +25,17 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     if not ground.plan.attacks:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
-    parts = [*_gains(about, results, carried), *alone(singles)]
+    skipped = [name for name, subjects in ground.plan.skipped.items() if about.subject in subjects]
+    parts = [*_gains(about, results, carried, len(skipped))]
+    # Single facts are tested once, after all attacks, so that their correction is for all of them.
+    if not skipped:
+        parts += alone(singles)
     failing = any(part.outcome == "fails" for part in parts)
     gaps = [*about.recovery.missing[about.subject], *_no_room(about, results), *ability.gaps(counted), *singles.gaps]
     if not failing:
         gaps += _carried_in(results, carried)
     # A positive control that answers shows nothing of what an attack can find.
-    if results and not failing and about.subject != ground.plan.suppressed:
+    if not failing and about.subject != ground.plan.suppressed:
         parts += _without_attack(about)
     not_counted = (f"{result.gain.name}: {result.why_not}" for result in results if result.why_not)
     return ClaimEvidence(
@@ -74,16 +78,20 @@ def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: M
 
 
 def _gains(
-    about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]
+    about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str], skipped: int
 ) -> Iterator[ClaimVerdict]:
-    """The verdict on all gains that count; open where only attacks fail it that could have carried the gain in."""
+    """The verdict on all gains that count; open where only attacks fail it that could have carried the gain in.
+
+    The number of attacks that were `skipped`, since others failed the claim, is corrected for as if they had been made.
+    """
     counted = [result for result in results if not result.why_not]
     if not counted:
         return
-    verdict = not_recovered([result.gain for result in counted], about.ground.thresholds)
+    n_skipped = skipped * max(1, len(about.tested.judged))
+    verdict = not_recovered([result.gain for result in counted], about.ground.thresholds, n_skipped)
     clean = [result.gain for result in counted if result.attack.name not in carried]
     if verdict.outcome == "fails" and len(clean) < len(counted):
-        by_clean = not_recovered(clean, about.ground.thresholds) if clean else None
+        by_clean = not_recovered(clean, about.ground.thresholds, n_skipped) if clean else None
         if by_clean is None or by_clean.outcome != "fails":
             verdict = replace(verdict, outcome="inconclusive")
     yield verdict
