@@ -1,6 +1,7 @@
 """`audit`, `plan`, `judge`, `rejudge` and `read_audit`: from models or scores to verdicts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,7 @@ def audit(
     baseline: PathLikeStr | None = None,
     seed: int = 0,
     verify: bool = False,
+    no_cache: bool = False,
     workers: int | None = None,
     device: str = "auto",
     dtype: str | None = None,
@@ -91,6 +93,8 @@ def audit(
             before anything is asked.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
+        no_cache: Ask target and controls again. By default their answers to the same questions are taken from earlier
+            audits on this machine (in `VESTIGE_HOME`).
         workers: Processes, with one thread each; by default one for each GPU, few on a CPU.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
         dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
@@ -138,6 +142,7 @@ def audit(
         verify=verify,
         reading=Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer),
     )
+    request = replace(request, store=not no_cache)
     if earlier is not None:
         # Before hours of asking: verdicts at other margins or by other rules could not be held against it.
         values = {name: getattr(request.settings, name) for name in Thresholds.model_fields}

@@ -13,7 +13,7 @@ from vestige.artifacts.audits import AbleLine, PlannedAttack
 from vestige.auditing.formats import EXPOSURE, formats_of
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
-from vestige.auditing.recovery import Recovery, why_alone
+from vestige.auditing.recovery import Recovery, not_skipped, why_alone
 from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
@@ -79,7 +79,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     attacks = [
         attack
         for attack in ground.plan.attacks
-        if not ground.case.search_of(attack.name) and control not in ground.plan.skipped.get(attack.name, ())
+        if not ground.case.search_of(attack.name) and control in not_skipped(ground, attack)
     ]
     withheld: dict[str, list[_Withheld]] = {attack.name: [] for attack in attacks}
     for result in recovery.tried:

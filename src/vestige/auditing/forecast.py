@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from vestige.artifacts.audits import Claim
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.formats import FORMATS
+from vestige.auditing.recovery import relearns_retained
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
-from vestige.auditing.run import attacks_of_freeform, plan_audit, with_control
+from vestige.auditing.run import attacked_models, attacks_of_freeform, plan_audit, with_control
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.auditing.tasks import after_an_attack, suppression
 from vestige.core.errors import InputError
@@ -34,9 +35,10 @@ from vestige.metrics.verdicts import Margins, Thresholds
 
 @dataclass(frozen=True)
 class TaskCost:
-    """One task, as it is done on every model: items shown, steps of training, questions asked over all points.
+    """One task, as it is done on one model: items shown, steps of training, questions asked over all points.
 
-    `passes` are those of single texts that a search for a prompt makes at most.
+    `passes` are those of single texts that a search for a prompt makes at most, `models` how many models it is done on
+    at most, and `least` how many if every unlearned model fails by its answers alone.
     """
 
     task: str
@@ -44,6 +46,8 @@ class TaskCost:
     steps: int
     questions: int
     passes: int = 0
+    models: int = 1
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,30 @@ class AuditForecast:
 
     @property
     def n_questions(self) -> int:
-        """All questions to all models."""
-        return self.n_models * sum(row.questions for row in self.each) + self.published
+        """All questions to all models, at most."""
+        return sum(row.models * row.questions for row in self.each) + self.published
+
+    @property
+    def least_questions(self) -> int:
+        """All questions if every unlearned model fails by its answers alone, so that none is attacked."""
+        return sum(row.least * row.questions for row in self.each) + self.published
 
     @property
     def n_steps(self) -> int:
         """All steps of training on all models, and those of the control."""
-        return self.n_models * sum(row.steps for row in self.each) + self.control_steps
+        return sum(row.models * row.steps for row in self.each) + self.control_steps
 
     @property
     def n_passes(self) -> int:
         """All passes of searches for prompts on all models, at most."""
-        return self.n_models * sum(row.passes for row in self.each)
+        return sum(row.models * row.passes for row in self.each)
 
     @property
     def said(self) -> str:
         """The cost in a sentence."""
         all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
+        if self.least_questions < self.n_questions:
+            all_of_it += f" at most, and {self.least_questions} questions if every model fails by its answers alone"
         if self.control_steps:
             all_of_it += f", at most {self.control_steps} of these to make a positive control"
         if self.n_passes:
@@ -94,7 +105,12 @@ class AuditForecast:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        sums = {"n_questions": self.n_questions, "n_steps": self.n_steps, "n_passes": self.n_passes}
+        sums = {
+            "n_questions": self.n_questions,
+            "least_questions": self.least_questions,
+            "n_steps": self.n_steps,
+            "n_passes": self.n_passes,
+        }
         return {**asdict(self), **sums}
 
 
@@ -106,12 +122,22 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     request = within_reach(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
-    rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
+    n = len(request.models)
+    rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items, models=n, least=n) for q in planned.questions]
+    # Of relearnings on retained items, controls get the plain one in any case.
+    plain = next((a for a in planned.attacks if relearns_retained(a.plan)), None)
     for attack in planned.attacks:
         plan, kind = attack.plan, attack_of(attack.plan)
         after = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
         questions = len(after) * len(plan.points) * len(plan.tested)
-        rows.append(TaskCost(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
+        least = len(request.names("retrained")) if attack is plain else 0
+        if request.settings.all_attacks:
+            models = least = n
+        else:
+            retrained, unlearned, control = (request.names(r) for r in ("retrained", "unlearned", "suppressed"))
+            models = len(attacked_models(plan, request.target.name, retrained, unlearned, control))
+        steps, passes = kind.training_steps(plan), kind.passes(plan)
+        rows.append(TaskCost(plan.name, plan.n_shown, steps, questions, passes, models, least))
     n_published = 0
     if request.published is not None:
         from vestige.steps.evaluate import published_requests
@@ -119,14 +145,14 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         evaluations = published_requests(*request.published, request.seed)
         n_published = sum(len(e.settings.build_questions(e.items, e.views)) for e in evaluations)
     # Attacks take other time, of which earlier evaluations tell nothing.
-    seconds, n = 0.0, 0
+    seconds, asked = 0.0, 0
     for subject in RunFolder(run).subjects():
         for evaluation in subject.evaluations():
             if evaluation.collected.exists() and evaluation.provenance.exists():
                 seconds += read_json(evaluation.provenance)["times"]["cpu_seconds"]
-                n += read_versioned(evaluation.collected, "n")["n"]
-    total = len(request.models) * sum(row.questions for row in rows) + n_published
-    cost = seconds / n * total if n else None
+                asked += read_versioned(evaluation.collected, "n")["n"]
+    total = sum(row.models * row.questions for row in rows) + n_published
+    cost = seconds / asked * total if asked else None
     steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
     return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, n_published)
 

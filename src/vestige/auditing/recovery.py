@@ -195,7 +195,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     audited = ground.plan.audited
     scales = tested.judged
     for attack in ground.plan.attacks:
-        asked = _not_skipped(ground, attack)
+        asked = not_skipped(ground, attack)
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
         if tested.against == "alternatives" and attack.kind in UNRANKED:
@@ -259,7 +259,7 @@ def relearns_retained(attack: PlannedAttack) -> bool:
     return (attack.kind, attack.material) == ("relearn", "retain")
 
 
-def _not_skipped(ground: Ground, attack: PlannedAttack) -> tuple[str, ...]:
+def not_skipped(ground: Ground, attack: PlannedAttack) -> tuple[str, ...]:
     """The audited models that an attack was made on, or all parts of a search."""
     parts = ground.case.searched.get(attack.name, (attack.name,))
     skipped = {name for part in parts for name in ground.plan.skipped.get(part, ())}

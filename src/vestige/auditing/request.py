@@ -58,7 +58,8 @@ class AuditRequest:
     `base` and `tokenizer` are for models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored
     (`any_subject`).
     `untested` says in sentences what whoever asks leaves out; `settings_before` are the settings before that.
-    `published` are figures that the target must show before anything else is asked.
+    `published` are figures that the target must show before anything else is asked. With `store` the answers of target
+    and controls are taken from earlier audits, and stored for later ones.
     """
 
     models: tuple[AuditedModel, ...]
@@ -75,6 +76,7 @@ class AuditRequest:
     untested: tuple[str, ...] = ()
     settings_before: AuditSettings | None = None
     published: tuple[Pack, Published] | None = None
+    store: bool = False
 
     def names(self, role: Role) -> tuple[str, ...]:
         """The names of the models in one role, in their order."""

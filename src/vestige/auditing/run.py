@@ -188,6 +188,9 @@ def conduct(
     # What an earlier audit with other settings left must not be taken for an answer to this one.
     shutil.rmtree(folder.asked, ignore_errors=True)
     sealed, contents = read_sealed_plan(folder), _to_seal(request)
+    if sealed is not None:
+        # A plan that was sealed first is only proven by answers that came after it.
+        request = replace(request, store=False)
     request, readings = asked_alike(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
@@ -235,7 +238,8 @@ class _Audit:
         whole = sum(task.weight for task in (*asking, *attacking)) or 1.0
         self._run(asking, whole)
         if self.request.settings.all_attacks:
-            self._attack(on_everyone, whole)
+            self.made = {attack.plan.name: everyone for attack in self.planned.attacks}
+            self._run_attacks(self.planned.attacks, whole)
             return
         undecided: tuple[str, ...] = ()
         for attacks in cheapest_first(self.planned.attacks):
@@ -243,7 +247,11 @@ class _Audit:
             undecided = _undecided(plan, _outcome(self.run, plan))
             if not undecided:
                 break
-            self._attack([(attack, _attacked(plan, attack.plan, undecided)) for attack in attacks], whole)
+            control = tuple(filter(None, [plan.suppressed]))
+            for attack in attacks:
+                names = attacked_models(attack.plan, plan.target, plan.retrained, undecided, control)
+                self.made[attack.plan.name] = names
+            self._run_attacks(attacks, whole)
         if not undecided:
             self._relearn_controls(whole)
 
@@ -268,13 +276,13 @@ class _Audit:
             outcome = _outcome(self.run, replace(plan, attacks=so_far, skipped={}))
             if not any(v.outcome in wanted for v in outcome.verdicts if v.claim == "benchmark valid"):
                 return
-            self._attack([(attack, plan.retrained) for attack in attacks], whole)
+            self.made |= {attack.plan.name: plan.retrained for attack in attacks}
+            self._run_attacks(attacks, whole)
             wanted = {"holds"}
 
-    def _attack(self, attacks: "Sequence[tuple[Attack, Sequence[str]]]", whole: float) -> None:
-        for attack, names in attacks:
-            self.made[attack.plan.name] = (*self.made.get(attack.plan.name, ()), *names)
-        self._run(attack_tasks(self.run, self.request, self.planned.questions, attacks), whole)
+    def _run_attacks(self, attacks: "Sequence[Attack]", whole: float) -> None:
+        on_models = [(attack, self.made[attack.plan.name]) for attack in attacks]
+        self._run(attack_tasks(self.run, self.request, self.planned.questions, on_models), whole)
 
     def _run(self, tasks: Sequence[Task], whole: float) -> None:
         """Run tasks, which are so much of the whole weight."""
@@ -308,16 +316,17 @@ def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> tuple[str, ...]:
     return tuple(name for name in plan.unlearned if name not in failing)
 
 
-def _attacked(plan: AuditPlan, attack: PlannedAttack, undecided: Sequence[str]) -> tuple[str, ...]:
+def attacked_models(
+    attack: PlannedAttack, target: str, retrained: Sequence[str], undecided: Sequence[str], control: Sequence[str]
+) -> tuple[str, ...]:
     """The models that an attack is made on for the sake of those that are undecided.
 
     A ceiling counts for no claim and is made on one model. The target is attacked only by searches, which it leads.
     """
-    control = tuple(filter(None, [plan.suppressed]))
     if attack.shows_answers:
         return (*control, *undecided)[:1]
-    target = (plan.target,) if attack.searches else ()
-    return (*target, *plan.retrained, *undecided, *control)
+    searched = (target,) if attack.searches else ()
+    return (*searched, *retrained, *undecided, *control)
 
 
 def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from vestige.core.ids import content_id
 from vestige.core.store import SCHEMA, read_versioned, write_sealed
 from vestige.data.corpus import everything
 from vestige.evals.base import Evaluation, view_of
-from vestige.models.address import shown_address
+from vestige.models.address import is_address, shown_address
 from vestige.steps.runner import Report, Task
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
     Its weights are digested in memory by every process that loads them, so that no verdict is about corrupted files.
     """
-    return replace(_subject_of(run, request, model), reread=True)
+    # What a server answers today is no matter of weights, so it is asked each time.
+    stored = request.store and model.role != "unlearned" and not is_address(model.model)
+    return replace(_subject_of(run, request, model), reread=True, stored_for=request.device if stored else "")
 
 
 def _subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":

@@ -207,7 +207,7 @@ def audit_command(
 
 
 _QUESTIONS = ("data", "retain", "holdout", "alternatives", "published")
-_HOW = ("attacks", "quick", "verify")
+_HOW = ("attacks", "quick", "verify", "no_cache")
 
 
 def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None:

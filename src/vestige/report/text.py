@@ -410,9 +410,9 @@ def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as
     # Passes are of searches for prompts alone, which most audits do not make.
     heads = {"task": "task", "shown": "items shown", "steps": "training steps"}
     heads |= {"passes": "passes, at most"} if forecast.n_passes else {}
-    heads["questions"] = "questions asked"
+    heads |= {"questions": "questions asked", "models": "models, at most"}
     rows = [[str(getattr(row, name)) for name in heads] for row in forecast.each]
-    print_table(f"audit of {forget}: for each of {forecast.n_models} models", list(heads.values()), rows)
+    print_table(f"audit of {forget}: {forecast.n_models} models, each row for one", list(heads.values()), rows)
     first = (f"published figures: {forecast.published} questions to the target",) if forecast.published else ()
     for sentence in (*first, *names, *forecast.untested, forecast.said):
         print(one_line(sentence, width=500))

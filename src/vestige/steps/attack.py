@@ -6,6 +6,7 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder
@@ -35,6 +36,7 @@ from vestige.steps.evaluate import (
 from vestige.steps.making import Made
 from vestige.steps.prompt_attack import AttackRequest as AttackRequest
 from vestige.steps.prompt_attack import prompt_found, search_identity
+from vestige.steps.stored_answers import entry_key, keep, restore
 from vestige.training.checkpoints import Checkpoints
 
 VERSION = 1
@@ -54,7 +56,10 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
     announced = [folder.spec.name, folder.shown.name, folder.asked.name]
     refuse_links(subject.folder.path)
     with begun(folder.lock, announced):
-        if not folder.done.exists():
+        key = ""
+        if subject.stored_for and not subject.verify:
+            key = entry_key("attack", [plan.name, identity], subject.stored_for)
+        if not folder.done.exists() and not (key and restore(folder.path, key, folder.done.name)):
             watch = Stopwatch()
             work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)
             write_json(folder.spec, {"schema": SCHEMA, "name": plan.name, **identity})
@@ -81,11 +86,19 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             sealed = [p for p in (folder.spec, folder.shown, folder.asked, folder.prompt) if p.exists()]
             sealed += [EvalFolder(folder.path / path).collected for at in work.places.values() for path in at.values()]
             write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, sealed)
+            if key:
+                keep(folder.path, key, _whole(folder))
         else:
             check_known(subject)
         # Also where all was done already: a kill may have come between the seal and this.
         Checkpoints(folder.checkpoints).clear()
     return folder
+
+
+def _whole(folder: AttackFolder) -> list[Path]:
+    """The files that an attack leaves, but for locks and checkpoints."""
+    files = (path for path in sorted(folder.path.rglob("*")) if path.is_file())
+    return [path for path in files if path.name != folder.lock.name and folder.checkpoints not in path.parents]
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from vestige.core.files import (
     begun,
     drop_torn_line,
     json_line,
+    read_json,
     read_jsonl,
     refuse_links,
     write_json,
@@ -49,6 +50,7 @@ from vestige.models.forward import GPU_TOKENS
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
+from vestige.steps.stored_answers import entry_key, keep, restore
 
 CHUNK = 64
 """Items that are asked together on a CPU; a GPU takes more."""
@@ -92,6 +94,7 @@ class Subject:
     `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`). With `verify`
     all files of the model are read, and a part of what is stored is asked again. With `reread` the weights are digested
     in memory the first time that a process loads them: a disk may give other bytes for a file that nobody changed.
+    With `stored_for`, the device, answers are taken from those of earlier audits, and stored for later ones.
     """
 
     folder: SubjectFolder
@@ -102,6 +105,7 @@ class Subject:
     elsewhere: bool = False
     verify: bool = False
     reread: bool = False
+    stored_for: str = ""
 
 
 _READ: set[tuple[Path, str]] = set()
@@ -169,6 +173,9 @@ def evaluate_together(
         for folder in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
             locks.enter_context(begun(folder.lock, [folder.identity.name]))
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
+        keys = _stored_keys(subject, plans)
+        for path in [path for path in missing if path in keys and _restored(missing[path].place, keys[path])]:
+            del missing[path]
         if missing:
             loaded = loaded_subject(subject)
             asked = {i.id: i.question for plan in missing.values() for i in plan.request.items if i.id in plan.asked}
@@ -192,6 +199,9 @@ def evaluate_together(
                             replies.append(plan.place.path.name)
                     _collect(group, loaded, replies, tell)
                     before += sum(len(plan.asked) for plan in group)
+            for path in [path for path in missing if path in keys]:
+                place = missing[path].place
+                keep(path, keys[path], [place.identity, place.records, place.provenance, place.collected])
         else:
             check_known(subject)
         if subject.verify and not subject.attacked:
@@ -231,6 +241,26 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     }
     folder = subject.folder.evaluation(settings.name, content_id(identity, length=12))
     return _Plan(chosen, request, identity, folder)
+
+
+def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
+    """By the folder of each evaluation the name of its answers in the store; none where there is no store.
+
+    All that is asked together is in it, since rounding follows from the batch.
+    """
+    if not subject.stored_for or subject.attacked or subject.verify:
+        return {}
+    together = [plan.identity for plan in plans]
+    return {plan.place.path: entry_key("evaluation", [plan.identity, together], subject.stored_for) for plan in plans}
+
+
+def _restored(place: EvalFolder, key: str) -> bool:
+    """Whether the answers were in the store, and are now in the evaluation's folder."""
+    number = next_number(place)
+    if not restore(place.path, key, place.collected.name):
+        return False
+    write_json(place.provenance, {**read_json(place.provenance), "number": number, "from_store": key})
+    return True
 
 
 def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:

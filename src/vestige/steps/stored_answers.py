@@ -1,0 +1,89 @@
+"""Answers of target and controls, stored by content under VESTIGE_HOME, so that a second audit does not ask again.
+
+An entry is named by all that can change its bytes: the weights, the items, the attack, the seed, the versions, the
+processor and the device. So no entry is ever given for another.
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.provenance import code_digest, processor_name
+from vestige.core.errors import InputError, VestigeError
+from vestige.core.files import replacing, write_bytes
+from vestige.core.ids import content_id
+from vestige.core.progress import say
+from vestige.core.store import read_sealed, write_sealed
+from vestige.core.text import one_line
+from vestige.models.cache import cache_folder
+
+_FILES = "files"
+
+
+def entry_key(kind: str, identity: Any, device: str) -> str:
+    """The name of an entry.
+
+    Args:
+        kind: `evaluation` or `attack`.
+        identity: All that can change the answers, but for this machine.
+        device: The device that the model goes to.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    return content_id([kind, identity, device, processor_name(), code_digest()], length=64)
+
+
+def restore(folder: Path, key: str, last: str) -> bool:
+    """Copy an entry into a folder.
+
+    Args:
+        folder: Where the files go. Its lock is held.
+        key: The entry.
+        last: The file that is copied last, since with it the others count as whole.
+
+    Returns:
+        Whether the entry was there. A damaged entry is deleted, which is said, and counts as absent.
+    """
+    entry = _entry(key)
+    if not (entry / "entry.json").is_file():
+        return False
+    try:
+        stored = read_sealed(entry / "entry.json", "key", "names")
+        if stored["key"] != key or last not in stored["names"]:
+            raise InputError(f"{entry} is another entry")
+        names = sorted(stored["names"], key=lambda name: (name == last, name))
+        contents = {name: (entry / _FILES / name).read_bytes() for name in names}
+    except (VestigeError, OSError) as error:
+        say(f"A stored answer is damaged, so the model is asked again: {one_line(str(error), width=200)}")
+        shutil.rmtree(entry, ignore_errors=True)
+        return False
+    for name, content in contents.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(place, content)
+    return True
+
+
+def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
+    """Store files of a folder as an entry. A store that cannot be written is said, and stops nothing."""
+    entry = _entry(key)
+    if (entry / "entry.json").is_file():
+        return
+    names = [file.relative_to(folder).as_posix() for file in files]
+    try:
+        with replacing(entry, patience_seconds=0.0):
+            for name in names:
+                place = entry / _FILES / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(place, (folder / name).read_bytes())
+            # Last: an entry without it is absent.
+            write_sealed(entry / "entry.json", {"key": key, "names": names}, [entry / _FILES / name for name in names])
+    except (VestigeError, OSError) as error:
+        say(f"Answers were not stored for later audits: {one_line(str(error), width=200)}")
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def _entry(key: str) -> Path:
+    return cache_folder() / "answers" / key[:2] / key
