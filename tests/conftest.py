@@ -45,6 +45,18 @@ def forked() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Answers that tests store stay out of the user's cache; the embedder that is there can be used."""
+    from vestige.models.cache import cache_folder
+
+    home, embedders = tmp_path_factory.mktemp("home"), cache_folder() / "embedders"
+    if embedders.is_dir():
+        (home / "embedders").symlink_to(embedders)
+    with mock.patch.dict(os.environ, {"VESTIGE_HOME": str(home)}):
+        yield
+
+
 @pytest.fixture
 def spawned() -> Iterator[None]:
     """Processes that run tasks begin with nothing, as a person's do."""

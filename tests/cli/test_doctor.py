@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from vestige.cli import doctor
 from vestige.cli.app import app
+from vestige.cli.doctor import matrix_rates, said_of_rates
 
 
 def told(*words):
@@ -37,6 +38,15 @@ def test_what_stops_a_run_is_a_fault_and_the_exit_code_says_so(tmp_path, monkeyp
     assert rows["folder"]["state"] == rows["packages"]["state"] == "fault"
     assert "nothing-like-this is wanted, and it is not installed" in rows["packages"]["text"]
     assert "torch>=99 is wanted" in rows["packages"]["text"]
+
+
+def test_a_faster_number_format_is_said_with_the_time_that_it_saves():
+    assert said_of_rates({"float32": 100.0, "bfloat16": 400.0}) == (
+        "matrix products: 100 GFLOP/s in float32, 400 in bfloat16; with --dtype bfloat16 products take 75% less time, "
+        "and answers differ slightly"
+    )
+    assert "saves no time here" in said_of_rates({"float32": 100.0, "bfloat16": 90.0})
+    assert min(matrix_rates().values()) > 0
 
 
 @pytest.mark.parametrize(("listed", "state"), [("GPU 0: some card", "fault"), ("", "note")])
