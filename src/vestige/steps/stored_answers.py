@@ -13,9 +13,7 @@ from vestige.artifacts.provenance import code_digest, processor_name
 from vestige.core.errors import InputError, VestigeError
 from vestige.core.files import replacing, write_bytes
 from vestige.core.ids import content_id
-from vestige.core.progress import say
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import one_line
 from vestige.models.cache import cache_folder
 
 _FILES = "files"
@@ -44,7 +42,7 @@ def restore(folder: Path, key: str, last: str) -> bool:
         last: The file that is copied last, since with it the others count as whole.
 
     Returns:
-        Whether the entry was there. A damaged entry is deleted, which is said, and counts as absent.
+        Whether the entry was there. A damaged entry is deleted and counts as absent, so that the model is asked.
     """
     entry = _entry(key)
     if not (entry / "entry.json").is_file():
@@ -55,8 +53,7 @@ def restore(folder: Path, key: str, last: str) -> bool:
             raise InputError(f"{entry} is another entry")
         names = sorted(stored["names"], key=lambda name: (name == last, name))
         contents = {name: (entry / _FILES / name).read_bytes() for name in names}
-    except (VestigeError, OSError) as error:
-        say(f"A stored answer is damaged, so the model is asked again: {one_line(str(error), width=200)}")
+    except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
         return False
     for name, content in contents.items():
@@ -67,7 +64,7 @@ def restore(folder: Path, key: str, last: str) -> bool:
 
 
 def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
-    """Store files of a folder as an entry. A store that cannot be written is said, and stops nothing."""
+    """Store files of a folder as an entry. A store that cannot be written, on a full disk say, stops no audit."""
     entry = _entry(key)
     if (entry / "entry.json").is_file():
         return
@@ -80,8 +77,7 @@ def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
                 write_bytes(place, (folder / name).read_bytes())
             # Last: an entry without it is absent.
             write_sealed(entry / "entry.json", {"key": key, "names": names}, [entry / _FILES / name for name in names])
-    except (VestigeError, OSError) as error:
-        say(f"Answers were not stored for later audits: {one_line(str(error), width=200)}")
+    except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
 
 
