@@ -102,6 +102,8 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
         f"{line.attack}: {line.why_not}, so that it proves nothing by bringing nothing back" for line in weak
     )
     none = "" if able else _why_none(shown(control), leaks, weak)
+    if not attacks:
+        none = f"no attack was made on the positive control {shown(control)}"
     return AttackAbility(lines, able, none, powerless)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vestige.artifacts.provenance import code_digest, processor_name
 from vestige.core.errors import InputError, VestigeError
 from vestige.core.files import replacing, write_bytes
@@ -30,7 +32,15 @@ def entry_key(kind: str, identity: Any, device: str) -> str:
     Returns:
         64 hexadecimal digits.
     """
-    return content_id([kind, identity, device, processor_name(), code_digest()], length=64)
+    return content_id([kind, identity, _where(device), processor_name(), code_digest()], length=64)
+
+
+def _where(device: str) -> str:
+    """The device by what it is: `auto` on a machine that gets a GPU is another one."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = device.partition(":")[0]
+    return f"{kind} {torch.cuda.get_device_name(device)}" if kind == "cuda" else kind
 
 
 def restore(folder: Path, key: str, last: str) -> bool:
