@@ -59,6 +59,7 @@ from .probes.filters import FilterSettings as Filter
 from .probes.latent import LatentSettings as Latent
 from .probes.questions import AdjacentSettings as Adjacent
 from .steps.trajectory import ValidationSettings as Validation
+from .training.callback import TrainerCallback as TrainerCallback
 from .training.policy.settings import PolicySettings as Policy
 from .training.settings import TrainingSettings as Training
 from .training.trajectory import TrajectorySettings as Trajectory
@@ -103,6 +104,7 @@ __all__ = [
     "Results",
     "Soundness",
     "SourceSettings",
+    "TrainerCallback",
     "Training",
     "Trajectory",
     "Validation",

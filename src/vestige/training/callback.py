@@ -1,0 +1,152 @@
+"""`TrainerCallback`: forget and retain questions at the end of each epoch of another trainer, as a score table.
+
+For `transformers.Trainer` and the trainers of TRL. The score is the probability of the answer by the geometric mean
+over its tokens, after the chat template of the tokenizer where it has one.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback as _Callback
+
+from vestige.artifacts.scores import Measurement, Question, ScoreTable, Split, Texts, write_table
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerControl, TrainerState, TrainingArguments
+
+PROBABILITY = Measurement(
+    "probability", "forced answer", "probability", metric="geometric mean over tokens", version="1"
+)
+
+
+class TrainerCallback(_Callback):  # type: ignore[misc]
+    """Ask forget and retain questions before the training and after each epoch, and write the scores.
+
+    The table is scores.jsonl.gz in `output_dir`. It has a stage for each epoch and is written anew after each, so that
+    a stopped training leaves the epochs that ended. Only the first process writes it.
+
+    Args:
+        forget: The questions to forget: a file, a hub id, or rows in memory with question and answer.
+        retain: The questions to keep.
+        output_dir: The folder of the table.
+        name: The name of the model in the table.
+        tokenizer: The tokenizer, if the trainer has none.
+        batch_size: Questions that are asked at once.
+
+    Example:
+        >>> callback = vestige.TrainerCallback("forget.jsonl", "retain.jsonl", "runs/npo")  # doctest: +SKIP
+        >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[callback])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        forget: Any,
+        retain: Any = (),
+        output_dir: Any = "runs/trained",
+        *,
+        name: str = "unlearned",
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        batch_size: int = 16,
+    ) -> None:
+        """Read the questions."""
+        from vestige.data.corpus import SourceSettings, open_corpus
+
+        self.splits: dict[Split, tuple[Item, ...]] = {}
+        given: tuple[tuple[Split, Any], ...] = (("forget", forget), ("retain", retain))
+        for split, source in given:
+            if isinstance(source, Sequence) and not isinstance(source, str):
+                self.splits[split] = tuple(Item(row["question"], row["answer"]) for row in source)
+            else:
+                self.splits[split] = open_corpus(SourceSettings(data=str(source))).items
+        if not self.splits["forget"]:
+            raise InputError("the callback has no forget questions. Give a file or rows with question and answer.")
+        if {item.id for item in self.splits["forget"]} & {item.id for item in self.splits["retain"]}:
+            raise InputError("a question is to be forgotten and to be kept. Leave it in one of the two.")
+        self.path = Path(output_dir) / "scores.jsonl.gz"
+        self.name = name
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.table = ScoreTable()
+
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **given: Any
+    ) -> None:
+        """Ask the model as it is before the first step."""
+        self._ask("before" if not state.epoch else f"epoch {state.epoch:g}", state, given)
+
+    def on_epoch_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **given: Any
+    ) -> None:
+        """Ask the model after an epoch."""
+        self._ask(f"epoch {state.epoch or 0:g}", state, given)
+
+    def _ask(self, stage: str, state: "TrainerState", given: dict[str, Any]) -> None:
+        if not state.is_world_process_zero:
+            return
+        tokenizer = self.tokenizer or given.get("processing_class") or given.get("tokenizer")
+        if tokenizer is None:
+            raise InputError("the trainer has no tokenizer. Give it to the callback: tokenizer=...")
+        model = given["model"]
+        was_training = model.training
+        model.eval()
+        try:
+            for split, items in self.splits.items():
+                scores = answer_probabilities(model, tokenizer, items, self.batch_size)
+                ids = [item.id for item in items]
+                self.table.add(
+                    self.name,
+                    "unlearned",
+                    PROBABILITY,
+                    dict(zip(ids, scores, strict=True)),
+                    attack="training",
+                    stage=stage,
+                    questions={item.id: Question(split) for item in items},
+                    texts={item.id: Texts(item.question, item.answer) for item in items},
+                )
+        finally:
+            model.train(was_training)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(self.path, self.table)
+
+
+def answer_probabilities(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", items: Sequence[Item], batch_size: int
+) -> list[float]:
+    """The probability of each answer after its question, by the geometric mean over the answer's tokens.
+
+    exp(mean_t log p(a_t | question, a_<t)), in [0, 1].
+    """
+    encoded = []
+    for item in items:
+        if tokenizer.chat_template:
+            turn = [{"role": "user", "content": item.question}]
+            prompt = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+            question = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+            answer = tokenizer(item.answer, add_special_tokens=False)["input_ids"]
+        else:
+            question = tokenizer(f"Question: {item.question}\nAnswer:")["input_ids"]
+            answer = tokenizer(f" {item.answer}", add_special_tokens=False)["input_ids"]
+        encoded.append((question, answer))
+    scores = []
+    for start in range(0, len(encoded), batch_size):
+        batch = encoded[start : start + batch_size]
+        longest = max(len(question) + len(answer) for question, answer in batch)
+        # Padding comes last, where causal attention does not see it.
+        ids = torch.zeros(len(batch), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, (question, answer) in enumerate(batch):
+            length = len(question) + len(answer)
+            ids[row, :length] = torch.tensor(question + answer)
+            mask[row, :length] = 1
+        with torch.no_grad():
+            logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits.float().cpu()
+        for row, (question, answer) in enumerate(batch):
+            first, last = len(question), len(question) + len(answer)
+            log_p = logits[row, first - 1 : last - 1].log_softmax(-1)
+            picked = log_p.gather(1, ids[row, first:last, None])
+            scores.append(float(picked.mean().exp().clamp(max=1.0)))
+    return scores
