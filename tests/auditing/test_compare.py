@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vestige.api import compare, short_names
+from vestige.api import compare
+from vestige.api.comparing import short_names
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 

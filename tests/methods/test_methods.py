@@ -108,7 +108,8 @@ def test_none_reads_nothing_and_minimises_nothing():
 
 def test_folder_and_table_agree_and_files_stay_short():
     folder = Path(vestige.methods.__file__).parent
-    shared = {"__init__", "base", "listing", "steering"}
+    # imitate is an objective of finetuning and no method of unlearning.
+    shared = {"__init__", "base", "imitate", "listing", "steering"}
     files = {p.stem: len(p.read_text().splitlines()) for p in folder.glob("*.py") if p.stem not in shared}
     assert set(files) == set(METHODS)
     assert {name: lines for name, lines in files.items() if lines > 40} == {}

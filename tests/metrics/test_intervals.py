@@ -12,15 +12,12 @@ from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.intervals import (
     PRIOR,
     SeedPrior,
-    contrast_of_balance,
-    contrast_over_seeds,
     design_effect,
     gaffke,
     interaction,
     interval_of_mean,
     interval_over_seeds,
     joint_noise,
-    slope_over_clusters,
     spread,
     studentised_bootstrap,
     wilson,
@@ -367,84 +364,3 @@ def test_the_truth_is_covered_whatever_part_the_seeds_have():
             hits += found.low <= truth <= found.high
         # Of 200 intervals of 95 %, 182 or more hold the truth in 99 of 100 such tests.
         assert hits >= 182, (common, hits)
-
-
-def test_a_difference_between_paired_items_counts_items_and_seeds():
-    first = np.array([[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.5]])
-    # By item the mean differences are 0.1, 0.1, 0.3, 0.3 (variance 0.04 / 3, over 4 items); by seed 0.15 and 0.25.
-    second = first + np.array([[0.05, 0.05, 0.25, 0.25], [0.15, 0.15, 0.35, 0.35]])
-    found = contrast_over_seeds(first, second, paired=True)
-    by_item, by_seed = 0.04 / 3 / 4, 0.005 / 2
-    assert found.difference == pytest.approx(0.2)
-    assert found.t == pytest.approx(0.2 / math.sqrt(by_item + by_seed))
-    assert found.df == pytest.approx((by_item + by_seed) ** 2 / (by_item**2 / 3 + by_seed**2 / 1))
-    assert found.low < 0.2 < found.high
-    assert found.p == pytest.approx(2 * stats.t.sf(found.t, found.df))
-    back = contrast_over_seeds(second, first, paired=True)
-    assert (back.difference, back.t, back.p) == pytest.approx((-0.2, -found.t, found.p))
-
-
-def test_unpaired_sides_bring_their_own_spread_and_clusters_from_five_on():
-    first, second = np.array([[0.0, 0.2, 0.4]]), np.array([[0.1, 0.3, 0.5, 0.7, 0.9]])
-    found = contrast_over_seeds(first, second, paired=False)
-    welch = stats.ttest_ind(second[0], first[0], equal_var=False)
-    assert (found.t, found.p, found.df) == pytest.approx((welch.statistic, welch.pvalue, welch.df))
-    # Ten items in five clusters of equal ones are five items.
-    doubled = np.repeat(second, 2, axis=1)
-    clustered = contrast_over_seeds(first, doubled, paired=False, clusters=(None, list("aabbccddee")))
-    assert clustered.t == pytest.approx(found.t)
-    assert contrast_over_seeds(first, doubled, paired=False).t > found.t
-
-
-def test_without_spread_there_is_no_test():
-    found = contrast_over_seeds(np.zeros((3, 4)), np.ones((3, 4)), paired=True)
-    assert (found.difference, found.t, found.p) == (1.0, None, None)
-
-
-def test_a_difference_of_balances_by_hand():
-    # Seeds 0 and 1: kept 0.8 and 0.8 against 0.9 and 0.7, left 0.2 and 0.4 against 0.1 and 0.1, alike on all items.
-    def both(*levels, n=4):
-        return np.repeat(np.array([[level] for level in levels]), n, axis=1)
-
-    found = contrast_of_balance((both(0.8, 0.8), both(0.2, 0.4, n=6)), (both(0.9, 0.7), both(0.1, 0.1, n=6)))
-    # Balances 0.6 and 0.4 against 0.8 and 0.6: 0.2 at both seeds, and no item differs from the others.
-    assert (found.difference, found.p) == (pytest.approx(0.2), None)
-    found = contrast_of_balance((both(0.8, 0.8), both(0.2, 0.4, n=6)), (both(0.9, 0.8), both(0.1, 0.1, n=6)))
-    # 0.2 and 0.3: mean 0.25, variance 0.005 of two seeds, so t = 0.25 / sqrt(0.0025) on one degree of freedom.
-    assert (found.difference, found.t, found.df) == pytest.approx((0.25, 5.0, 1.0))
-    items = contrast_of_balance(
-        (np.zeros((1, 2)), np.zeros((1, 4))), (np.array([[0.2, 0.4]]), np.array([[0.0, 0, 0.4, 0.4]]))
-    )
-    # The items' parts by themselves: 0.02 / 2 on one degree of freedom, 0.16 / 3 / 4 on three.
-    assert items.t == pytest.approx((0.3 - 0.2) / np.sqrt(0.01 + 0.04 / 3))
-
-
-def test_a_slope_over_clusters_by_hand():
-    # Means over two trainings 0.1, 0.3, 0.2, 0.4 at doses 1 to 4: slope (-0.15 - 0.15 + 0.1 + 0.6) / 5 = 0.08, left
-    # -0.03, 0.09, -0.09, 0.03 of square sum 0.018, so t = 0.08 / sqrt(0.018 / 2 / 5) on two degrees of freedom.
-    means, dose = np.array([0.1, 0.3, 0.2, 0.4]), np.array([1.0, 2, 3, 4])
-    found = slope_over_clusters(np.stack([means - 0.05, means + 0.05]), dose)
-    assert (found.difference, found.t, found.df) == pytest.approx((0.08, 0.08 / math.sqrt(0.0018), 2))
-    assert found.high - found.difference == pytest.approx(4.302653 * math.sqrt(0.0018))
-    with pytest.raises(ValueError, match="no slope"):
-        slope_over_clusters(np.zeros((2, 4)), np.ones(4))
-
-
-@pytest.mark.parametrize("variances", [(0.02, 0.01, 0.03), (0.5, 0.0, 0.01), (0.0, 0.3, 0.2)])
-def test_a_slope_over_clusters_is_that_of_generalised_least_squares(variances: tuple[float, float, float]):
-    """The oracle fits every score, with the covariance of clusters (u), trainings (v) and noise (e) written out."""
-    u, v, e = variances
-    rng, s, k = np.random.default_rng(0), 3, 9
-    dose = rng.integers(2, 20, k).astype(float)
-    values = 0.3 + 0.02 * dose + rng.normal(0, 0.2, k) + rng.normal(0, 0.1, (s, 1)) + rng.normal(0, 0.1, (s, k))
-    same_cluster, same_training = np.kron(np.ones((s, s)), np.eye(k)), np.kron(np.eye(s), np.ones((k, k)))
-    inverse = np.linalg.inv(u * same_cluster + v * same_training + e * np.eye(s * k))
-    design = np.column_stack([np.ones(s * k), np.tile(dose, s)])
-    covariance = np.linalg.inv(design.T @ inverse @ design)
-    found = slope_over_clusters(values, dose)
-    assert found.difference == pytest.approx((covariance @ design.T @ inverse @ values.ravel())[1])
-    # Its error is that of the variance u + e / S, which the residuals of the means estimate.
-    rest = values.mean(axis=0) - np.polyval(np.polyfit(dose, values.mean(axis=0), 1), dose)
-    estimated = (rest @ rest) / (k - 2)
-    error = math.sqrt(covariance[1, 1] * estimated / (u + e / s))
-    assert found.t == pytest.approx(found.difference / error)

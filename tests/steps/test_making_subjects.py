@@ -8,7 +8,7 @@ import torch
 from tests.small import TINY, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import read_spec, write_spec
+from vestige.artifacts.records import read_spec, write_finished, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.items import Item
@@ -178,7 +178,10 @@ def test_a_folder_cannot_give_its_own_code_leave_to_run(target):
     (target.model / "config.json").write_text(json.dumps(config))
     (target.model / "evil.py").write_text(f"open({str(target.path / 'ran')!r}, 'w')\n")
     # Whoever hands over the folder says that no file matters.
-    target.done.write_text(json.dumps({**json.loads(target.done.read_text()), "files": {}}))
+    done = json.loads(target.done.read_text())
+    write_finished(
+        target.done, {key: done[key] for key in done if key not in ("schema", "seal", "files")} | {"files": {}}
+    )
     with pytest.raises(InputError, match="contains custom code which must be executed"):
         any_subject(ModelSettings(model=str(target.path)), None).load()
     assert not (target.path / "ran").exists()

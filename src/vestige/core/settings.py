@@ -54,8 +54,13 @@ class Settings(BaseModel):
                 super().__init__(**values)
             except ValidationError as error:
                 for problem in error.errors():
-                    # Whoever checked a value, or settings in settings, has said it in a sentence.
-                    if isinstance(cause := problem.get("ctx", {}).get("error"), InputError):
+                    cause = problem.get("ctx", {}).get("error")
+                    # Settings in settings do not know where they are.
+                    if isinstance(cause, WrongSettings):
+                        place = ".".join(map(str, problem["loc"]))
+                        raise WrongSettings(f"{place}.{cause.detail}" if place else cause.detail) from None
+                    # Whoever checked a value has said it in a sentence.
+                    if isinstance(cause, InputError):
                         raise cause from None
                 raise WrongSettings(_explain(type(self), error)) from error
 
