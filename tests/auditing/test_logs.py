@@ -351,7 +351,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--delta", "7"], "delta = 7"),
         (["--logs", "example", "--relearn", '["retain"]'], "relearn is no margin"),
         (["--logs", "{empty}"], "it has no file that may be a log"),
-        (["--logs", "{log}"], "the log of one model, and nothing says which"),
+        (["--logs", "{log}"], "this log needs a role"),
         (["--logs", "{unlearned}"], "`python setup_data.py` downloads both"),
     ],
 )
