@@ -85,7 +85,7 @@ check-wheel: setup  ## The fast tests of commands, reports and studies against t
 	rm -rf .wheel && $(BIN)/pip wheel --quiet --no-deps --wheel-dir .wheel/dist .
 	$(BIN)/pip install --quiet --no-deps --target .wheel/site .wheel/dist/*.whl
 	PYTHONPATH=.wheel/site $(BIN)/python -c 'import vestige; assert ".wheel" in vestige.__file__, vestige.__file__'
-	PYTHONPATH=$(CURDIR)/.wheel/site $(BIN)/pytest -q $(TWO) -p no:cacheprovider -m "not slow" tests/cli tests/core tests/report tests/studies
+	PYTHONPATH=$(CURDIR)/.wheel/site $(BIN)/pytest -q $(TWO) -p no:cacheprovider -m "not slow" tests/cli tests/core tests/report tests/experiments
 
 clean:  ## Remove the environment and caches; runs/ stays
 	rm -rf $(VENV) .venv-lowest .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

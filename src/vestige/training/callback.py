@@ -23,7 +23,7 @@ PROBABILITY = Measurement(
 )
 
 
-class TrainerCallback(_Callback):  # type: ignore[misc]
+class TrainerCallback(_Callback):
     """Ask forget and retain questions before the training and after each epoch, and write the scores.
 
     The table is scores.jsonl.gz in `output_dir`. It has a stage for each epoch and is written anew after each, so that
