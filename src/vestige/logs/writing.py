@@ -257,9 +257,10 @@ def eee_means(model: ExportedModel) -> list[dict[str, Any]]:
     for name in dict.fromkeys(row.measurement.name for row in model.rows):
         rows = [row for row in model.rows if row.measurement.name == name]
         mean = _means(rows)
-        if mean is None:
-            continue
         measurement = rows[0].measurement
+        # The format admits no score without a range, so bits are in the instance file alone.
+        if mean is None or measurement.low is None or measurement.high is None:
+            continue
         config = {
             "metric_id": f"vestige.{slug(name)}",
             "lower_is_better": False,
