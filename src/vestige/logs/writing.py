@@ -257,16 +257,19 @@ def eee_means(model: ExportedModel) -> list[dict[str, Any]]:
     for name in dict.fromkeys(row.measurement.name for row in model.rows):
         rows = [row for row in model.rows if row.measurement.name == name]
         mean = _means(rows)
-        measurement = rows[0].measurement
-        # The format admits no score without a range, so bits are in the instance file alone.
-        if mean is None or measurement.low is None or measurement.high is None:
+        if mean is None:
             continue
+        measurement = rows[0].measurement
+        scores = [row.score for row in rows if row.score is not None]
+        # The format demands a range, and bits have none: their observed range takes its place.
+        low = min(scores) if measurement.low is None else measurement.low
+        high = max(scores) if measurement.high is None else measurement.high
         config = {
             "metric_id": f"vestige.{slug(name)}",
             "lower_is_better": False,
             "score_type": "continuous",
-            "min_score": measurement.low,
-            "max_score": measurement.high,
+            "min_score": low,
+            "max_score": high,
         }
         n = sum(row.score is not None for row in rows)
         results.append(
