@@ -18,15 +18,27 @@ def attack(taught, kind, *words):
 
 
 @pytest.mark.slow
-def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no_evidence(taught):
-    done = attack(taught, "relearn", "--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
-    assert "relearn retain n=3: 4 forget items" in done.stdout
-    for head in ("before", "epoch 1", "epoch 2", "forced/answer_bits", "generate/rouge1_recall"):
-        assert head in done.stdout
-    assert "epoch 3" not in done.stdout
-    assert "(prequential code length of what was shown)" in done.stdout
-    assert NO_EVIDENCE in done.stdout
-    assert len(list((taught / "target/attacks").glob("relearn*/done.json"))) == 1
+def test_a_relearning_prints_its_last_epoch_or_with_a_curve_each_beside_before_and_that_it_is_no_evidence(taught):
+    words = ("--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
+    done = attack(taught, "relearn", *words)
+    curve = attack(taught, "relearn", *words, "--set", "curve=true")
+    for printed in (done.stdout, curve.stdout):
+        assert "relearn retain n=3: 4 forget items" in printed
+        for head in ("before", "epoch 2", "forced/answer_bits", "generate/rouge1_recall"):
+            assert head in printed
+        assert "epoch 3" not in printed
+        assert "(prequential code length of what was shown)" in printed
+        assert NO_EVIDENCE in printed
+    assert "epoch 1" not in done.stdout
+    assert "epoch 1" in curve.stdout
+    # Each is evidence of its own, and asking between epochs changes no answer after the last.
+    assert len(list((taught / "target/attacks").glob("relearn*/done.json"))) == 2
+    last, each = (
+        json.loads(attack(taught, "relearn", *words, *more, "--json").stdout)["levels"]
+        for more in ((), ("--set", "curve=true"))
+    )
+    assert (list(last), list(each)) == (["before", "2"], ["before", "1", "2"])
+    assert last["2"] == each["2"]
 
 
 @pytest.mark.parametrize(

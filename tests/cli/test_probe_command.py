@@ -79,9 +79,10 @@ def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(prob
     # Answers are greedy here, so that the placebo repeats the target.
     assert "word for word, so it shows nothing" in done.stdout
     assert f"{table.n_holes} holes" in done.stdout
-    assert "questions near the forget set" in done.stdout
-    assert "prompts got J = 10" in done.stdout
-    assert json.loads(again.stdout[again.stdout.index("{") :])["n_holes"] == len(holes) == table.n_holes
+    # Progress is on stderr, so that stdout is the table alone, or one JSON document.
+    assert "questions near the forget set" in done.stderr
+    assert "prompts got J = 10" in done.stderr
+    assert json.loads(again.stdout)["n_holes"] == len(holes) == table.n_holes
     assert identity["judge"]["url"] == log.url
 
 

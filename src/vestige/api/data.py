@@ -25,7 +25,7 @@ def compile_data(
 
     Args:
         graph: sample1, sample2, a family with its number of contracts (star:50, chain, tree, complete, scale-free), or
-            a file (.csv, .tsv, .json).
+            a table of contracts (.csv, .tsv).
         output_dir: The folder of the data set; data/GRAPH by default.
         seed: Seed of everything that is drawn.
         temporal: Let later contracts of the same parties supersede earlier ones.
