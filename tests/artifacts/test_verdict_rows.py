@@ -177,7 +177,8 @@ def test_a_sampled_loss_below_nothing_is_not_called_a_count_of_all():
     verdict = line("harm", "holds", (-0.09, -0.02), claim="utility preserved", unit="share")
     name = verdict.decides
     below = replace(verdict, evidence={name: Estimate("harm", "share", -0.06, -0.09, -0.02, 40, "t")})
-    assert measured(below) == "0 % lost (at most 0 %)"
+    # An amount below the control keeps its sign.
+    assert measured(below) == "-6 % lost (at most 0 %)"
 
 
 def test_what_is_cached_goes_by_the_packages_data_files_too(monkeypatch):

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from tests.small import nano, unlearning
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
-from vestige.artifacts.records import SubjectSpec, write_collected, write_spec
+from vestige.artifacts.records import SubjectSpec, write_collected, write_finished, write_spec
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
@@ -322,7 +322,10 @@ def test_evidence_of_another_model_is_not_believed_for_its_checksums(place, own,
 
     done = json.loads(copy.done.read_text())
     done["files"]["model"]["adapter_model.safetensors"] = file_digest(path)
-    copy.done.write_text(json.dumps(done))
+    for key in ("schema", "seal"):
+        del done[key]
+    # The seal is theirs too.
+    write_finished(copy.done, done)
     with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
         use(copy)
 
