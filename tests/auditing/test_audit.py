@@ -356,7 +356,17 @@ def test_the_targets_own_weights_behind_another_template_are_told_where_verdicts
     first = first_screen(0, outcome, {}, {})["first"]
     assert any("cloaked is a copy of the target: it has the target's own weights" in line for line in first)
     by_claim = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
-    assert by_claim["cloaked", "not expressed"] == by_claim[own, "not expressed"] == "fails"
+    for claim in REQUIRED:
+        assert by_claim["cloaked", claim] == by_claim[own, claim] != "holds"
+    # Asked through the target's template, the weights answer as the target does. Their own template changes answers.
+    assert answers(run, "cloaked") == answers(run, "target") != answers(run, own)
+
+
+def answers(run: RunFolder, subject: str) -> list[tuple[str, list[float]]]:
+    """A model's replies before any attack, and how likely the stated answers are to it."""
+    plan = read_plan(run.audit(audited.SPLITS.forget))
+    (path,) = (p.path for p in plan.evaluations if (p.subject, p.attack, p.eval) == (subject, "", "qa"))
+    return [(record["reply"], record["logp"]) for record in read_records(EvalFolder(run.path / path))]
 
 
 def test_a_template_that_swaps_one_name_is_not_asked_and_hides_nothing(run, tmp_path):

@@ -134,8 +134,8 @@ def test_the_forecast_counts_what_the_searches_read(made):
     found = forecast_audit(made.path, audited.request(made, SETTINGS))
     row = found.each[-1]
     plan = read_plan(made.audit("edge:p0_q0"))
-    # The start, and two steps of three candidates and four moves, in two texts, by the model and the target.
-    assert (row.task, row.shown, row.steps, row.passes) == ("prefix n=2", 2, 0, (1 + 2 * (3 + 4)) * 2 * 2)
+    # The start, and two steps of three candidates and a gradient, in two texts, by the model and the target.
+    assert (row.task, row.shown, row.steps, row.passes) == ("prefix n=2", 2, 0, (1 + 2 * (3 + 1)) * 2 * 2)
     # One evaluation of the tested items at twelve points.
     assert row.questions == 12 * len(plan.attacks[0].tested)
     assert found.n_passes == 4 * row.passes

@@ -62,7 +62,7 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     assert audit["ga"].not_expressed.verdict == by_name["not expressed"]
     assert audit["ga"].not_stored.verdict == by_name.get("not stored", "not tested")
     assert audit.passed is (set(by_name.values()) == {"pass"})
-    with pytest.raises(InputError, match="no unlearned model 'gb'; did you mean 'ga'"):
+    with pytest.raises(InputError, match="no unlearned model 'gb'; known: ga"):
         audit["gb"]
     assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 pass, \d fail, \d inconclusive\)", repr(audit)), audit
     assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [

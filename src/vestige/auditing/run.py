@@ -281,7 +281,14 @@ class _Audit:
             wanted = {"holds"}
 
     def _run_attacks(self, attacks: "Sequence[Attack]", whole: float) -> None:
-        on_models = [(attack, self.made[attack.plan.name]) for attack in attacks]
+        # A model that could not be asked is not attacked: its own failure is told once.
+        folder = self.run.audit(self.request.splits.forget)
+        asked = {model.name for model in self.request.models if answers_of(folder, model.name, "") is not None}
+        if self.request.target.name not in asked:
+            return
+        on_models = []
+        for attack in attacks:
+            on_models.append((attack, tuple(name for name in self.made[attack.plan.name] if name in asked)))
         self._run(attack_tasks(self.run, self.request, self.planned.questions, on_models), whole)
 
     def _run(self, tasks: Sequence[Task], whole: float) -> None:
