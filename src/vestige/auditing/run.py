@@ -435,19 +435,20 @@ def _plan(
     compared = {m.name: m.model for m in request.models if m.name in (*models, *retrained)} if retrained else {}
     apart, unseen = origins.distances(folder, compared)
     unchanged, nothing_forgotten = origins.unchanged(unlearned, apart)
-    skipped = {
-        a.plan.name: tuple(name for name in (*retrained, *unlearned, *request.names("suppressed")) if name not in names)
-        for a in planned.attacks
-        for names in [made.get(a.plan.name, ())]
-    }
-    skipped = {attack: names for attack, names in skipped.items() if names}
+    suppressed = tuple(name for name in request.names("suppressed") if name in folders)
+    skipped: dict[str, tuple[str, ...]] = {}
+    for planned_attack in planned.attacks:
+        attacked = made.get(planned_attack.plan.name, ())
+        spared = tuple(name for name in (*retrained, *unlearned, *suppressed) if name not in attacked)
+        if spared:
+            skipped[planned_attack.plan.name] = spared
     of_alternatives = {i.id for i in splits["forget"] if i.alternatives}
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
         unlearned=unlearned,
         retrained=retrained,
-        suppressed=next((n for n in request.names("suppressed") if n in folders), ""),
+        suppressed=next(iter(suppressed), ""),
         folders=folders,
         skipped=skipped,
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
