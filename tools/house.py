@@ -24,7 +24,7 @@ BARS = {
     "class names used more than once": (12, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (31, 30),
-    "lines of tests": (41_100, 32_000),
+    "lines of tests": (41_200, 32_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""
 VAGUE = {
