@@ -463,6 +463,16 @@ def test_a_model_that_passes_all_that_logs_can_show_ends_with_0_and_a_claim_can_
     rows = json.loads((tmp_path / "run" / "verdicts.json").read_text())
     assert {row["claim"] for row in rows if row["verdict"] == "not tested"} == {
         "not recoverable", "indistinguishable", "benchmark valid"}  # fmt: skip
+    # The page says what the terminal says, and has nothing on what was not tested but the word and the reason.
+    page = (tmp_path / "run" / "report.html").read_text().split('<script type="application/json"')[0]
+    assert "<h1>the forget set: honest passes the 2 of 6 claims that logs can show.</h1>" in page
+    assert "inconclusive</a>" not in page
+    assert "inconclusive</span>" not in page
+    assert "is shown to have" not in page
+    assert "Next: attack its weights" in page
+    assert all(f'id="{part}"' not in page for part in ("items", "graph", "tradeoff"))
+    assert "Could the tests have found anything?" not in page
+    assert "<h3>Models</h3>" not in page
     assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_expressed").exit_code == 0
     assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_recoverable").exit_code == 4
     wrong = cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "forgotten")

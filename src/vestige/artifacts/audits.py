@@ -750,6 +750,9 @@ class AuditOutcome:
         return "retrained" if self.retrained else "alternatives" if ranked else "chance"
 
 
+NOT_A_CONTROL = "Not used as a control: "
+"""How a sentence of `AuditOutcome.untested` begins that names a log which may be a control's and was not accepted."""
+
 T = TypeVar("T", AuditPlan, AuditOutcome, SealedPlan)
 
 

@@ -73,11 +73,6 @@ def qualification(v: VerdictLine) -> str:
     return f"{' and '.join(_TYPES[kind] for kind in v.question_types if kind in _TYPES)} only"
 
 
-def verdict_word(v: VerdictLine) -> str:
-    """As in `pass` or `pass, free replies only`."""
-    return ", ".join(part for part in (WORDS[v.outcome], qualification(v)) if part)
-
-
 UNTESTED = "not tested"
 
 
@@ -96,6 +91,57 @@ def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
 def outcome_word(outcome: AuditOutcome, v: VerdictLine) -> str:
     """The verdict in a word: pass, fail, inconclusive, or not tested."""
     return WORDS[v.outcome] if is_tested(outcome, v) else UNTESTED
+
+
+def verdict_word(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """As in `pass` or `pass, free replies only`."""
+    return ", ".join(part for part in (outcome_word(outcome, v), qualification(v)) if part)
+
+
+def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
+    """By unlearned model the verdicts on the claims that were tested."""
+    tested: dict[str, list[VerdictLine]] = {}
+    for line in outcome.verdicts:
+        if is_tested(outcome, line) and line.subject in outcome.unlearned:
+            tested.setdefault(line.subject, []).append(line)
+    return tested
+
+
+NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
+
+
+def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
+    """The answer of an audit of logs, and the next step.
+
+    The answer says how many models pass all that logs can show, and names the best one. Models are ranked by the number
+    of tested claims that do not hold, and then by what is left in the format of `compared`.
+    """
+    tested = tested_claims(outcome)
+    if not tested:
+        return "No model could be judged.", ""
+    passed = [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
+    left = compared(outcome)[1]
+
+    def rank(name: str) -> tuple[int, float]:
+        not_held = sum(line.outcome != "holds" for line in tested[name])
+        return not_held, left[name].value if name in left else math.inf
+
+    best = min(tested, key=rank)
+    shown = {line.claim for line in tested[best]}
+    claims = f"the {len(shown)} of {len(CLAIMS)} claims that logs can show"
+    next_step = NEXT_STEP if passed else ""
+    if len(tested) > 1:
+        amount = f", {percentage(max(0.0, left[best].value))} left" if best in left else ""
+        models = f"{len(passed)} of {len(tested)} models {'passes' if len(passed) == 1 else 'pass'}"
+        return f"{models} {claims}; best: {one_line(best, width=40)}{amount}.", next_step
+    name = one_line(best, width=60)
+    failed = [line.claim for line in tested[best] if line.outcome == "fails"]
+    undecided = [line.claim for line in tested[best] if line.outcome == "inconclusive"]
+    if failed:
+        return f"{name} FAILS {', '.join(failed)} ({claims}).", ""
+    if undecided:
+        return f"{name} is OPEN in {', '.join(undecided)} ({claims}).", "Next: give further controls or facts."
+    return f"{name} passes {claims}.", next_step
 
 
 def tested_said(outcome: AuditOutcome) -> str:

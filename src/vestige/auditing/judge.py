@@ -100,9 +100,8 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         for name, doubt in ground.doubts_of.items()
         if name != plan.target
     )
-    warnings = (*weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
+    warnings = (*unearned, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
     untested = (
-        *unearned,
         *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
         *warnings,
         *_of_plan(case.plan),

@@ -229,7 +229,7 @@ def judge_taken(
                 margins=margins,
                 forgiving=taken.forgiving,
                 stated=taken.stated,
-                unused=[f"Not judged: {_in_words(taken.left_out)}."] if taken.left_out else [],
+                unused=_unused(taken.left_out),
             )
             outcomes.append(outcome)
         except InputError as error:
@@ -249,6 +249,21 @@ def judge_taken(
             raise InputError(f"no forget set could be judged: {reasons}")
         raise PartialFailure(f"{len(failed)} of {len(taken.groups)} forget sets could not be judged: {reasons}")
     return outcomes
+
+
+def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:
+    """Why logs are not judged, in a sentence for those that may be controls and one for the others."""
+    from vestige.artifacts.audits import NOT_A_CONTROL
+    from vestige.logs.folders import UNCLEAR
+
+    sentences = []
+    controls = [(path, why) for path, why in left_out if why == UNCLEAR]
+    if controls:
+        sentences.append(f"{NOT_A_CONTROL}{_in_words(controls)}.")
+    others = [(path, why) for path, why in left_out if why != UNCLEAR]
+    if others:
+        sentences.append(f"Not judged: {_in_words(others)}.")
+    return sentences
 
 
 def show(taken: Taken) -> None:
@@ -311,7 +326,7 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
             # A model that says nothing any more has no leak, which is no success.
             bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
-            rows.append([subject, verdict_word(forgot), bound, outcome_word(outcome, utility)])
+            rows.append([subject, verdict_word(outcome, forgot), bound, outcome_word(outcome, utility)])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
         title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"
         print_table(title, heads, rows)

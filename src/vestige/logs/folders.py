@@ -90,6 +90,12 @@ class _Unplaced(NamedTuple):
     why: str
 
 
+UNCLEAR = (
+    "its name may mean the full model or one fine-tuned on the retain set; name it in a roles file (roles.csv) or with "
+    "its role"
+)
+"""Why a log that may be a control's is not used."""
+
 _NOTHING = _Unplaced("nothing in its place says whose it is; name it in a roles file (roles.csv) or with its role")
 
 
@@ -227,10 +233,7 @@ def _of_task(
     model = f"{task['kind']} {task['model']}"
     change = "" if task["change"] in (None, "none") else f" {task['change']}"
     if task["unclear"]:
-        return _Unplaced(
-            "its name may mean the full model or one fine-tuned on the retain set; name it in a roles file (roles.csv) "
-            "or with its role"
-        )
+        return _Unplaced(UNCLEAR)
     if task["corpus"]:
         role = {"target": "target", "retrain": "retrained"}.get(task["role"] or "", "unlearned")
         name = f"{task['role'] or task['other']}{change}{at}"

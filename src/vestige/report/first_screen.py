@@ -12,6 +12,7 @@ from typing import Any
 
 from vestige.artifacts.audits import (
     CLAIMS,
+    NOT_A_CONTROL,
     STATEMENTS,
     AuditOutcome,
     Claim,
@@ -24,11 +25,15 @@ from vestige.artifacts.verdicts import (
     ASSUMED,
     BOUNDS_SAID,
     UNCHANGED,
+    UNTESTED,
     WORDS,
     compared,
     controls_said,
     facts_said,
+    is_tested,
+    logs_said,
     measured,
+    outcome_word,
     sized,
     stored_said,
     tested_said,
@@ -146,12 +151,16 @@ def first_screen(
         of models where the answer is not the same for all.
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
-    models, judged = audited(outcome), {v.claim for v in outcome.verdicts}
+    models = audited(outcome)
+    # Logs test few claims. A column for each of the others would hold nothing.
+    judged = {v.claim for v in outcome.verdicts if is_tested(outcome, v)}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
+    from_logs = outcome.evidence_level == "logs"
     # Contracts by the names of their parties, which readers know.
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     # Warnings stand above the table already.
-    untested = [_folded(line) for line in outcome.untested if line not in outcome.warnings]
+    warnings = [*(line for line in outcome.untested if line.startswith(NOT_A_CONTROL)), *outcome.warnings]
+    untested = [_folded(line) for line in outcome.untested if line not in warnings]
     brought = [
         (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
     ]
@@ -188,8 +197,9 @@ def first_screen(
         "label": people_said(people) or forget_label(outcome.forget, parties),
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
-        "first": [*verbatim, *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged), *outcome.warnings],
+        "first": [*verbatim, *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged), *warnings],
         "spans": verdict_answer(outcome),
+        "next": logs_said(outcome)[1] if from_logs else "",
         "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
         "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in heads.items()],
@@ -197,6 +207,7 @@ def first_screen(
         "rows": rows,
         "controls": controls,
         "benchmark": _benchmark(index, outcome),
+        "attacks": bool(brought) or not from_logs,
         "caption": _caption(outcome, steps),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
@@ -254,8 +265,10 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     else:
         facts.append("no controls")
     ways = outcome.prompts_asked
-    facts.append(f"{ways} {_plural('kind', ways)} of prompt, {len(outcome.formats)} readings of the answers")
-    facts.append(f"{attacks} {_plural('attack', attacks)}")
+    readings = len(outcome.formats)
+    facts.append(f"{ways} {_plural('kind', ways)} of prompt, {readings} {_plural('reading', readings)} of the answers")
+    if attacks or outcome.evidence_level != "logs":
+        facts.append(f"{attacks} {_plural('attack', attacks)}")
     return facts
 
 
@@ -330,20 +343,22 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
 
     `expected` says of a control whether the outcome is the one that it should have.
     """
-    amount, facts = typeset(measured(v)), facts_said(outcome, v)
+    tested = is_tested(outcome, v)
+    amount = typeset(measured(v)) if tested else ""
+    facts = facts_said(outcome, v)
     first = outcome.first.verdicts if outcome.first is not None else ()
     was = next((o for s, c, o in first if (s, c) == (v.subject, v.claim)), v.outcome)
     return {
         "claim": v.claim,
         "outcome": v.outcome,
-        "word": verdict_word(v),
+        "word": verdict_word(outcome, v),
         # The positive control has no place among the reasons to which a link could lead.
         "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
-        "bound": amount or facts or ("" if v.evidence else "not tested"),
+        "bound": amount or facts or ("" if v.evidence or not tested else UNTESTED),
         "where": v.decides if amount else "",
         "facts": facts if amount else "",
         "was": WORDS[was] if was != v.outcome else "",
-        "tell": tooltip(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
+        "tell": tooltip(f"{method_name(v.subject)}: {v.claim}", [(outcome_word(outcome, v), v.reason)]),
         "expected": None if should is None else v.outcome == should,
     }
 
@@ -383,7 +398,7 @@ def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block
     """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
     groups: dict[tuple[str, str], list[VerdictLine]] = {}
     for v in outcome.verdicts:
-        if v.claim == "benchmark valid":
+        if v.claim == "benchmark valid" and is_tested(outcome, v):
             groups.setdefault((v.outcome, v.reason), []).append(v)
     return [
         ([v.subject for v in same] if len(groups) > 1 else [], _cell(index, outcome, same[0]))
@@ -564,6 +579,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
         {
             "who": [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same],
             "outcome": same[0].outcome,
+            "word": outcome_word(outcome, same[0]),
             "plain": _in_plain_words(outcome, same[0]),
             "numbers": [_number_row(name, e) for name, e in same[0].evidence.items()],
             "reason": same[0].reason,

@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
-from vestige.artifacts.verdicts import WORDS
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
@@ -91,7 +90,6 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         keep_trailing_newline=True,
     )
     environment.filters |= {"visible": visible, "number": number, "interval": interval, "model": method_name}
-    environment.filters["outcome"] = WORDS.__getitem__
     return environment.get_template(template).render(
         policy=_policy(script, style),
         # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
@@ -376,7 +374,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "shown": {
             "tradeoff": _compared(contents),
             "graph": contents.drawing is not None or bool(contents.no_graph),
-            "items": bool(contents.answers.questions),
+            "answers": bool(contents.answers.questions),
         },
         "left_out": contents.drawing.left_out if contents.drawing else 0,
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,

@@ -4,7 +4,6 @@ Forecasts and plans come from rooms above this one, and are read by their fields
 """
 
 import json
-import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness, VerdictLine
+    from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.artifacts.records import KeptPrompt, Result, Summary
 
@@ -129,9 +128,13 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """The last lines of an audit, one a forget set: how many models passed, and what the others failed."""
+    from vestige.artifacts.verdicts import logs_said
+
     for outcome in outcomes:
         if outcome.evidence_level == "logs":
-            print(one_line(_logs_said(outcome, several=len(outcomes) > 1), width=199))
+            lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
+            answer, next_step = logs_said(outcome)
+            print(one_line(f"{lead}{answer} {next_step}".strip(), width=199))
             continue
         states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
         judged = []
@@ -145,43 +148,6 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         if judged:
             line += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
         print(one_line(line, width=2000))
-
-
-def _logs_said(outcome: "AuditOutcome", *, several: bool) -> str:
-    """How many models pass all that logs can show, the best of them, and the next command."""
-    from vestige.artifacts.audits import CLAIMS
-    from vestige.artifacts.verdicts import compared, is_tested, percentage
-
-    tested: dict[str, list[VerdictLine]] = {}
-    for line in outcome.verdicts:
-        if is_tested(outcome, line) and line.subject in outcome.unlearned:
-            tested.setdefault(line.subject, []).append(line)
-    passed = [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
-    left = compared(outcome)[1]
-
-    def rank(name: str) -> tuple[int, float]:
-        not_held = sum(line.outcome != "holds" for line in tested[name])
-        return not_held, left[name].value if name in left else math.inf
-
-    best = min(tested, key=rank)
-    shown = {line.claim for line in tested[best]}
-    lead = f"{outcome.forget}: " if several else ""
-    claims = f"the {len(shown)} of {len(CLAIMS)} claims that logs can show"
-    if len(tested) == 1:
-        failed = [line.claim for line in tested[best] if line.outcome == "fails"]
-        undecided = [line.claim for line in tested[best] if line.outcome == "inconclusive"]
-        if failed:
-            return f"{lead}{best} FAILS {', '.join(failed)} ({claims})."
-        if undecided:
-            return f"{lead}{best} is OPEN in {', '.join(undecided)} ({claims}). Next: give further controls or facts."
-        return (
-            f"{lead}{best} passes {claims}. Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
-        )
-    amount = f", {percentage(max(0.0, left[best].value))} left" if best in left else ""
-    best_said = f"best: {one_line(best, width=40)}{amount}"
-    next_step = " Next: attack its weights, vestige audit --target TARGET --unlearned MODEL." if passed else ""
-    verb = "passes" if len(passed) == 1 else "pass"
-    return f"{lead}{len(passed)} of {len(tested)} models {verb} {claims}; {best_said}.{next_step}"
 
 
 def _state(outcome: "AuditOutcome", subject: str) -> str:
@@ -243,7 +209,7 @@ def print_verdicts(
             rows.append([name, "", ""])
             for line in (lines[claim] for claim in CLAIMS if claim in lines):
                 # What was not tested has no bound, and its reason says why.
-                rows.append([f"  {line.claim}", verdict_word(line), bound_said(outcome, line) or line.reason])
+                rows.append([f"  {line.claim}", verdict_word(outcome, line), bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["model and claim", "verdict", "what is shown"]
         print_table(f"{forgotten}: verdicts{target}", heads, rows, no_wrap=heads[:2])

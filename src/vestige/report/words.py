@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import n_facts, percentage, sized
+from vestige.artifacts.verdicts import logs_said, n_facts, percentage, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.report.evidence import forget_label
@@ -223,6 +223,10 @@ _AGAINST: Mapping[str, _Words] = {
 }
 """Of "not expressed", where no model that never knew was there to compare with."""
 _PASSES = "passes every test, within the margins below", "pass every test, within the margins below"
+_PASSES_LOGS = (
+    "passes what logs can show, within the margins below",
+    "pass what logs can show, within the margins below",
+)
 _TESTED = "as far as was tested"
 
 
@@ -274,12 +278,15 @@ def headline(
         forgotten = f"forgotten {people_said(people)}"
     if not n:
         return "No unlearned model was audited."
+    if outcome.evidence_level == "logs":
+        answer, _ = logs_said(outcome)
+        return f"{people_said(people) or label}: {answer}"
     model = method_name(next(iter(verdicts)))
     models = f"the {counted(n)} models"
     # Before all else: where the questions cannot tell, no other answer is worth anything.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
         return f"This benchmark cannot tell whether {model if n == 1 else f'any of {models}'} has {forgotten}."
-    n_passing = len(_passing(verdicts))
+    n_passing = len(_passing(outcome))
     n_knowing = sum(
         any(_is(claims, claim, "fails") for claim in ("not expressed", "not recoverable"))
         for claims in verdicts.values()
@@ -301,7 +308,7 @@ def headline(
 def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
     """The answer where several forget sets were audited."""
     n = len(outcomes)
-    n_forgotten = sum(bool(_passing(_by_model(outcome))) for outcome in outcomes)
+    n_forgotten = sum(bool(_passing(outcome)) for outcome in outcomes)
     if not n_forgotten:
         return f"None of {counted(n)} forget sets is shown to have been forgotten by any model."
     return f"Of {counted(n)} forget sets, {counted(n_forgotten)} passed for at least one model, {_TESTED}."
@@ -312,8 +319,12 @@ def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
     return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in audited(outcome)}
 
 
-def _passing(verdicts: Mapping[str, Claims]) -> list[str]:
-    return [subject for subject, claims in verdicts.items() if _passes(claims)]
+def _passing(outcome: AuditOutcome) -> list[str]:
+    """The models that pass every claim, or of logs every claim that was tested."""
+    if outcome.evidence_level == "logs":
+        tested = tested_claims(outcome)
+        return [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
+    return [subject for subject, claims in _by_model(outcome).items() if _passes(claims)]
 
 
 def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
@@ -323,10 +334,13 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
         return ()
     # It is of no use to pass on questions that cannot tell.
     unsound = any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values())
-    passing = _passing(verdicts)
+    passing = _passing(outcome)
     failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
     open_ = [s for s in verdicts if s not in passing and s not in failing]
-    clauses = [[*_names(passing), Span(f" {_PASSES[len(passing) > 1]}")]] if passing and not unsound else []
+    passes = _PASSES_LOGS if outcome.evidence_level == "logs" else _PASSES
+    clauses = []
+    if passing and not unsound:
+        clauses.append([*_names(passing), Span(f" {passes[len(passing) > 1]}")])
     clauses += _failures(outcome, verdicts)
     if open_:
         clauses.append([Span("for "), *_names(open_), Span(" the evidence does not decide")])
