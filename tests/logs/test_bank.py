@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.small import vestige
 
 from vestige.auditing.logs import read_logs
 from vestige.core.errors import InputError
@@ -115,18 +116,12 @@ def test_what_a_laboratory_does_is_in_the_error():
     assert arms[1] > arms[0]
 
 
-def test_the_bank_is_listed_with_its_sources_and_licence(capsys):
-    from vestige.cli.setup import list_command
-
-    list_command("controls", as_json=False)
-    said = capsys.readouterr().out
+def test_the_bank_is_listed_with_its_sources_and_licence():
+    said = vestige("list", "controls").stdout
     assert KEY in said
     assert "nxZhai/BalDRO@12a0b0c (MIT)" in " ".join(said.split())
 
 
-def test_the_readers_of_logs_are_listed(capsys):
-    from vestige.cli.setup import list_command
-
-    list_command("logs", as_json=False)
-    listed = capsys.readouterr().out
+def test_the_readers_of_logs_are_listed():
+    listed = vestige("list", "logs").stdout
     assert all(name in listed for name in READERS)

@@ -10,27 +10,22 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.command import group
-from vestige.cli.options import AsJson
+from vestige.cli.command import group, itself
 from vestige.core import progress
 from vestige.core.errors import InputError, Interrupted, VestigeError, missing_extra, out_of_memory
 from vestige.core.text import one_line
 from vestige.report.text import print_json
 
 
-def report_command(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a run, finished or not, or of a finished search for holes.")
-    ],
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file of the run's models, also where none seems changed.")
-    ] = False,
-    output_dir: Annotated[
-        Path | None, typer.Option(help="Where report.html, tables/ and verdicts.json go; RUN by default.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write report.html, tables/ and verdicts.json of RUN, and say where they are. No model is loaded."""
+@itself(positional=("run",))
+def report_command(run: Path, verify: bool = False, output_dir: Path | None = None, as_json: bool = False) -> None:
+    """Write report.html, tables/ and verdicts.json of RUN, and say where they are. No model is loaded.
+
+    Args:
+        run: The folder of a run, finished or not, or of a finished search for holes.
+        verify: Read every file of the run's models, also where none seems changed.
+        output_dir: Where report.html, tables/ and verdicts.json go; RUN by default.
+    """
     from vestige.artifacts.layout import RunFolder
     from vestige.report import build_report
 

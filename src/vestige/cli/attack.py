@@ -5,13 +5,13 @@ searches for a prompt that brings the answer, and sends it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from vestige import api
 from vestige.cli.command import Asked, Part, command
-from vestige.cli.options import EVALUATIONS, SOURCE, AsJson
+from vestige.cli.options import EVALUATIONS, SOURCE
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
 from vestige.core.text import closest, half_character, one_line
@@ -33,9 +33,19 @@ FIRST = {
 }
 """The settings of an attack that --help shows first."""
 COMMON = (
-    "data forget output_dir evals max_new_tokens retain role seed device as_json items material bits question answer "
+    "data forget output_dir evals max_new_tokens retain role seed device json items material bits question answer "
     "control target start"
 )
+
+
+_ARGS = """
+
+Args:
+    preset: The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.
+    question: One question of your own in place of data; nothing is stored.
+    answer: The answer to --question that the prompt is to bring.
+    control: With --question, a model that never knew the answer: the same search on it.
+"""
 
 
 def attack_command(kind: str) -> Callable[..., None]:
@@ -65,20 +75,18 @@ def attack_command(kind: str) -> Callable[..., None]:
         given = {**asked.given.of(part), **asked.given.named(kind)}
         return find_attack(kind).build({**defaults, **given}, where=f"attack {kind}")
 
-    def run(asked: Asked, as_json: AsJson = False) -> None:
+    def run(asked: Asked, as_json: bool = False) -> None:
         print_attack(asked.run(attack=settings_of(asked, {})), note=NO_EVIDENCE, as_json=as_json)
 
-    def relearn(asked: Asked, preset: Preset = None, as_json: AsJson = False) -> None:
+    def relearn(asked: Asked, preset: str = "", as_json: bool = False) -> None:
         from vestige.attacks.relearn import PRESETS
 
-        if preset is not None and preset not in PRESETS:
+        if preset and preset not in PRESETS:
             raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
         settings = settings_of(asked, PRESETS[preset].settings if preset else {})
         print_attack(asked.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
 
-    def gcg(
-        asked: Asked, question: Question = "", answer: Answer = "", control: Control = "", as_json: AsJson = False
-    ) -> None:
+    def gcg(asked: Asked, question: str = "", answer: str = "", control: str = "", as_json: bool = False) -> None:
         settings = settings_of(asked, {})
         _check(asked.arguments, question, answer, control)
         if question:
@@ -86,21 +94,15 @@ def attack_command(kind: str) -> Callable[..., None]:
         print_attack(asked.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
 
     # An f-string within the function would be no docstring, and --help has its words from there.
-    run.__doc__ = f"{attack.about}\n\nMODEL is asked about the forget items before and after, and stays as it is."
+    run.__doc__ = (
+        f"{attack.about}\n\nMODEL is asked about the forget items before and after, and stays as it is.{_ARGS}"
+    )
     relearn.__doc__ = gcg.__doc__ = run.__doc__
     if kind == "relearn":
         return command(api.attack, **how)(relearn)
     if kind == "gcg":
         return command(api.attack, optional=("data", "forget"), **how)(gcg)
     return command(api.attack, **how)(run)
-
-
-Preset = Annotated[str | None, typer.Option(help="The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.")]
-Question = Annotated[str, typer.Option(help="One question of your own in place of data; nothing is stored.")]
-Answer = Annotated[str, typer.Option(help="The answer to --question that the prompt is to bring.")]
-Control = Annotated[
-    str, typer.Option(help="With --question, a model that never knew the answer: the same search on it.")
-]
 
 
 def _check(arguments: Mapping[str, Any], question: str, answer: str, control: str) -> None:

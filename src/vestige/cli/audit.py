@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from vestige import api
 from vestige.api.inputs import PathLikeStr
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Asked, Part, command
-from vestige.cli.options import SOURCE, AsJson
+from vestige.cli.options import SOURCE
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import closest, one_line
@@ -38,75 +38,28 @@ AUDIT = Part(
     spelled={"alternatives": "most_alternatives"},
 )
 DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
-Why = Annotated[
-    bool,
-    typer.Option(
-        "--why",
-        help="Print the reasons for each verdict, and what was not tested; with --output-dir alone, of the verdicts "
-        "there, and no model is asked.",
-    ),
-]
-Rejudge = Annotated[
-    Path | None, typer.Option(help="Judge this run's audits again with other margins; queries no model.")
-]
-Logs = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[ROLE:NAME=]FILE",
-        help="Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), "
-        "ROLE:NAME=FILE with target, retrained or unlearned, a table of scores, or `example`; may be given several "
-        "times.",
-    ),
-]
-Controls = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="bank:KEY[:FOLDER]",
-        help="With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01 "
-        "(`vestige list controls`); with FOLDER from a clone of their repository. --target takes the same.",
-    ),
-]
-Require = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CLAIM",
-        help="With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may "
-        "be given several times.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, with its cost, and exit.")]
-PlanOnly = Annotated[
-    bool,
-    typer.Option("--plan", help="Print what these facts, controls and attacks can decide; the models need not exist."),
-]
-Seal = Annotated[
-    bool,
-    typer.Option(
-        "--seal", help="With --plan: write plan and margins with a digest into --output-dir, before models are asked."
-    ),
-]
 
 
 @command(
     api.audit,
     positional=(),
     parts={"settings": AUDIT, "data": SOURCE},
-    repeated=("unlearned", "retrained"),
+    repeated=("unlearned", "retrained", "logs", "controls", "require"),
     optional=("target", "unlearned", "data", "forget", "output_dir"),
     without=("margins",),
     common="target unlearned retrained data forget retain holdout output_dir quick plan why config",
 )
 def audit_command(
     asked: Asked,
-    rejudge: Rejudge = None,
-    logs: Logs = None,
-    controls: Controls = None,
-    require: Require = None,
-    dry_run: DryRun = False,
-    plan: PlanOnly = False,
-    seal: Seal = False,
-    why: Why = False,
-    as_json: AsJson = False,
+    rejudge: Path | None = None,
+    logs: Sequence[str] = (),
+    controls: Sequence[str] = (),
+    require: Sequence[str] = (),
+    dry_run: bool = False,
+    plan: bool = False,
+    seal: bool = False,
+    why: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Test whether each UNLEARNED model has forgotten, with evidence: six claims, a verdict on each.
 
@@ -117,6 +70,21 @@ def audit_command(
 
     Exit code 0: every claim passes; with --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
     inconclusive. 5: a task failed.
+
+    Args:
+        rejudge: Judge this run's audits again with other margins; queries no model.
+        logs: Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
+            with target, retrained or unlearned, a table of scores, or `example`; may be given several times.
+        controls: With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01
+            (`vestige list controls`); with a folder behind it, bank:KEY:FOLDER, from a clone of their repository.
+            --target takes the same.
+        require: With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may
+            be given several times.
+        dry_run: Show what would run, with its cost, and exit.
+        plan: Print what these facts, controls and attacks can decide; the models need not exist.
+        seal: With --plan: write plan and margins with a digest into --output-dir, before models are asked.
+        why: Print the reasons for each verdict, and what was not tested; with --output-dir alone, of the verdicts
+            there, and no model is asked.
     """
     from vestige.api.auditing import audit_request, forecast
     from vestige.api.auditing import seal as write_seal
@@ -152,7 +120,7 @@ def audit_command(
             raise InputError(
                 "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
             )
-        required = _required(require or ())
+        required = _required(require)
         return _judge_logs(
             logs,
             asked,
@@ -243,7 +211,7 @@ def _judge_logs(
     asked: Asked,
     baseline: "Earlier | None",
     *,
-    controls: Sequence[str] | None,
+    controls: Sequence[str],
     target: str | None,
     required: Sequence[str],
     dry_run: bool,
@@ -254,7 +222,7 @@ def _judge_logs(
     from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
     forget = asked.arguments.get("forget")
-    taken = with_bank(take(logs, forget), controls or (), target)
+    taken = with_bank(take(logs, forget), controls, target)
     if dry_run:
         return show(taken)
 
@@ -320,10 +288,13 @@ def demo(
     positional=(),
     parts={"settings": DEMO},
 )
-def demo_command(asked: Asked, why: Why = False, as_json: AsJson = False) -> None:
+def demo_command(asked: Asked, why: bool = False, as_json: bool = False) -> None:
     """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was forecast.
+
+    Args:
+        why: Print the reasons for each verdict, and what was not tested.
     """
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows

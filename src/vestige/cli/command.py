@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
 from inspect import Parameter
+from keyword import iskeyword
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -214,7 +215,8 @@ def command(
 
     def decorated(run: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function).parameters
-        texts = arguments_of(function)
+        texts = {**_TEXTS, **arguments_of(function), **arguments_of(run)}
+        names = {**_SPELLED, **spelled}
         flat: list[Part] = []
         for entry in parts.values():
             flat += [entry] if isinstance(entry, Part) else entry
@@ -231,28 +233,27 @@ def command(
             # Settings are checked far from here, by code that cannot know by which option a value came.
             tokens = SPELLED.set(spellings), FROM_COMMAND.set(True)
             try:
-                names = tuple(open_names(typed, given))
-                given.refuse_others(*names)
+                given.refuse_others(*open_names(typed, given))
                 arguments = {}
-                for p in plain:
-                    value = typed.pop(spelled.get(p.name, p.name).replace("-", "_"))
+                for p in (*plain, *own):
+                    value = typed.pop(_attribute(names.get(p.name, p.name)))
                     if _by_comma(p.annotation) and isinstance(value, str):
                         value = list(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
                     if value is not None or p.default is None or p.name in optional:
                         arguments[p.name] = value
                 for name, entry in parts.items():
                     _fill(arguments, name, entry, given)
-                run(Asked(function, arguments, given), **typed)
+                options = {p.name: arguments.pop(p.name) for p in own if p.name in arguments}
+                run(Asked(function, arguments, given), **options)
             finally:
                 SPELLED.reset(tokens[0])
                 FROM_COMMAND.reset(tokens[1])
 
         def options(*, whole: bool) -> inspect.Signature:
             found = []
-            for p in plain:
+            for p in (*plain, *own):
                 needed = p.replace(default=Parameter.empty) if p.name in required else p
-                found.append(_option(needed, texts, positional, spelled, repeated, optional))
-            found += [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
+                found.append(_option(needed, names.get(p.name, p.name), texts, positional, repeated, optional))
             if flat:
                 found += [
                     Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=_Config),
@@ -276,6 +277,22 @@ def command(
 
     return decorated
 
+
+def itself(**how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The command of a function that prints by itself. `how` has the arguments of `command`."""
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        def call(asked: Asked) -> None:
+            asked.run()
+
+        return command(function, **how)(call)
+
+    return decorated
+
+
+_SPELLED = {"as_json": "json"}
+_TEXTS = {"as_json": "Print one JSON document on stdout."}
+"""The argument that many commands have."""
 
 _BOTH = ("data", "evals")
 """Arguments with an option of their own beside those of their settings."""
@@ -337,42 +354,39 @@ def _by_comma(annotation: Any) -> bool:
 
 def _option(
     p: Parameter,
+    name: str,
     texts: Mapping[str, str],
     positional: Sequence[str],
-    spelled: Mapping[str, str],
     repeated: Sequence[str],
     optional: Sequence[str],
 ) -> Parameter:
-    """An argument of the function as typer is to see it."""
+    """An argument of the function as typer is to see it; it is spelled `name`."""
     members = _members(p.annotation)
-    kind: Any = str
-    if bool in members:
-        kind = bool
-    elif int in members:
-        kind = int
-    elif float in members:
-        kind = float
-    default = p.default
-    if p.name in optional:
-        default = None
-    elif _by_comma(p.annotation) and default:
-        default = ",".join(default)
-    elif default == "":
-        default = None
-    name = spelled.get(p.name, p.name)
+    kind: Any = next((kind for kind in (bool, int, float, Path) if kind in members), str)
     text = texts.get(p.name, "")
+    metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: None}.get(kind, "TEXT")
+    default = p.default
+    if p.name in repeated:
+        kind = list[str]
+        default = default if default is Parameter.empty else None
+    elif isinstance(default, tuple):
+        default = ",".join(default)
+    if p.name in optional or default == "":
+        default = None
     info: Any
     if p.name in positional:
         info = typer.Argument(help=text, metavar=name.upper())
     else:
-        if p.name in repeated:
-            kind, default = list[str], None
-        metavar = None if kind is bool else {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
         shown = default not in (None, False)
         info = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=shown, metavar=metavar)
     if default is None:
         kind = kind | None
-    return Parameter(name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+    return Parameter(_attribute(name), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _attribute(name: str) -> str:
+    """The name of the parameter that brings an option."""
+    return f"{name.replace('-', '_')}_" if iskeyword(name) else name.replace("-", "_")
 
 
 Commands = Mapping[str, str | typer.Typer]

@@ -1,11 +1,11 @@
 """`vestige compare`: paired differences of models on the same questions."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from vestige.cli.options import AsJson
+from vestige.cli.command import itself
 from vestige.core.errors import InputError
 from vestige.report.text import print_json
 
@@ -15,30 +15,32 @@ OPEN = 4
 """Exit code where missing questions leave a difference open."""
 
 
+@itself(positional=("logs",), repeated=("logs",))
 def compare_command(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(help="Logs, folders of logs or tables of scores. The first is the one to compare with."),
-    ],
-    clusters: Annotated[
-        Path | None,
-        typer.Option(help="A CSV file with the columns item (id or text of a question) and cluster."),
-    ] = None,
-    difference: Annotated[
-        float | None, typer.Option(min=0.0, help="Give the number of questions that this difference needs.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="Also write the Markdown table to this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
-    as_json: AsJson = False,
+    logs: Sequence[str],
+    clusters: Path | None = None,
+    difference: float | None = None,
+    output: Path | None = None,
+    seed: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.
 
     No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none is
     shown to, but questions that a log lacks could change a finding.
+
+    Args:
+        logs: Logs, folders of logs or tables of scores. The first is the one to compare with.
+        clusters: A CSV file with the columns item (id or text of a question) and cluster.
+        difference: Give the number of questions that this difference needs.
+        output: Also write the Markdown table to this file.
+        seed: Seed of the resamples.
     """
     from vestige.api import compare
     from vestige.core.files import write_text
 
+    if difference is not None and difference < 0:
+        raise InputError(f"--difference {difference:g} is below 0. Give the size of the difference.")
     compared = compare(*logs, clusters=_clusters(clusters), difference=difference, seed=seed)
     if output is not None:
         write_text(output, compared.markdown)

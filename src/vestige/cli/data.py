@@ -7,7 +7,7 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Asked, Part, command
-from vestige.cli.options import SOURCE, AsJson
+from vestige.cli.options import SOURCE
 from vestige.core.text import one_line
 from vestige.report.text import print_json, print_soundness
 
@@ -16,7 +16,7 @@ CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 
 
 @command(api.compile_data, positional=("graph",))
-def compile_command(asked: Asked, as_json: AsJson = False) -> None:
+def compile_command(asked: Asked, as_json: bool = False) -> None:
     """Compile a graph of contracts into questions and answers."""
     from vestige.api.output import say_next
 
@@ -44,9 +44,9 @@ def _summary(manifest: dict[str, Any]) -> list[str]:
     api.check_data,
     positional=(),
     parts={"checks": CHECKS, "data": ROWS},
-    common="data forget output_dir retain alternatives seed as_json edge_key alpha margin options config",
+    common="data forget output_dir retain alternatives seed json edge_key alpha margin options config",
 )
-def check_data_command(asked: Asked, as_json: AsJson = False) -> None:
+def check_data_command(asked: Asked, as_json: bool = False) -> None:
     """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
 
     Exit code 0: every check passed; 3: one failed; 4: none failed and one cannot tell. The result is soundness.json in

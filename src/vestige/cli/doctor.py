@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
-from vestige.cli.options import AsJson
+from vestige.cli.command import itself
 from vestige.core.errors import VestigeError
 from vestige.core.text import one_line
 from vestige.report.text import print_json
@@ -32,15 +32,16 @@ class Finding:
     text: str
 
 
-def doctor_command(
-    folder: Annotated[Path, typer.Argument(help="Where runs would be written.")] = Path(),
-    as_json: AsJson = False,
-) -> None:
+@itself(positional=("folder",))
+def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
     """Check this machine: packages, arithmetic, memory, cards, and the folder that runs would be written to.
 
     Nothing is sent anywhere and nothing is left behind. Exit code 0: nothing stops a run. 2: something does.
+
+    Args:
+        folder: Where runs would be written.
     """
-    findings = [*_packages(), *_hardware(), *_torch(), *_folder(folder), *_models()]
+    findings = [*_packages(), *_hardware(), *_torch(), *_folder(folder or Path()), *_models()]
     if as_json:
         print_json([asdict(f) for f in findings])
     else:

@@ -6,7 +6,7 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Asked, command
-from vestige.cli.options import EVALUATIONS, SOURCE, AsJson
+from vestige.cli.options import EVALUATIONS, SOURCE
 from vestige.report.text import print_json, print_results
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     api.evaluate,
     parts={"data": SOURCE, "evals": EVALUATIONS},
     without=("summarize",),
-    common="data forget retain evals output_dir role name max_new_tokens seed device as_json config",
+    common="data forget retain evals output_dir role name max_new_tokens seed device json config",
 )
-def evaluate_command(asked: Asked, as_json: AsJson = False) -> None:
+def evaluate_command(asked: Asked, as_json: bool = False) -> None:
     """Evaluate MODEL on the data set; print estimates by split, with intervals and n.
 
     Keeps per-item records and the summary; the same command resumes a stopped run.

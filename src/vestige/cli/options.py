@@ -1,9 +1,5 @@
 """The settings classes and the options that several commands share."""
 
-from typing import Annotated
-
-import typer
-
 from vestige.cli.command import Part
 from vestige.evals import EVALS
 
@@ -22,5 +18,3 @@ TRAINING = Part(
 )
 UNLEARNING = TRAINING._replace(home="vestige.training.settings:UnlearningSettings")
 EVALUATIONS = tuple(Part(home, f"Evaluation {name}", name) for name, home in EVALS.items())
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

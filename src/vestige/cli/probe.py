@@ -4,7 +4,7 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Asked, Part, command
-from vestige.cli.options import SOURCE, AsJson
+from vestige.cli.options import SOURCE
 from vestige.core.errors import InputError
 from vestige.report.text import print_holes, print_json, print_probe_forecast
 
@@ -26,7 +26,7 @@ PARTS = {
     repeated=("placebos",),
     without=("asks_dtype", "truth"),
 )
-def all_command(asked: Asked, as_json: AsJson = False) -> None:
+def all_command(asked: Asked, as_json: bool = False) -> None:
     """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
 
     Each part is kept; the same command resumes a stopped run, and repeats only requests that were under way.

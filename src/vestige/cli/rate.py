@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from vestige.cli.command import Asked, command
-from vestige.cli.options import SOURCE, UNLEARNING, AsJson
+from vestige.cli.options import SOURCE, UNLEARNING
 from vestige.cli.training import method_names
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.text import one_line
@@ -25,7 +25,7 @@ TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
     open_names=method_names,
     common="method goal rates data forget output_dir retain metric items epochs seed config",
 )
-def find_rate_command(asked: Asked, as_json: AsJson = False) -> None:
+def find_rate_command(asked: Asked, as_json: bool = False) -> None:
     """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
 
     Exit code 7: no rate reaches the goal; the nearest is printed.

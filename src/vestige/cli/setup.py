@@ -11,13 +11,12 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import typer
 
 from vestige.api.output import say_notes
-from vestige.cli.command import in_words
-from vestige.cli.options import AsJson
+from vestige.cli.command import in_words, itself
 from vestige.core.errors import InputError
 from vestige.core.progress import say
 from vestige.core.text import closest, one_line
@@ -40,28 +39,35 @@ _FORMS = (
 """What a column of the data makes possible: in words, its name, and whether an item has it."""
 
 
+@itself(positional=("output_dir",), repeated=("unlearned",))
 def init_command(
-    output_dir: Annotated[Path, typer.Argument(help="Where the run goes; audit.toml is written there.")] = Path(
-        "runs/mine"
-    ),
     *,
-    data: Annotated[str, typer.Option(help="All questions and answers: a file, a compiled folder, a hub id.")],
-    forget: Annotated[str, typer.Option(help="Items to forget: a file, or selectors.")],
-    model: Annotated[str, typer.Option(help="The model that everything begins with: a folder or hub id.")],
-    method: Annotated[str, typer.Option(help="Unlearning method: a name from `vestige list methods`.")] = "npo_gd",
-    controls: Annotated[int, typer.Option(min=1, help="Models to train that never see the forget set.")] = 5,
-    target: Annotated[str | None, typer.Option(help="The model that knows, if you have it already.")] = None,
-    unlearned: Annotated[
-        list[str] | None, typer.Option(help="An unlearned model, if you already have it; repeatable.")
-    ] = None,
-    holdout: Annotated[str | None, typer.Option(help="A file of items that no model was taught.")] = None,
-    edge_key: Annotated[
-        str | None, typer.Option(help="Column with the contract or person that an item is about.")
-    ] = None,
+    data: str,
+    forget: str,
+    model: str,
+    output_dir: Path = Path("runs/mine"),
+    method: str = "npo_gd",
+    controls: int = 5,
+    target: str | None = None,
+    unlearned: Sequence[str] = (),
+    holdout: str | None = None,
+    edge_key: str | None = None,
 ) -> None:
     """Check the data, say what an audit of it could decide, write audit.toml, and print the commands to run.
 
     Trains nothing and loads no model.
+
+    Args:
+        output_dir: Where the run goes; audit.toml is written there.
+        data: All questions and answers: a file, a compiled folder, a hub id.
+        forget: Items to forget: a file, or selectors.
+        model: The model that everything begins with: a folder or hub id.
+        method: Unlearning method: a name from `vestige list methods`.
+        controls: Models to train that never see the forget set.
+        target: The model that knows, if you have it already.
+        unlearned: An unlearned model, if you already have it; repeatable.
+        holdout: A file of items that no model was taught.
+        edge_key: Column with the contract or person that an item is about.
     """
     from vestige.api.requests import audit_questions
     from vestige.auditing.forecast import foresee_audit
@@ -72,6 +78,8 @@ def init_command(
     from vestige.methods import find_method
 
     find_method(method)
+    if controls < 1:
+        raise InputError(f"--controls {controls}: an audit compares with at least one. Five are advised.")
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
     splits = audit_questions(corpus, forget, (), AuditSettings(), holdout=holdout)
     audited = _Models(
@@ -215,28 +223,22 @@ WIDTH = 100
 """Characters of a line where there is no terminal that has a width."""
 
 
-def list_command(
-    kind: Annotated[
-        str | None,
-        typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings."),
-    ] = None,
-    of: Annotated[
-        str | None,
-        typer.Argument(help="Of settings: a command (unlearn, attack gcg), or a method.", metavar="NAME"),
-    ] = None,
-    # Commands of groups have two words, as in `attack gcg`.
-    third: Annotated[str | None, typer.Argument(hidden=True)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List methods, evaluations, attacks, judges, models, graphs, packs, readers of logs or controls, or settings."""
-    if kind is None:
+@itself(positional=("kind", "of"), repeated=("of",))
+def list_command(kind: str = "", of: Sequence[str] = (), as_json: bool = False) -> None:
+    """List methods, evaluations, attacks, judges, models, graphs, packs, readers of logs or controls, or settings.
+
+    Args:
+        kind: methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings.
+        of: Of settings: a command (unlearn, attack gcg), or a method.
+    """
+    if not kind:
         rows = [{"name": name, "about": about} for name, about in _KINDS.items()]
     elif kind == "settings":
-        rows = _settings(" ".join(word for word in (of, third) if word))
+        rows = _settings(of)
     elif kind not in _KINDS:
         raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(_KINDS))}")
-    elif of is not None:
-        raise InputError(f"`vestige list {kind}` takes no name; leave {of!r} out")
+    elif of:
+        raise InputError(f"`vestige list {kind}` takes no name; leave {of[0]!r} out")
     else:
         rows = _listed(kind)
     if as_json:
@@ -318,11 +320,12 @@ def _listed(kind: str) -> list[dict[str, str]]:
     return [{"name": name, "about": about} for name, about in abouts.items()]
 
 
-def _settings(name: str) -> list[dict[str, str]]:
+def _settings(words: Sequence[str]) -> list[dict[str, str]]:
     """The settings of a command as it takes them, or of a method as --set does."""
-    if not name:
+    if not words:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")
-    if (parts := _parts_of(name.split())) is not None:
+    name = " ".join(words)
+    if (parts := _parts_of(words)) is not None:
         rows = []
         for part in parts:
             rows += [(key, part.rows()[field]) for field, key in part.keys().items()]
@@ -342,7 +345,7 @@ def _settings(name: str) -> list[dict[str, str]]:
     ]
 
 
-def _parts_of(words: list[str]) -> "tuple[Part, ...] | None":
+def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
     """The settings classes of a command; None where no command is called so."""
     import typer.main
 

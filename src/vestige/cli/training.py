@@ -8,7 +8,7 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Asked, Given, Part, command
-from vestige.cli.options import SOURCE, TRAINING, UNLEARNING, AsJson
+from vestige.cli.options import SOURCE, TRAINING, UNLEARNING
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.progress import say
 from vestige.core.text import one_line
@@ -26,7 +26,7 @@ CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "tra
     parts={"training": TRAINING, "data": SOURCE},
     common="data output_dir forget seed learning_rate epochs batch_size lora_rank device dry_run fresh config",
 )
-def finetune_command(asked: Asked, as_json: AsJson = False) -> None:
+def finetune_command(asked: Asked, as_json: bool = False) -> None:
     """Train MODEL on a data set; with --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
@@ -62,7 +62,7 @@ def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
     open_names=method_names,
     common="method data forget output_dir retain seed learning_rate epochs lora_rank choose dry_run fresh",
 )
-def unlearn_command(asked: Asked, as_json: AsJson = False) -> None:
+def unlearn_command(asked: Asked, as_json: bool = False) -> None:
     """Unlearn part of the data from MODEL by one method.
 
     Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
