@@ -46,12 +46,16 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/python tools/methods_page.py --check
 	$(BIN)/python tools/house.py
 	$(BIN)/python tools/prose_lint.py --check
+	$(BIN)/python tools/figures.py --check
+	$(BIN)/python tools/llms.py --check
 	@# --quiet would hide the warnings that --strict counts.
 	$(BIN)/mkdocs build --strict > .mkdocs.log 2>&1 || { cat .mkdocs.log; exit 1; }
 
-docs: setup  ## Write docs/cli.md from the commands, and docs/methods.md from the methods
+docs: setup  ## Write the generated pages: commands, methods, figures of benchmarks/, llms.txt
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py
+	$(BIN)/python tools/figures.py
+	$(BIN)/python tools/llms.py
 
 site: setup  ## Write the documentation as a website that works offline, into site/
 	$(BIN)/python tools/cli_page.py
