@@ -54,8 +54,8 @@ def called():
     """Runs the command of `build`; gives what the function was given."""
     seen = []
 
-    def run(asked) -> None:
-        seen.append(asked.run())
+    def run(call) -> None:
+        seen.append(call.run())
 
     how = {"positional": ("name",), "parts": {"training": TRAINING, "watch": WATCH}, "spelled": {"depth": "deep"}}
     made = command(build, open_names=lambda typed, given: ["npo"], **how)(run)

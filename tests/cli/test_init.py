@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from tests.small import vestige
 
-from vestige.cli.command import Asked, Given
+from vestige.cli.command import Call, Given
 
 ROWS = [
     {"Question": f"What is the capital of land {i}?", "Answer": f"{chr(65 + i % 26)}{'aeio'[i // 26]}town."}
@@ -88,6 +88,6 @@ def test_models_that_are_there_are_audited_and_not_made_anew(words, tmp_path):
 
 def test_a_next_command_names_the_columns_as_they_were_named():
     given = Given({"edge_key": "the patient", "answer_key": None, "dtype": "float32"})
-    asked = Asked(print, {"data": "a.csv"}, given)
+    asked = Call(print, {"data": "a.csv"}, given)
     assert asked.data_words() == ("--data", "a.csv", "--edge-key", "the patient")
     assert asked.data_words("b.csv")[-2:] == ("--forget", "b.csv")

@@ -6,10 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from launched import launched
-from vestige.cli.app import app
 from vestige.core.files import read_jsonl
 
 QUESTIONS = [
@@ -70,20 +68,6 @@ def test_two_processes_make_what_one_makes_and_score_its_trajectory(made):
     again = launched(*unlearn, "--output-dir", str(out), "--parallel", "ddp", processes=2)
     assert again.returncode == 0, again.stderr
     assert "4 steps" in again.stdout
-
-
-@pytest.mark.slow
-def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
-    folder, unlearn = made
-    # In this process, where what foresees memory is imported but once.
-    done = CliRunner().invoke(app, [*unlearn, "--output-dir", str(folder / "dry"), "--dry-run", "--json"])
-    assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    # 1,721,664 parameters of 4 bytes, and two moments each.
-    assert told["parameters"] == 4 * told["n_parameters"] == 4 * 1_721_664
-    assert told["optimizer"] == 8 * told["n_trained"]
-    assert not (folder / "dry").exists()
-    assert "peak" in CliRunner().invoke(app, [*unlearn, "--output-dir", str(folder / "dry"), "--dry-run"]).stdout
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from vestige.steps import unlearn as unlearn_step
 from vestige.steps.controls import recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
+from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = squares(12, edge=lambda i: f"b{i // 2}")
@@ -79,8 +79,6 @@ def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(t
 def test_a_method_that_starts_anew_has_to_be_told_from_where(target, tmp_path):
     with pytest.raises(InputError, match="'retrain' trains from the start and was not told how the target was trained"):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(target, "retrain"))
-    with pytest.raises(InputError, match="has no rate to find"):
-        unlearn_part(SubjectFolder(tmp_path / "cell"), asked(target, "retrain", recipe=recipe(target)), 1)
 
 
 def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path):

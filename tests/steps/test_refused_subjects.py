@@ -6,7 +6,7 @@ from tests.small import TINY, squares, unlearning
 from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError, NotFinite
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.steps.unlearn import unlearn, unlearn_part
+from vestige.steps.unlearn import unlearn
 from vestige.training.settings import TrainingSettings
 
 ITEMS = squares(8)
@@ -31,10 +31,9 @@ def forgetting(target, **changes):
 
 def test_refused_settings_do_not_keep_the_folder(target, tmp_path):
     # The references are computed, and lie in checkpoints/, before it is seen that there is nothing to train.
-    for make in (unlearn, lambda folder, asked: unlearn_part(folder, asked, 1)):
-        with pytest.raises(InputError, match="nosuch"):
-            make(SubjectFolder(tmp_path), forgetting(target, **NOWHERE))
-        assert not any(tmp_path.iterdir())
+    with pytest.raises(InputError, match="nosuch"):
+        unlearn(SubjectFolder(tmp_path), forgetting(target, **NOWHERE))
+    assert not any(tmp_path.iterdir())
     with pytest.raises(InputError, match="nosuch"):
         finetune(SubjectFolder(tmp_path), taught(**NOWHERE))
     assert not any(tmp_path.iterdir())

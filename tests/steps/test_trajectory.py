@@ -21,7 +21,7 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.subjects import origin_of
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings, answered_trajectory
-from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training import loop
 from vestige.training.settings import TrainingSettings
 from vestige.training.trajectory import TrajectorySettings, parse_every
@@ -120,8 +120,10 @@ def test_the_checkpoint_that_is_kept_holds_the_weights_after_its_step(target, tm
     made = unlearn(folder, request)
     assert (made.chosen.step, made.chosen.met, made.steps) == (4, True, 6)
     assert made.chosen == read_done(folder).chosen
-    paused, _ = unlearn_part(SubjectFolder(tmp_path / "part"), asked(target, training=training), 4)
-    assert made.digest == paused.digest()
+    (tmp_path / "part").mkdir()
+    stops = scripted(tmp_path / "part", scores, stop_when=("retain>=0.9",))
+    stopped = unlearn(SubjectFolder(tmp_path / "part" / "cell"), asked(target, stops, training=training))
+    assert (stopped.steps, stopped.digest) == (4, made.digest)
     assert load(ModelSettings(model=str(folder.path), device="cpu")).digest() == made.digest
     # Nothing is left of the others.
     assert not folder.checkpoints.exists()

@@ -13,7 +13,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.models.folders import weights_digest
 from vestige.training.loop import train
-from vestige.training.parallel import ALONE, Spread, World, joined, planned_world
+from vestige.training.parallel import ALONE, Spread, World, joined
 
 
 def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
@@ -167,15 +167,5 @@ def test_surroundings_that_torchrun_would_not_leave_are_refused(monkeypatch, cha
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=message):
-        planned_world("ddp")
     with pytest.raises(InputError, match=message), joined("ddp"):
         pass
-
-
-def test_what_torchrun_leaves_is_taken(monkeypatch):
-    for name, value in TORCHRUN.items():
-        monkeypatch.setenv(name, value)
-    assert planned_world("fsdp") == World("fsdp", 1, 2)
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert planned_world(None) == ALONE

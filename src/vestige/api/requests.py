@@ -181,13 +181,12 @@ def unlearning(
     reference: str | None = None,
     idk: Path | None = None,
     save: str = "merged",
-    read: bool = True,
 ) -> UnlearnRequest:
     """An unlearning of the forget set of `splits` by one method.
 
     What `chosen` does not set has PISTOL's defaults, or the rates that were found for builtin:tiny. A method that
     trains from the start repeats the target's training, or begins with the model `base`. `retain` is what the splits
-    were read with. With `read` False no weights are read: enough for a plan.
+    were read with.
     """
     recipe = _recipe(target, corpus, splits, method, chosen, base, seed)
     refuse_not_found(corpus, splits, retain)
@@ -207,7 +206,6 @@ def unlearning(
         idk=None if idk is None else read_idk(idk),
         recipe=recipe,
         save=save,
-        read=read,
     )
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vestige.auditing.compare import ComparedScore
     from vestige.auditing.request import AuditRequest
     from vestige.probes.holes import ProbeForecast
-    from vestige.steps.dry_run import Forecast
 
 Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 """The verdict on a claim."""
@@ -62,7 +61,7 @@ class Model(Rows):
     """A trained model: its folder, its steps, why training stopped, and the notes on the data.
 
     Pass it wherever a function takes a model. `chosen` is the reason for the checkpoint that was kept, if a rule chose
-    one. After a dry run `forecast` has the memory, and there is no folder.
+    one.
     """
 
     path: Path
@@ -71,7 +70,6 @@ class Model(Rows):
     notes: tuple[str, ...] = ()
     digest: str = ""
     chosen: Mapping[str, Any] | None = None
-    forecast: "Forecast | None" = None
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -16,7 +16,6 @@ from vestige.core.progress import progress_bar, say
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
-    from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.steps.unlearn import UnlearnRequest
     from vestige.training.loop import Progress
@@ -42,7 +41,6 @@ def finetune(
     training: "vestige.Training | None" = None,
     parallel: Parallel | None = None,
     save: Save = "merged",
-    dry_run: bool = False,
     fresh: bool = False,
     device: str = "auto",
     dtype: str | None = None,
@@ -68,7 +66,6 @@ def finetune(
         training: The settings of the training. What they do not set has `builtin:tiny`'s or PISTOL's defaults.
         parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
-        dry_run: Show what would run, with its cost, and exit.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
         dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
@@ -89,7 +86,6 @@ def finetune(
         ...                           training=vestige.Training(learning_rate=2e-5))
     """
     from vestige.api import requests
-    from vestige.steps.dry_run import forecast_finetuning
     from vestige.steps.finetune import finetune as train
 
     path, forgotten = path_of(model), selector(forget)
@@ -116,8 +112,6 @@ def finetune(
         save=save,
         imitate=None if imitate is None else path_of(imitate),
     )
-    if dry_run:
-        return _foreseen(output_dir, parallel, lambda world: forecast_finetuning(request, world), notes)
     return _trained(
         f"fine-tuning: learning rate {request.training.learning_rate:g}",
         output_dir,
@@ -150,7 +144,6 @@ def unlearn(
     validation: "vestige.Validation | None" = None,
     parallel: Parallel | None = None,
     save: Save = "merged",
-    dry_run: bool = False,
     fresh: bool = False,
     device: str = "auto",
     dtype: str | None = None,
@@ -189,7 +182,6 @@ def unlearn(
         validation: The questions of these scores.
         parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
-        dry_run: Show what would run, with its cost, and exit.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
         dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
@@ -210,7 +202,6 @@ def unlearn(
     """
     from vestige.api import requests
     from vestige.methods import find_method
-    from vestige.steps.dry_run import forecast_unlearning
     from vestige.steps.unlearn import unlearn as train
 
     # First: of a mistyped method every setting would be called an unknown key.
@@ -237,10 +228,7 @@ def unlearn(
         reference=frozen,
         idk=None if idk is None else Path(idk),
         save=save,
-        read=not dry_run,
     )
-    if dry_run:
-        return _foreseen(output_dir, parallel, lambda world: forecast_unlearning(request, world), splits.told)
     if harm_judge:
         # Each process would ask, and pay, the judge for the same replies.
         refuse_torchrun("unlearn --harm-judge")
@@ -274,15 +262,6 @@ def _rate_in_words(request: "UnlearnRequest") -> str:
         f"{title}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige find-rate` "
         "searches one for this model"
     )
-
-
-def _foreseen(
-    output_dir: PathLikeStr, parallel: str | None, foresee: "Callable[[World], Forecast]", notes: tuple[str, ...]
-) -> Model:
-    from vestige.training.parallel import pick_kind, planned_world
-
-    forecast = foresee(planned_world(pick_kind(parallel)))
-    return Model(Path(output_dir), 0, "nothing was trained", notes, forecast=forecast)
 
 
 def _trained(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, Part, command
+from vestige.cli.command import Call, Part, command
 from vestige.cli.options import EVALUATIONS, SOURCE
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
@@ -68,30 +68,30 @@ def attack_command(kind: str) -> Callable[..., None]:
         "common": COMMON,
     }
 
-    def settings_of(asked: Asked, defaults: Mapping[str, Any]) -> Any:
+    def settings_of(call: Call, defaults: Mapping[str, Any]) -> Any:
         from vestige.attacks.planning import find_attack
 
         # The table, of which options are made, knows the classes of this package alone.
-        given = {**asked.given.of(part), **asked.given.named(kind)}
+        given = {**call.given.of(part), **call.given.named(kind)}
         return find_attack(kind).build({**defaults, **given}, where=f"attack {kind}")
 
-    def run(asked: Asked, as_json: bool = False) -> None:
-        print_attack(asked.run(attack=settings_of(asked, {})), note=NO_EVIDENCE, as_json=as_json)
+    def run(call: Call, as_json: bool = False) -> None:
+        print_attack(call.run(attack=settings_of(call, {})), note=NO_EVIDENCE, as_json=as_json)
 
-    def relearn(asked: Asked, preset: str = "", as_json: bool = False) -> None:
+    def relearn(call: Call, preset: str = "", as_json: bool = False) -> None:
         from vestige.attacks.relearn import PRESETS
 
         if preset and preset not in PRESETS:
             raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
-        settings = settings_of(asked, PRESETS[preset].settings if preset else {})
-        print_attack(asked.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
+        settings = settings_of(call, PRESETS[preset].settings if preset else {})
+        print_attack(call.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
 
-    def gcg(asked: Asked, question: str = "", answer: str = "", control: str = "", as_json: bool = False) -> None:
-        settings = settings_of(asked, {})
-        _check(asked.arguments, question, answer, control)
+    def gcg(call: Call, question: str = "", answer: str = "", control: str = "", as_json: bool = False) -> None:
+        settings = settings_of(call, {})
+        _check(call.arguments, question, answer, control)
         if question:
-            return _own_text(asked, settings, question, answer, control, as_json=as_json)
-        print_attack(asked.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
+            return _own_text(call, settings, question, answer, control, as_json=as_json)
+        print_attack(call.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
 
     # An f-string within the function would be no docstring, and --help has its words from there.
     run.__doc__ = (
@@ -119,15 +119,13 @@ def _check(arguments: Mapping[str, Any], question: str, answer: str, control: st
         raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
 
 
-def _own_text(
-    asked: Asked, settings: "GcgSettings", question: str, answer: str, control: str, *, as_json: bool
-) -> None:
+def _own_text(call: Call, settings: "GcgSettings", question: str, answer: str, control: str, *, as_json: bool) -> None:
     from vestige.api import requests
     from vestige.api.inputs import reading
     from vestige.api.output import refuse_torchrun
 
     refuse_torchrun("attack")
-    given = asked.arguments
+    given = call.arguments
     read = reading(given)
     # By one seed, so that the two searches differ by the model alone.
     searched = {}

@@ -10,7 +10,7 @@ import typer
 from vestige import api
 from vestige.api.inputs import PathLikeStr
 from vestige.attacks import ATTACKS
-from vestige.cli.command import Asked, Part, command
+from vestige.cli.command import Call, Part, command
 from vestige.cli.options import SOURCE
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
@@ -50,7 +50,7 @@ DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
     common="target unlearned retrained data forget retain holdout output_dir quick plan why config",
 )
 def audit_command(
-    asked: Asked,
+    call: Call,
     rejudge: Path | None = None,
     logs: Sequence[str] = (),
     controls: Sequence[str] = (),
@@ -93,7 +93,7 @@ def audit_command(
     from vestige.artifacts.verdicts import read_baseline
 
     refuse_torchrun("audit")
-    given = {name: value for name, value in asked.arguments.items() if value}
+    given = {name: value for name, value in call.arguments.items() if value}
     baseline = given.get("baseline")
     if baseline is not None and (rejudge is not None or plan or dry_run):
         raise InputError(
@@ -107,7 +107,7 @@ def audit_command(
             raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
         if "attacks" in given or "quick" in given:
             raise InputError("--rejudge judges the attacks that were made; leave --attacks and --quick out")
-        audit = _rejudged(rejudge, asked)
+        audit = _rejudged(rejudge, call)
         audit.report()
         return _print_and_end(audit, why=why, as_json=as_json)
     run = Path(given.get("output_dir") or "")
@@ -123,7 +123,7 @@ def audit_command(
         required = _required(require)
         return _judge_logs(
             logs,
-            asked,
+            call,
             earlier,
             controls=controls,
             target=from_bank,
@@ -138,14 +138,14 @@ def audit_command(
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     if seal and not plan:
         raise InputError("--seal writes what --plan prints; give both, and the models, then run the audit")
-    alone = not (models or asked.given.values or plan or dry_run)
+    alone = not (models or call.given.values or plan or dry_run)
     if why and "output_dir" in given and alone and not given.keys() & {*_QUESTIONS, *_HOW, "forget"}:
         return _print_and_end(api.read_audit(run), earlier, why=why, as_json=as_json)
     # Without data the two files are the data.
-    arguments = {**asked.arguments, "data": asked.arguments.get("data") or asked.arguments.get("retain")}
+    arguments = {**call.arguments, "data": call.arguments.get("data") or call.arguments.get("retain")}
     _refuse_missing(arguments, only_planned=plan and not seal)
     if not (plan or dry_run):
-        audit = asked.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
+        audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
         audit.report()
         return _print_and_end(audit, earlier, why=why, as_json=as_json)
     names = ("forget", "suppressed", "retain", "holdout", "alternatives", "published", "attacks", "settings", "quick")
@@ -198,17 +198,17 @@ def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None
         raise InputError(f"{', '.join(missing)} {are} missing; `vestige audit --help` says what an audit needs")
 
 
-def _rejudged(run: Path, asked: Asked) -> api.Audit:
+def _rejudged(run: Path, call: Call) -> api.Audit:
     from vestige.auditing.run import rejudge
 
     # By name, so that a setting which is no margin is refused as one.
-    rejudge(run, asked.given.of(AUDIT))
+    rejudge(run, call.given.of(AUDIT))
     return api.read_audit(run)
 
 
 def _judge_logs(
     logs: Sequence[str],
-    asked: Asked,
+    call: Call,
     baseline: "Earlier | None",
     *,
     controls: Sequence[str],
@@ -221,7 +221,7 @@ def _judge_logs(
     from vestige.artifacts.layout import RunFolder
     from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
-    forget = asked.arguments.get("forget")
+    forget = call.arguments.get("forget")
     taken = with_bank(take(logs, forget), controls, target)
     if dry_run:
         return show(taken)
@@ -231,9 +231,9 @@ def _judge_logs(
 
     outcomes = judge_taken(
         taken,
-        RunFolder(Path(asked.arguments.get("output_dir") or OUTPUT)),
+        RunFolder(Path(call.arguments.get("output_dir") or OUTPUT)),
         forget=forget,
-        margins=asked.given.of(AUDIT),
+        margins=call.given.of(AUDIT),
         shows=not as_json,
         print_whole=whole if as_json or why else None,
     )
@@ -288,7 +288,7 @@ def demo(
     positional=(),
     parts={"settings": DEMO},
 )
-def demo_command(asked: Asked, why: bool = False, as_json: bool = False) -> None:
+def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was forecast.
@@ -300,7 +300,7 @@ def demo_command(asked: Asked, why: bool = False, as_json: bool = False) -> None
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.artifacts.verdicts import verdict_rows
 
-    audit = asked.run()
+    audit = call.run()
     report = audit.report()
     if as_json:
         results = result_rows(summary for _, summary in read_summaries(RunFolder(audit.path)))

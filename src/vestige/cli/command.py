@@ -161,7 +161,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Call:
     """A call of a function, from what was typed: its arguments, and the settings that were given."""
 
     function: Callable[..., Any]
@@ -198,7 +198,7 @@ def command(
     open_names: Callable[[Mapping[str, Any], Given], Sequence[str]] = lambda typed, given: (),
     common: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command of a function: the decorated one gets the call as `Asked` and prints what came of it.
+    """The command of a function: the decorated one gets the call as `Call` and prints what came of it.
 
     Args:
         function: The public function; its docstring is the help.
@@ -220,7 +220,7 @@ def command(
         flat: list[Part] = []
         for entry in parts.values():
             flat += [entry] if isinstance(entry, Part) else entry
-        own = [p for p in inspect.signature(run).parameters.values() if p.name != "asked"]
+        options_of_run = [p for p in inspect.signature(run).parameters.values() if p.name != "call"]
         plain = [p for name, p in signature.items() if name not in without and (name not in parts or name in _BOTH)]
 
         @functools.wraps(run)
@@ -235,7 +235,7 @@ def command(
             try:
                 given.refuse_others(*open_names(typed, given))
                 arguments = {}
-                for p in (*plain, *own):
+                for p in (*plain, *options_of_run):
                     value = typed.pop(_attribute(names.get(p.name, p.name)))
                     if _by_comma(p.annotation) and isinstance(value, str):
                         value = list(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
@@ -243,15 +243,15 @@ def command(
                         arguments[p.name] = value
                 for name, entry in parts.items():
                     _fill(arguments, name, entry, given)
-                options = {p.name: arguments.pop(p.name) for p in own if p.name in arguments}
-                run(Asked(function, arguments, given), **options)
+                options = {p.name: arguments.pop(p.name) for p in options_of_run if p.name in arguments}
+                run(Call(function, arguments, given), **options)
             finally:
                 SPELLED.reset(tokens[0])
                 FROM_COMMAND.reset(tokens[1])
 
         def options(*, whole: bool) -> inspect.Signature:
             found = []
-            for p in (*plain, *own):
+            for p in (*plain, *options_of_run):
                 needed = p.replace(default=Parameter.empty) if p.name in required else p
                 found.append(_option(needed, names.get(p.name, p.name), texts, positional, repeated, optional))
             if flat:
@@ -282,10 +282,10 @@ def itself(**how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The command of a function that prints by itself. `how` has the arguments of `command`."""
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
-        def call(asked: Asked) -> None:
-            asked.run()
+        def run(call: Call) -> None:
+            call.run()
 
-        return command(function, **how)(call)
+        return command(function, **how)(run)
 
     return decorated
 

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, Part, command
+from vestige.cli.command import Call, Part, command
 from vestige.cli.options import SOURCE
 from vestige.core.text import one_line
 from vestige.report.text import print_json, print_soundness
@@ -16,11 +16,11 @@ CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 
 
 @command(api.compile_data, positional=("graph",))
-def compile_command(asked: Asked, as_json: bool = False) -> None:
+def compile_command(call: Call, as_json: bool = False) -> None:
     """Compile a graph of contracts into questions and answers."""
     from vestige.api.output import say_next
 
-    manifest = asked.run()
+    manifest = call.run()
     if as_json:
         return print_json(manifest)
     typer.echo("\n".join(_summary(manifest)))
@@ -46,7 +46,7 @@ def _summary(manifest: dict[str, Any]) -> list[str]:
     parts={"checks": CHECKS, "data": ROWS},
     common="data forget output_dir retain alternatives seed json edge_key alpha margin options config",
 )
-def check_data_command(asked: Asked, as_json: bool = False) -> None:
+def check_data_command(call: Call, as_json: bool = False) -> None:
     """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
 
     Exit code 0: every check passed; 3: one failed; 4: none failed and one cannot tell. The result is soundness.json in
@@ -55,10 +55,10 @@ def check_data_command(asked: Asked, as_json: bool = False) -> None:
     from vestige.api.output import say_next
     from vestige.artifacts.audits import exit_code
 
-    soundness = asked.run()
+    soundness = call.run()
     if as_json:
         print_json(soundness)
     else:
-        print_soundness(soundness, Path(asked.arguments["output_dir"]))
-        say_next("audit", "--plan", *asked.data_words())
+        print_soundness(soundness, Path(call.arguments["output_dir"]))
+        say_next("audit", "--plan", *call.data_words())
     raise typer.Exit(exit_code(soundness.lines))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, command
+from vestige.cli.command import Call, command
 from vestige.cli.options import EVALUATIONS, SOURCE
 from vestige.report.text import print_json, print_results
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     without=("summarize",),
     common="data forget retain evals output_dir role name max_new_tokens seed device json config",
 )
-def evaluate_command(asked: Asked, as_json: bool = False) -> None:
+def evaluate_command(call: Call, as_json: bool = False) -> None:
     """Evaluate MODEL on the data set; print estimates by split, with intervals and n.
 
     Keeps per-item records and the summary; the same command resumes a stopped run.
     """
-    results = asked.run()
+    results = call.run()
     pairs = list(zip(results.summaries, results.evidence, strict=True))
     if as_json:
         places = {summary.eval: str(folder) for summary, folder in pairs}
@@ -34,14 +34,14 @@ def evaluate_command(asked: Asked, as_json: bool = False) -> None:
         for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
             typer.echo(f"leaked_corrected: {how} (labelled replies)")
         typer.echo(f"evidence in {folder}")
-    _say_next(results, asked)
+    _say_next(results, call)
 
 
-def _say_next(results: "Results", asked: Asked) -> None:
+def _say_next(results: "Results", call: Call) -> None:
     """The command that follows from the role of the model; capitals are for values that only the user knows."""
     from vestige.api.output import say_next
 
-    name, words = asked.arguments["model"], asked.data_words(asked.arguments.get("forget") or "FORGET")
+    name, words = call.arguments["model"], call.data_words(call.arguments.get("forget") or "FORGET")
     if results.role == "unlearned":
         models = ("--target", "TARGET", "--unlearned", name, "--retrained", "CONTROL")
         say_next("audit", "--quick", *models, *words, "--output-dir", "RUN")

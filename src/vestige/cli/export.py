@@ -5,13 +5,13 @@ from pathlib import Path
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, command, itself
+from vestige.cli.command import Call, command, itself
 from vestige.core.errors import InputError
 from vestige.report.text import print_json
 
 
 @command(api.export, positional=("run",), repeated=("model_id",))
-def export_command(asked: Asked, as_json: bool = False) -> None:
+def export_command(call: Call, as_json: bool = False) -> None:
     """Export the verdicts or all scores of RUN to another tool's format, and print the file names.
 
     Verdicts are written as they were judged; no model is loaded. `vestige audit --logs` reads every format with scores.
@@ -19,7 +19,7 @@ def export_command(asked: Asked, as_json: bool = False) -> None:
     Args:
         model_id: The unlearned model's public name: ORG/NAME, or MODEL=ORG/NAME for each.
     """
-    given = asked.arguments.get("model_id") or []
+    given = call.arguments.get("model_id") or []
     by_model: dict[str, str] = {}
     for word in given:
         name, equals, public = word.rpartition("=")
@@ -27,7 +27,7 @@ def export_command(asked: Asked, as_json: bool = False) -> None:
             by_model[name] = public
         elif len(given) > 1:
             raise InputError("--model-id stands there several times. Give MODEL=ORG/NAME for each model.")
-    files = asked.run(model_id=by_model or "".join(given))
+    files = call.run(model_id=by_model or "".join(given))
     paths = [str(path) for path in files]
     if as_json:
         return print_json(paths)
@@ -35,9 +35,9 @@ def export_command(asked: Asked, as_json: bool = False) -> None:
 
 
 @command(api.export_task, positional=("data",))
-def export_task_command(asked: Asked) -> None:
+def export_task_command(call: Call) -> None:
     """Write DATA as a task that lm-eval or Inspect runs, and whose log `vestige audit --logs` judges."""
-    for path in asked.run():
+    for path in call.run():
         typer.echo(str(path))
 
 

@@ -3,7 +3,7 @@
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, Part, command
+from vestige.cli.command import Call, Part, command
 from vestige.cli.options import SOURCE
 from vestige.core.errors import InputError
 from vestige.report.text import print_holes, print_json, print_probe_forecast
@@ -26,18 +26,18 @@ PARTS = {
     repeated=("placebos",),
     without=("asks_dtype", "truth"),
 )
-def all_command(asked: Asked, as_json: bool = False) -> None:
+def all_command(call: Call, as_json: bool = False) -> None:
     """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
 
     Each part is kept; the same command resumes a stopped run, and repeats only requests that were under way.
     """
-    if not asked.arguments["searches"]:
+    if not call.arguments["searches"]:
         raise InputError("--searches names none; give latent, random, paraphrase or enumeration, or none")
-    found = asked.run()
+    found = call.run()
     if found.forecast is not None:
         from vestige.judges.spec import judge_spec
 
-        grounded = not judge_spec(asked.arguments["judge"]).by_model
+        grounded = not judge_spec(call.arguments["judge"]).by_model
         return print_probe_forecast(found.forecast, grounded=grounded, as_json=as_json)
     if as_json:
         return print_json(found.table)

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from vestige.cli.command import Asked, command
+from vestige.cli.command import Call, command
 from vestige.cli.options import SOURCE, UNLEARNING
 from vestige.cli.training import method_names
 from vestige.core.errors import GoalNotReached, InputError
@@ -25,26 +25,26 @@ TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
     open_names=method_names,
     common="method goal rates data forget output_dir retain metric items epochs seed config",
 )
-def find_rate_command(asked: Asked, as_json: bool = False) -> None:
+def find_rate_command(call: Call, as_json: bool = False) -> None:
     """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
 
     Exit code 7: no rate reaches the goal; the nearest is printed.
     """
     from vestige.api.output import say_next
 
-    changes: dict[str, Any] = {"method_settings": asked.given.named(asked.arguments["method"])}
-    if asked.arguments.get("rates"):
-        changes["rates"] = _numbers(asked.arguments["rates"])
-    found = asked.run(**changes)
+    changes: dict[str, Any] = {"method_settings": call.given.named(call.arguments["method"])}
+    if call.arguments.get("rates"):
+        changes["rates"] = _numbers(call.arguments["rates"])
+    found = call.run(**changes)
     if as_json:
         print_json({**asdict(found), "candidates": found.rows})
     else:
         _print(found)
     if not found.reached:
         raise GoalNotReached(f"no rate reaches {found.goal}; try others with --rates, or train longer with --epochs")
-    method = asked.arguments["method"]
+    method = call.arguments["method"]
     rate = ("--learning-rate", f"{found.rate:g}")
-    say_next("unlearn", asked.arguments["model"], "--method", method, *asked.data_words(), *rate)
+    say_next("unlearn", call.arguments["model"], "--method", method, *call.data_words(), *rate)
 
 
 def _numbers(words: list[str]) -> list[float]:

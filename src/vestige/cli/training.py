@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vestige import api
-from vestige.cli.command import Asked, Given, Part, command
+from vestige.cli.command import Call, Given, Part, command
 from vestige.cli.options import SOURCE, TRAINING, UNLEARNING
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.progress import say
 from vestige.core.text import one_line
-from vestige.report.text import print_forecast, print_json
+from vestige.report.text import print_json
 
 if TYPE_CHECKING:
     from vestige.api import Model
@@ -24,9 +24,9 @@ CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "tra
 @command(
     api.finetune,
     parts={"training": TRAINING, "data": SOURCE},
-    common="data output_dir forget seed learning_rate epochs batch_size lora_rank device dry_run fresh config",
+    common="data output_dir forget seed learning_rate epochs batch_size lora_rank device fresh config",
 )
-def finetune_command(asked: Asked, as_json: bool = False) -> None:
+def finetune_command(call: Call, as_json: bool = False) -> None:
     """Train MODEL on a data set; with --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
@@ -34,10 +34,10 @@ def finetune_command(asked: Asked, as_json: bool = False) -> None:
     """
     from vestige.api.output import say_next
 
-    model = asked.run()
+    model = call.run()
     if _printed(model, as_json=as_json):
         _say_learnt(model)
-        say_next("evaluate", model.path, *asked.data_words())
+        say_next("evaluate", model.path, *call.data_words())
 
 
 def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
@@ -60,9 +60,9 @@ def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
     parts={"training": UNLEARNING, "trajectory": WATCH, "validation": CHECKED, "data": SOURCE},
     without=("method_settings",),
     open_names=method_names,
-    common="method data forget output_dir retain seed learning_rate epochs lora_rank choose dry_run fresh",
+    common="method data forget output_dir retain seed learning_rate epochs lora_rank choose fresh",
 )
-def unlearn_command(asked: Asked, as_json: bool = False) -> None:
+def unlearn_command(call: Call, as_json: bool = False) -> None:
     """Unlearn part of the data from MODEL by one method.
 
     Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
@@ -75,11 +75,11 @@ def unlearn_command(asked: Asked, as_json: bool = False) -> None:
     """
     from vestige.api.output import say_next
 
-    method_settings = asked.given.named(asked.arguments["method"])
-    model = asked.run(method_settings=method_settings)
+    method_settings = call.given.named(call.arguments["method"])
+    model = call.run(method_settings=method_settings)
     if _printed(model, as_json=as_json):
         _say_state(model)
-        say_next("evaluate", model.path, *asked.data_words())
+        say_next("evaluate", model.path, *call.data_words())
     # Last, when all is written and printed: the nearest checkpoint is kept all the same.
     if model.chosen and not model.chosen["met"]:
         raise GoalNotReached(
@@ -89,12 +89,9 @@ def unlearn_command(asked: Asked, as_json: bool = False) -> None:
 
 
 def _printed(model: "Model", *, as_json: bool) -> bool:
-    """Print a model, or the forecast of a dry run; whether there is more to say about it for people."""
+    """Print a model; whether there is more to say about it for people."""
     # Of several processes the leading one prints.
     if os.environ.get("RANK", "0") != "0":
-        return False
-    if model.forecast is not None:
-        print_forecast(model.forecast, as_json=as_json)
         return False
     if as_json:
         row = {"output_dir": str(model.path), "digest": model.digest, "steps": model.steps, "stopped": model.stopped}

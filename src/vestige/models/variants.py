@@ -149,4 +149,3 @@ def _target_scores(logits: Float[Tensor, "N K V"], targets: Int[Tensor, " K"]) -
     step = max(1, _CHUNK // size)
     parts = zip(rows.split(step), ids.split(step), strict=True)
     return torch.cat([log_softmax(part.float(), -1).gather(-1, index) for part, index in parts]).view(n, k)
-

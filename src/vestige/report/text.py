@@ -4,7 +4,6 @@ Forecasts and plans come from rooms above this one, and are read by their fields
 """
 
 import json
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -546,19 +545,6 @@ def print_probe_forecast(forecast: Any, *, grounded: bool, as_json: bool) -> Non
     tokens = forecast.judge_prompt_tokens, forecast.judge_most_completion_tokens
     print_counts(dict(zip(("tokens to the judge, estimated", "tokens from the judge"), tokens, strict=True)))
     print_cost(forecast.most_cost)
-
-
-def print_forecast(forecast: Any, *, as_json: bool) -> None:
-    """Print what a training would take, for people, or as JSON with sizes in bytes."""
-    if as_json:
-        return print_json({**asdict(forecast), "peak": forecast.peak})
-    print(
-        f"{forecast.steps} steps of {forecast.batch_size} rows, processes: {os.environ.get('WORLD_SIZE', '1')}; "
-        f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
-        "memory of each process, estimated; nothing was trained:"
-    )
-    for name in ("parameters", "gradients", "optimizer", "activations", "peak"):
-        print(f"  {name:<12}{getattr(forecast, name) / 1e6:>12,.1f} MB")
 
 
 def print_soundness(soundness: "Soundness", output_dir: Path) -> None:

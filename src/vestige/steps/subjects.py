@@ -25,14 +25,11 @@ class Origin:
     model: str
 
 
-def origin_of(settings: ModelSettings, *, read: bool = True) -> Origin:
-    """Where a model comes from: from its folder if Vestige made it, else by loading it once.
-
-    With `read` False a model from elsewhere stays unread, and has no digest.
-    """
+def origin_of(settings: ModelSettings) -> Origin:
+    """Where a model comes from: from its folder if Vestige made it, else by loading it once."""
     folder = own_folder(settings.model)
     if folder is None:
-        return Origin(load(settings).digest().id if read else "", settings.model)
+        return Origin(load(settings).digest().id, settings.model)
     saved = read_done(folder)
     if saved is None:
         raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
-from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, items_digest
 from vestige.core.seeds import derive_seed
@@ -28,7 +27,6 @@ from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, Sc
 from vestige.metrics.answers import normalised
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.folders import is_adapter
-from vestige.models.forward import on_threads
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits, load
 from vestige.models.prompts import Prompter
@@ -38,10 +36,8 @@ from vestige.steps.making import (
     Form,
     Made,
     Saving,
-    claimed,
     make_subject,
     pick_form,
-    same_subject,
     shown_model,
 )
 from vestige.steps.subjects import load_checked, origin_of
@@ -49,11 +45,11 @@ from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, TrainingJob
-from vestige.training.loop import PAUSED, Hooks, Line, Progress, TrainingEnd, train
+from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
-from vestige.training.step import Layers, ReadsLayer, ReferenceRow
+from vestige.training.step import Layers, ReadsLayer
 from vestige.training.trajectory import Trajectory
 
 ROUNDS = 16
@@ -180,14 +176,13 @@ def unlearn_request(
     idk: Sequence[str] | None = None,
     recipe: Recipe | None = None,
     save: str = "merged",
-    read: bool = True,
 ) -> UnlearnRequest:
     """An unlearning of the forget set of `splits`.
 
     `training` makes the settings for a model whose history began with the model of that name. With a `recipe` the
-    method trains from the start by that. With `read` False no weights are read: enough for a plan.
+    method trains from the start by that.
     """
-    origin = origin_of(target, read=read)
+    origin = origin_of(target)
     frozen = None if reference is None else target.model_copy(update={"model": reference})
     return UnlearnRequest(
         target=target,
@@ -202,7 +197,7 @@ def unlearn_request(
         training=UnlearningSettings() if recipe else training(origin.model),
         seed=seed,
         reference=frozen,
-        reference_digest="" if frozen is None else origin_of(frozen, read=read).digest,
+        reference_digest="" if frozen is None else origin_of(frozen).digest,
         recipe=recipe,
         before=forgotten_by(target.model),
         save=pick_form(save),
@@ -282,34 +277,18 @@ def unlearn(
     }
     saving, hooks = Saving(facts, request.save), Hooks(on_step, on_line)
     spec = unlearn_spec(request)
-    return make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
-
-
-def unlearn_part(folder: SubjectFolder, request: UnlearnRequest, until: int) -> tuple[LoadedModel, TrainingEnd]:
-    """The model as it stands after `until` steps, to be looked at; `unlearn` in the same folder goes on from there.
-
-    Nothing is saved but the checkpoint.
-    """
-    spec = unlearn_spec(request)
-    with locked(folder.lock):
-        same_subject(folder, spec)
-        with claimed(folder, spec), on_threads(request.training.threads):
-            return _train(folder, request, Hooks(), until=until)
+    return make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving), world, saving)
 
 
 def _train(
     folder: SubjectFolder,
     request: UnlearnRequest,
     hooks: Hooks,
-    world: World = ALONE,
-    *,
-    until: int | None = None,
-    saving: Saving | None = None,
+    world: World,
+    saving: Saving,
 ) -> tuple[LoadedModel, TrainingEnd]:
     method = build_method(request.method, request.method_settings)
     if isinstance(method, FromStart):
-        if until is not None:
-            raise InputError(f"method {request.method!r} makes the target again as it was made; it has no rate to find")
         recipe = recipe_asked(request)
         # Byte for byte what `finetune` makes of it.
         return teach(folder, recipe.request, recipe.start(), hooks, world)
@@ -328,10 +307,10 @@ def _train(
         # Before any adapter is put into it: the rules speak of the target as it stands.
         trajectory.begin(model, watched.controls())
     job = unlearning_job(folder, request, method, target, world)
-    outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)
-    if trajectory and outcome.stopped != PAUSED:
+    outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks)
+    if trajectory:
         outcome = replace(outcome, chosen=trajectory.restore(model))
-    if saving and saving.form == "adapter":
+    if saving.form == "adapter":
         saving.adapter = adapter_of(model, base=request.target.model)
     merge_lora(model)
     if isinstance(method, ScalesUpdate):
@@ -347,16 +326,10 @@ def unlearning_job(
     method: Method,
     target: LoadedModel,
     world: World,
-    *,
-    planned: bool = False,
 ) -> TrainingJob:
-    """What is trained on what; the model is given its adapters, or left with the parameters to train.
-
-    A job that is only `planned` asks the model nothing, which then needs no weights: it has no reference quantities,
-    and the true answers in the place of those that the target would give itself.
-    """
+    """What is trained on what; the model is given its adapters, or left with the parameters to train."""
     settings = request.training
-    answers = _answers(request, method, None if planned else target, world)
+    answers = _answers(request, method, target, world)
     plan = UnlearnPlan(
         n_forget=len(request.forget_items),
         n_retain=len(request.retain_items) if "retain" in method.needs.splits else 0,
@@ -370,9 +343,7 @@ def unlearning_job(
         every = blocks(target.model)
         layers = method.layers(len(every), output_projection(every[0]))
     layer = layers.read if layers else None
-    reference_rows: dict[str, ReferenceRow] = {}
-    if not planned:
-        reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer)
+    reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer)
     if layers is not None:
         train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:
@@ -427,8 +398,8 @@ def _rows(request: UnlearnRequest, answers: _Answers, prompter: Prompter) -> Row
     return {split: partial(row, split) for split in SPLITS}
 
 
-def _answers(request: UnlearnRequest, method: Method, target: LoadedModel | None, world: World) -> _Answers:
-    """The answers of the further splits that the method reads; without a target it is not asked."""
+def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world: World) -> _Answers:
+    """The answers of the further splits that the method reads."""
     splits = method.needs.splits
     if not request.forget_items:
         raise InputError(f"the forget set {request.forget!r} holds no items")
@@ -445,13 +416,8 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel | None
     if "mismatch" in splits:
         answers["mismatch"] = mismatched(request.forget_items, request.retain_items)
     if isinstance(method, AsksTarget):
-        settings = method.alternatives()
-        if target is None:
-            answers["alternative"] = tuple((i.answer,) * settings.n for i in request.forget_items)
-        else:
-            answers["alternative"] = alternatives(
-                target, request.forget_items, settings, seed=request.seed, world=world
-            )
+        asked = method.alternatives()
+        answers["alternative"] = alternatives(target, request.forget_items, asked, seed=request.seed, world=world)
     return answers
 
 

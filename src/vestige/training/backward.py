@@ -447,10 +447,7 @@ def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> It
 
 @contextmanager
 def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str) -> Iterator[None]:
-    """Within it `model` computes its blocks again on the way back, if the settings ask for it; on a `device` so named.
-
-    Both the training and the estimate of its memory go through here.
-    """
+    """Within it `model` computes its blocks again on the way back, if the settings ask for it."""
     if not settings.gradient_checkpointing:
         yield
         return

@@ -103,12 +103,6 @@ class World:
 ALONE = World()
 
 
-def planned_world(kind: Kind | None) -> World:
-    """The world that torchrun would make, for planning: nobody is joined, and without torchrun it is one process."""
-    rank, size = _place()
-    return ALONE if size == 1 else World(kind or "ddp", rank, size)
-
-
 def _place() -> tuple[int, int]:
     """This process's rank, and how many torchrun started; surroundings that torchrun would not leave are refused."""
     if "WORLD_SIZE" not in os.environ:
