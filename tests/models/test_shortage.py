@@ -46,10 +46,14 @@ def test_scores_are_read_in_smaller_passes(tiny, items, monkeypatch):
     assert max(tried[n:]) <= 300  # it is not tried with more again
 
 
-def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch):
+@pytest.mark.parametrize("way", ["plain", "shared"])
+def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way):
     texts = [Around((5, 9, 11), (6, 6), (21, 22)), Around((5, 9, 11), (7,), (30,))]
+    if way == "plain":
+        monkeypatch.setattr(variants, "can_go_on", lambda *_, **__: False)
     prompts = [(n, 40 + n, 60) for n in range(64)]
     scored = Variants(tiny.model, texts)
+    assert scored.way.startswith(way)
     expected = scored.losses(prompts)
     tried, real = [], variants._target_scores
 

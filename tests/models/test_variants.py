@@ -1,4 +1,4 @@
-"""Prompts in their texts: losses and the gradient against one whole pass a prompt."""
+"""Prompts in their texts: shared passes and the gradient against one whole pass a prompt."""
 
 import pytest
 import torch
@@ -6,12 +6,17 @@ from families import small_model
 from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
+from vestige.models.keys_values import can_go_on
 from vestige.models.variants import Around, Scored, Variants
 
 pytestmark = pytest.mark.portable
 
 SUFFIX = Around((5, 9, 11, 3, 40), (6, 6), (21, 22, 23, 24))
 PREFIX = Around((), (14, 15, 16), (33, 34))
+INFIX = Around((7, 8), (19, 20, 21, 22, 23), (9,))
+BARE = Around((4,), (), (12, 13))
+PLACES = {"suffix": SUFFIX, "prefix": PREFIX, "infix": INFIX, "nothing after": BARE}
+SHARING = ("llama", "mistral", "qwen2", "granite", "cohere", "phi", "phi3", "gpt2")
 
 
 def prompts_of(n: int, length: int = 6, vocabulary: int = 67) -> list[tuple[int, ...]]:
@@ -40,14 +45,39 @@ def naive_losses(model, texts, prompts) -> list[float]:
     return [sum(naive_loss(model, text, prompt) for text in texts) / len(texts) for prompt in prompts]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
-def test_losses_over_several_texts_are_their_mean(family):
-    model = small_model(family)
-    texts = [SUFFIX, PREFIX, Around((), (), (8, 9, 10)), Around((4,), (), (12,))]
-    prompts = prompts_of(7)
-    found = Variants(model, texts, token_budget=64).losses(prompts)
+@pytest.mark.parametrize(
+    ("family", "place"), [*(("llama", place) for place in PLACES), *((family, "infix") for family in SHARING[1:])]
+)
+def test_losses_are_those_of_whole_passes_wherever_the_prompt_stands(family, place):
+    model = small_model(family, sliding_window=None) if family in ("mistral", "phi3") else small_model(family)
+    text, prompts = PLACES[place], prompts_of(9)
+    variants = Variants(model, [text], token_budget=64)
+    assert variants.way == "shared"
+    found = variants.losses(prompts)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, torch.tensor(naive_losses(model, texts, prompts)), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found, torch.tensor(naive_losses(model, [text], prompts)), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", [*SHARING, "gemma2"])
+def test_losses_over_several_texts_are_their_mean_whether_or_not_they_begin_alike(family):
+    model = small_model(family)
+    texts = [SUFFIX, PREFIX, Around(SUFFIX.before, (17,), (25, 26)), Around((), (), (8, 9, 10)), BARE]
+    prompts = prompts_of(7)
+    expected = torch.tensor(naive_losses(model, texts, prompts))
+    variants = Variants(model, texts)
+    assert variants.way != "plain"
+    torch.testing.assert_close(variants.losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_a_window_shorter_than_the_context_is_not_shared_and_scores_right():
+    model = small_model("mistral", sliding_window=4)
+    assert can_go_on(model)
+    assert not can_go_on(model, window=64)
+    assert can_go_on(small_model("mistral", sliding_window=64), window=64)
+    prompts = prompts_of(5)
+    expected = torch.tensor(naive_losses(model, [SUFFIX, PREFIX], prompts))
+    assert Variants(model, [SUFFIX, PREFIX]).way == "plain"
+    torch.testing.assert_close(Variants(model, [SUFFIX, PREFIX]).losses(prompts), expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +95,16 @@ def test_odd_prompts_are_scored_right(text, prompts):
     model = small_model("llama", tie_word_embeddings=True)
     expected = torch.tensor(naive_losses(model, [text], prompts))
     torch.testing.assert_close(Variants(model, [text]).losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_what_a_longer_text_turns_otherwise_is_not_shared():
+    # From 17 tokens on all positions are turned otherwise, those of the beginning too.
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0, "rope_theta": 10000.0}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 16, **factors}
+    model = small_model("llama", rope_parameters=rope, initializer_range=0.3)
+    prompts = prompts_of(4, length=24)
+    found = Variants(model, [SUFFIX]).losses(prompts)
+    assert found.tolist() == pytest.approx(naive_losses(model, [SUFFIX], prompts), abs=1e-4)
 
 
 def test_equal_prompts_lead_in_the_order_given():

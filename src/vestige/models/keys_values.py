@@ -52,8 +52,11 @@ STATES = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"))
 """Models with a state of one size, however long the text is."""
 
 
-def can_go_on(model: PreTrainedModel) -> bool:
-    """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all."""
+def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
+    """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all.
+
+    A layer that looks back over fewer than `window` tokens is none of these.
+    """
     rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
     # `longrope` (Phi-3) turns the positions of a long text otherwise than those of a short one, so that what a text's
     # beginning left behind is not that of the whole.
@@ -61,6 +64,9 @@ def can_go_on(model: PreTrainedModel) -> bool:
         return False
     if not keeps_keys(model):
         return False
+    for layer in DynamicCache(config=model.config).layers:
+        if type(layer) is DynamicSlidingWindowLayer and layer.sliding_window < window:
+            return False
     # RWKV, say, keeps a state of its own in place of keys and values.
     cache = empty_cache(model)
     with torch.inference_mode():

@@ -40,7 +40,7 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import Subject, loaded_subject
 
-VERSION = 4
+VERSION = 3
 """Raised when the same search would come out as another prompt or other bits."""
 
 OnProgress = Callable[[float], None]
