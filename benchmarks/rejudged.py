@@ -58,7 +58,7 @@ def sources(*names: str) -> str:
         f"[{SOURCES[n].repository}](https://github.com/{SOURCES[n].repository}) at {SOURCES[n].commit[:7]}"
         for n in names
     )
-    return f"Logs: {said}. Made by `python -m benchmarks.rejudged FOLDER`; nothing of the logs is in this repository."
+    return f"Logs: {said}. Made by `python -m benchmarks.rejudged FOLDER`. This repository contains nothing of the logs."
 
 
 def error_rates(logs: Path) -> str:
@@ -229,8 +229,8 @@ def _apart(private: Mapping[str, tuple[float, Row]], chosen: Mapping[str, str]) 
         apart = np.abs(private[chosen[farther]][1]) - np.abs(private[chosen[nearer]][1])
         if np.quantile(apart, 0.025) > 0:
             told.append(f"{nearer} and {farther}")
-    named = f" ({'; '.join(told)})" if told else ""
-    size = f"{len(told)} of {len(order) - 1} neighbours are told apart{named}"
+    named = f" ({', '.join(told)})" if told else ""
+    size = f"{len(told)} of {len(order) - 1} neighbours can be separated{named}"
     return f"Ordered by the size of PrivLeak ({', '.join(order)}), {size}."
 
 
@@ -240,8 +240,8 @@ def _copies(logs: Path) -> str:
     same: dict[str, list[str]] = {}
     for path in sorted(root.glob("*/*/*/forget/history.json")):
         same.setdefault(file_digest(path), []).append(path.relative_to(root).parent.parent.as_posix())
-    copies = [", ".join(names) for names in same.values() if len(names) > 1]
-    return f"Byte for byte the same logs under several names: {'; '.join(copies) or 'none'}."
+    copies = [" = ".join(names) for names in same.values() if len(names) > 1]
+    return f"Byte for byte the same logs under several names: {', '.join(copies) or 'none'}."
 
 
 _DROPPED = re.compile(r"(?!No claim).*(byte for byte|is left out as a control|It is left out)")
@@ -289,7 +289,7 @@ def rejudged(logs: Path) -> str:
         told += [f"{untold} more were not asked in {' or '.join(formats)}."] if untold else []
         passing = [row for row in rows if figure != "PrivLeak" and float(row[1]) > 0.05]
         fail = sum(row[-2].startswith("fail") for row in passing)
-        told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05; {fail} of these fail here."] * bool(
+        told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05, and {fail} fail here."] * bool(
             passing
         )
         parts.append(f"## {group.name}, {outcome.n_judged} questions\n\n{table(head, rows)}\n\n{' '.join(told)}")

@@ -1,16 +1,14 @@
 """Measures the prose of the documentation against the rules in CONTRIBUTING.md (Plain English).
 
 `python tools/prose_lint.py` prints the hits per 1,000 words of each page. With `--check` it ends with 1 if a page
-exceeds its limits: the goals, or for a page in `EXCEPTIONS` its rates of today, which can only fall.
+exceeds the goals.
 """
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXCEPTIONS = Path(__file__).with_suffix(".toml")
 _VERB = (
     r"(?:is|are|was|were|has|have|had|does|did|can|could|must|may|it|they|a|an|the|no|others?|models?|one|each|every"
     r"|retained|stands?|remains?|comes?|came|follows|never|keeps?|makes?|knows?|says?|takes?|gives?)"
@@ -26,7 +24,8 @@ RULES = {
     "else": (r"\b(?:beside|besides|but for|else|save for|apart from)\b", 0.3),
     "those of": (
         r"\b(?:those|these|ones?|that) (?:of|whose|with)\b|\bof (?:it|them|which|whom|these|those)\b",
-        1.2,
+        # The worst of six respected projects has 1.2. Half as many more are allowed, because the rule has false alarms.
+        1.8,
     ),
     "fronted": (
         r"(?m)(?:^|(?<=[.!?:;] ))(?:Of|Where|Beside|By|Under|What|Who|Whoever|To be|From)\b[^.!?\n]{6,90},",
@@ -76,37 +75,21 @@ def pages() -> list[str]:
     return [name for name in names if name not in GENERATED]
 
 
-def over(found: dict[str, float], limits: dict[str, float]) -> dict[str, float]:
-    """Return the rates that exceed their limits."""
-    return {rule: rate for rule, rate in found.items() if rate > limits[rule]}
-
-
-def write_exceptions(measured: dict[str, dict[str, float]]) -> None:
-    """Write the rates of all pages that exceed the goals."""
-    parts = ["# Rates of pages that exceed the goals. They can only fall."]
-    for name, found in measured.items():
-        rules = over(found, GOALS)
-        if rules:
-            lines = [f'["{name}"]', *(f'"{rule}" = {rate}' for rule, rate in rules.items())]
-            parts.append("\n".join(lines))
-    EXCEPTIONS.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+def over(found: dict[str, float]) -> dict[str, float]:
+    """Return the rates that exceed the goals."""
+    return {rule: rate for rule, rate in found.items() if rate > GOALS[rule]}
 
 
 def main() -> int:
     """Print the rates, or with `--check` only the pages beyond their limits."""
     measured = {name: rates(prose((ROOT / name).read_text(encoding="utf-8"))) for name in pages()}
-    if "--write" in sys.argv:
-        write_exceptions(measured)
-        return 0
-    exceptions = tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8"))
     failures = 0
     for name, found in measured.items():
         if "--check" not in sys.argv:
-            print(f"{name:40}", *(f"{rule} {rate}" for rule, rate in over(found, GOALS).items()), sep="  ")
-        limits = GOALS | exceptions.get(name, {})
-        for rule, rate in over(found, limits).items():
+            print(f"{name:40}", *(f"{rule} {rate}" for rule, rate in over(found).items()), sep="  ")
+        for rule, rate in over(found).items():
             failures += 1
-            print(f"{name}: rule {rule!r} has {rate} hits per 1,000 words, limit {limits[rule]}", file=sys.stderr)
+            print(f"{name}: rule {rule!r} has {rate} hits per 1,000 words, limit {GOALS[rule]}", file=sys.stderr)
     return int(failures > 0)
 
 
