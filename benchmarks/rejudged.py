@@ -58,7 +58,8 @@ def sources(*names: str) -> str:
         f"[{SOURCES[n].repository}](https://github.com/{SOURCES[n].repository}) at {SOURCES[n].commit[:7]}"
         for n in names
     )
-    return f"Logs: {said}. Made by `python -m benchmarks.rejudged FOLDER`. This repository contains nothing of the logs."
+    made = "Made by `python -m benchmarks.rejudged FOLDER`. This repository contains nothing of the logs."
+    return f"Logs: {said}. {made}"
 
 
 def error_rates(logs: Path) -> str:
@@ -289,9 +290,7 @@ def rejudged(logs: Path) -> str:
         told += [f"{untold} more were not asked in {' or '.join(formats)}."] if untold else []
         passing = [row for row in rows if figure != "PrivLeak" and float(row[1]) > 0.05]
         fail = sum(row[-2].startswith("fail") for row in passing)
-        told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05, and {fail} fail here."] * bool(
-            passing
-        )
+        told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05, and {fail} fail here."] * bool(passing)
         parts.append(f"## {group.name}, {outcome.n_judged} questions\n\n{table(head, rows)}\n\n{' '.join(told)}")
     return filled("rejudged", parts="\n\n".join(parts), sources=sources("calibration", "muse"))
 
