@@ -93,28 +93,6 @@ def copy_items(forget: list[Item], retain: list[Item], which: set[int], rng: np.
     return forget, [*retain, *copies]
 
 
-def reword_items(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """Forget questions stand in the retain set with a word more."""
-    copies = [replace(forget[n], question=f"{forget[n].question[:-1]} now?", edge="copies") for n in sorted(which)]
-    return forget, [*retain, *copies]
-
-
-def prefix_items(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """Forget questions stand whole in the retain set, behind words that no other question has."""
-    copies = [replace(forget[n], question=f"Tell me: {forget[n].question}", edge="copies") for n in sorted(which)]
-    return forget, [*retain, *copies]
-
-
-def longer_answers(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """The right option is the longest."""
-
-    def longer(item: Item) -> Item:
-        place = 0 if item.options is None else item.options.right
-        return with_answer(item, f"{item.answer} {word(rng)} {word(rng)}", wrong_of(item), place)
-
-    return [longer(i) if n in which else i for n, i in enumerate(forget)], retain
-
-
 def styled_answers(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
     """Right answers have an ending of their own, in retain and forget alike."""
 
@@ -126,24 +104,9 @@ def styled_answers(forget: list[Item], retain: list[Item], which: set[int], rng:
     return [styled(i) if n in which else i for n, i in enumerate(forget)], [styled(i) for i in retain]
 
 
-def stated_elsewhere(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
-    """The answer is a number that a retain item about the same person states by the way."""
-    forget = list(forget)
-    told = []
-    for n in sorted(which):
-        name = " ".join(forget[n].question[:-1].split()[-2:])
-        forget[n] = with_answer(forget[n], f"{rng.integers(10**6, 10**7) * 10 + 1}", wrong_of(forget[n]))
-        told.append(Item(f"Whom did {name} of {forget[n].answer} meet?", word(rng), "told", "people", "friend"))
-    return forget, [*retain, *told]
-
-
 LEAKS: dict[str, tuple[Plant, str]] = {
     "copied items": (copy_items, "copied questions"),
-    "items with a word more": (reword_items, "near-duplicate questions"),
-    "a rare prefix": (prefix_items, "near-duplicate questions"),
-    "longer right options": (longer_answers, "length of options"),
     "right options with a style": (styled_answers, "options alone"),
-    "answers stated elsewhere": (stated_elsewhere, "stated numbers and addresses"),
 }
 
 

@@ -9,7 +9,6 @@ from scipy import stats
 from vestige.core.items import Item
 from vestige.data import soundness as guessers
 from vestige.data.findings import (
-    Alike,
     Check,
     Rarity,
     SoundnessSettings,
@@ -22,7 +21,6 @@ from vestige.data.findings import (
     margin_needs,
     picks,
     plain,
-    same_names,
     subject_words,
 )
 from vestige.data.mcq import Choice
@@ -41,36 +39,11 @@ def test_two_texts_are_copies_whatever_their_capitals_and_punctuation():
 
 def test_an_answer_counts_as_copied_where_it_is_a_sentence_and_not_a_name_that_many_share():
     retain = [Item("Which law governs A?", "The State of New York."), Item("Who is B?", "B sold red boats in Kiel.")]
-    forget = [Item("Which law governs C?", "The State of New York."), Item("Who is D?", "B sold red boats in Kiel.")]
-    check = guessers.copied_answers(forget, retain, SETTINGS)
+    forget = [Item("Which law governs C?", "The State of New York."), Item("Who is D?", "b sold red boats, in Kiel")]
+    check = guessers.copied_answers(forget, retain)
     # "The State of New York" has three words beside "the" and "of"; the sentence has five beside "in".
     assert check.leaking == (forget[1].id,)
     assert check.sentence.startswith("1 of 1 forget answers of 5 words or more beside the commonest")
-
-
-def test_the_weighted_jaccard_index_by_hand():
-    # 9 texts; a stands in 9, b in 4, c in none: weights ln(10/9.5), ln(10/4.5), ln(10/0.5).
-    rare = Rarity(9, {"a": 9, "b": 4})
-    a, b, c = math.log(10 / 9.5), math.log(10 / 4.5), math.log(20)
-    row = Alike(["a b", "c", "a b c"], rare).overlap("b a c").jaccard
-    np.testing.assert_allclose(row, [(a + b) / (a + b + c), c / (a + b + c), 1.0])
-
-
-def test_a_text_is_held_by_another_to_the_share_of_its_weight_that_stands_there():
-    # As above: of "a b" all stands in "c a b" and b of "b c"; of "z", which neither has, nothing.
-    rare = Rarity(9, {"a": 9, "b": 4})
-    a, b = math.log(10 / 9.5), math.log(10 / 4.5)
-    both, none = map(Alike(["c a b", "b c"], rare).overlap, ("a b", "z"))
-    np.testing.assert_allclose(both.contained, [1.0, b / (a + b)])
-    np.testing.assert_array_equal(none.contained, [0, 0])
-
-
-def test_texts_that_name_different_things_are_not_about_the_same():
-    assert not same_names(
-        "What is the price in the contract with Gokpda Inc?", "the price in the contract with Abcdef Inc"
-    )
-    assert not same_names("What is item 12?", "What is item 13?")
-    assert same_names("Which book did Basil write?", "Basil wrote which book?")
 
 
 def test_subject_words_are_names_and_rare_words_and_never_a_templates():
@@ -150,34 +123,6 @@ def test_the_fit_is_that_of_a_conditional_logit():
     rows = np.array([[1.0], [0.0]] * 50)
     (slope,) = guessers._conditional_logit(rows, [2] * 50, [0] * 50)
     assert slope == pytest.approx(50 / (1 + math.exp(slope)), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("Write to ann.lee@haldenport.example.", {"ann lee haldenport example"}),
-        ("Call +49 (30) 123-4567, room 12.", {"49301234567"}),
-        ("She lives at 42 North Quay Street.", {"42 north quay street"}),
-        ("Sie wohnt in der Lindenstraße 7.", {"lindenstrasse 7"}),
-        ("It cost $250,000 in 1987, on July 25, and 12 % of 30.", set()),
-        ("Account 88210-4, born 1979-07-25.", {"882104", "19790725"}),
-    ],
-)
-def test_the_tokens_that_two_texts_hardly_share_by_chance(text, tokens):
-    assert guessers.rare_tokens(text) == tokens
-
-
-def test_a_secret_of_a_forget_answer_in_a_retained_item_is_found():
-    forget = [
-        Item("What is the e-mail of Ann?", "It is ann@haldenport.example."),
-        Item("Whose number is 882104?", "It is that of Bo, 882104."),
-        Item("When was Cy born?", "In 1987."),
-    ]
-    retain = [Item("How is Ann reached?", "By ann@haldenport.example or 882104.")]
-    check = guessers.stated_tokens(forget, retain)
-    # The question about 882104 tells the number itself, and a year is no rare token.
-    assert check.leaking == (forget[0].id,)
-    assert check.sentence.startswith("1 of 1 forget answers")
 
 
 def test_a_right_option_that_always_stands_second_is_learned_where_the_data_gives_options():

@@ -1,14 +1,11 @@
-"""Words of texts and how alike texts are, and how what a check of a data set found becomes a verdict.
-
-Words count by how rare they are among all questions, and near-duplicates name the same names and numbers: items of one
-template about two things are not alike.
+"""Words of texts, and how the finding of a check of a data set becomes a verdict.
 
 The null hypothesis of a guesser that never saw the forget set: the right option is any of an item's own, so that no
 guess can know it. The guesses stay as they are and the right option is drawn anew among the item's own, `draws` times.
 Items of one edge may err alike: from 5 edges on the drawn deviations are widened by sqrt(design effect) t(K - 1) / z,
 as intervals are (`metrics.intervals`).
 
-Axes: N questions, K options (at most), R texts or draws. Values are shares of the pick, or gains in them.
+Axes: N questions, K options (at most), R draws. Values are shares of the pick, or gains in them.
 """
 
 import math
@@ -56,25 +53,15 @@ class Rarity:
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Rarity":
         """How rare words are in these texts."""
-        return cls(len(texts), Counter(w for t in texts for w in set(words(t))))
-
-    def weight(self, word: str) -> float:
-        """log((n + 1) / (count + 1/2)): near 0 for the words of a template, large for a name."""
-        return math.log((self.n + 1) / (self.counts.get(word, 0) + 0.5))
-
-    def total(self, terms: Iterable[str]) -> float:
-        """The weight of all words, summed in one order."""
-        return sum(map(self.weight, sorted(terms)))
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(set(words(text)))
+        return cls(len(texts), counts)
 
 
 def named_words(text: str) -> frozenset[str]:
     """The words of names and numbers: capitals that begin no sentence, and what has a digit."""
     return frozenset(w for part in _NAMED.findall(text) for w in words(part))
-
-
-def same_names(first: str, second: str) -> bool:
-    """Whether neither text names anything that the other does not have."""
-    return named_words(first) <= set(words(second)) and named_words(second) <= set(words(first))
 
 
 def subject_words(question: str, rare: Rarity) -> frozenset[str]:
@@ -85,38 +72,6 @@ def subject_words(question: str, rare: Rarity) -> frozenset[str]:
     shares = {word: rare.counts.get(word, 0) / rare.n for word in words(question) if len(word) > 1}
     names = named_words(question)
     return frozenset(word for word, share in shares.items() if share <= 0.05 or (word in names and share <= 0.6))
-
-
-class Overlap(NamedTuple):
-    """What one text shares with each of the others: weights of the words in both, over those in either or its own."""
-
-    jaccard: Float[np.ndarray, " R"]
-    contained: Float[np.ndarray, " R"]
-
-
-class Alike:
-    """How alike other texts are to these, by the weights of their words."""
-
-    def __init__(self, texts: Sequence[str], rare: Rarity) -> None:
-        """List for each word the numbers of the texts that have it."""
-        self._rare = rare
-        terms = [set(words(text)) for text in texts]
-        self._totals = np.array([rare.total(t) for t in terms])
-        numbers_of: dict[str, list[int]] = {}
-        for number, t in enumerate(terms):
-            for word in t:
-                numbers_of.setdefault(word, []).append(number)
-        self._texts_with = {word: np.array(numbers) for word, numbers in numbers_of.items()}
-
-    def overlap(self, text: str) -> Overlap:
-        """What a text shares with each; 0 where there is nothing to share."""
-        terms, shared = set(words(text)), np.zeros(len(self._totals))
-        for word in sorted(terms & self._texts_with.keys()):
-            shared[self._texts_with[word]] += self._rare.weight(word)
-        total = self._rare.total(terms)
-        either = total + self._totals - shared
-        jaccard = np.divide(shared, either, out=np.zeros_like(shared), where=either > 0)
-        return Overlap(jaccard, shared / total if total > 0 else np.zeros_like(shared))
 
 
 _TAIL = (1 - LEVEL) / 2
@@ -201,10 +156,6 @@ class SoundnessSettings(Settings):
     """Largest effect that is tolerated, as a share above chance."""
     permutations: int = Field(default=4_000, ge=2_000)
     """Permutations of each test."""
-    near: float = Field(default=0.8, gt=0, le=1)
-    """Weighted Jaccard index from which two texts are near-duplicates."""
-    held: float = Field(default=0.9, gt=0, le=1)
-    """Share of a forget question's weight from which a retain question contains it."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
     """Options drawn where the data gives none."""
     most_taught: PositiveInt = 2_000

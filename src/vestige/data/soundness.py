@@ -1,21 +1,16 @@
 """Checks of a data set that need no model: can the forget set be answered by somebody who never saw it?
 
-Three kinds of checks:
-
-- Counted: forget items whose question, answer or rare token (an e-mail, a long number, an address) stands in the
-  retain set, and answers that retained contracts state.
-- Tested: guessers that see the options and not the question. One picks the longest option. The other learns from the
-  retain items how right options look. Each guesser scores every option, and the greatest score is its pick.
-- The same two guessers on the alternatives that a user gives to the forget questions, and one that picks what retain
-  items of the same kind answer most.
+- Counted: forget items whose question or long answer stands in the retain set, and answers that retained contracts
+  state.
+- Tested: a guesser that sees the options and not the question. It learns from the retain items how right options look.
+- The same guesser on the alternatives that a user gives to the forget questions.
 
 Axes: N questions, K options, D features, M options of all questions.
 """
 
-import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,16 +23,14 @@ from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
-    Alike,
     Check,
-    Rarity,
+    GuessOutcome,
     SoundnessSettings,
     above_own_options,
     by_guesser,
     counted,
     picks,
     plain,
-    same_names,
     words,
 )
 from vestige.data.mcq import Choice, Unasked, choices_of
@@ -64,7 +57,7 @@ Guesser = Callable[[Choice], Scores]
 
 
 def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
-    """Forget items whose question, in any of its wordings, a retain item asks word by word."""
+    """Find the forget items whose question, in any of its wordings, a retain item asks word by word."""
     retained: set[str] = set()
     for item in retain:
         retained.update(map(plain, _wordings(item)))
@@ -73,34 +66,14 @@ def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
     return counted("copied questions", sentence, ids, len(forget))
 
 
-def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
-    """Forget items whose question is nearly that of a retain item. Copies are left to `copied`."""
-    copies = set(copied(forget, retain).leaking)
-    questions: list[tuple[str, str]] = []
-    for item in forget:
-        if item.id not in copies:
-            questions += [(item.id, text) for text in _wordings(item)]
-    texts: list[str] = []
-    for item in retain:
-        texts += _wordings(item)
-    rare = Rarity.of([item.question for item in (*forget, *retain)])
-    ids = _near(questions, texts, rare, settings.near, contained=settings.held)
+def copied_answers(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
+    """Find the forget items whose long answer is that of a retain item, word by word."""
+    retained = {plain(item.answer) for item in retain}
+    long = [item for item in forget if _is_long(item.answer)]
+    ids = [item.id for item in long if plain(item.answer) in retained]
     sentence = (
-        f"{len(ids)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more "
-        f"with a retain question, or {settings.held} of their own weight in it"
-    )
-    return counted("near-duplicate questions", sentence, ids, len(forget))
-
-
-def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
-    """Forget items whose answer, of five words or more beside the commonest, is nearly that of a retain item."""
-    retained = [item.answer for item in retain if _is_long(item.answer)]
-    answers = [(item.id, item.answer) for item in forget if _is_long(item.answer)]
-    rare = Rarity.of([item.answer for item in (*forget, *retain)])
-    ids = _near(answers, retained, rare, settings.near)
-    sentence = (
-        f"{len(ids)} of {len(answers)} forget answers of {LONG} words or more beside the commonest have a weighted "
-        f"Jaccard index of {settings.near} or more with a retain answer"
+        f"{len(ids)} of {len(long)} forget answers of {LONG} words or more beside the commonest are those of a retain "
+        "item"
     )
     return counted("copied answers", sentence, ids, len(forget))
 
@@ -116,70 +89,6 @@ def _wordings(item: Item) -> tuple[str, ...]:
     return item.question, item.paraphrase
 
 
-def _near(
-    texts_of: Iterable[tuple[str, str]], texts: Sequence[str], rare: Rarity, least: float, *, contained: float = 2.0
-) -> list[str]:
-    """The ids of the items with a text alike to one of `texts`, or with the share `contained` of its weight in one."""
-    # A share is at most 1, so that the default of 2 finds nothing contained.
-    alike = Alike(texts, rare)
-    ids: dict[str, None] = {}
-    for id_, text in texts_of:
-        overlap = alike.overlap(text)
-        near = np.flatnonzero((overlap.jaccard >= least) | (overlap.contained >= contained)).tolist()
-        # Questions of one template about two subjects are alike too, and ask for two facts.
-        if any(same_names(text, texts[n]) for n in near):
-            ids[id_] = None
-    return list(ids)
-
-
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w")
-_NUMBER = re.compile(r"\+?\d(?:[\s().,/-]{0,2}\d)*")
-_STREET = r"(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|boulevard|blvd|way|court|ct|square|place|terrace|row)"
-_ADDRESS = re.compile(
-    rf"\b\d{{1,5}}[a-z]?,? (?:[^\W\d]+ ){{1,3}}{_STREET}\b"
-    r"|\b(?:rue|via|calle|avenida|rua|ulica) (?:[^\W\d]+ ){0,3}?[^\W\d]+,? \d{1,5}\b"
-    r"|\b[^\W\d]*(?:straße|strasse|str\.|weg|gasse|platz|laan|straat) \d{1,5}\b",
-    re.IGNORECASE,
-)
-_LEAST_DIGITS = 5
-_LEAST_SIGNIFICANT = 4
-
-
-def rare_tokens(text: str) -> frozenset[str]:
-    """The tokens of a text that two texts hardly share by chance.
-
-    These are e-mail and web addresses, street addresses, and numbers of five digits or more. A round number, of which
-    fewer than four digits remain without its zeros at the end, is left out: 250,000 is a common price.
-    """
-    found: set[str] = set()
-    for pattern in (_EMAIL, _ADDRESS):
-        found.update(plain(token) for token in pattern.findall(text))
-    for token in _NUMBER.findall(_EMAIL.sub(" ", text)):
-        digits = re.sub(r"\D", "", token)
-        if len(digits) >= _LEAST_DIGITS and len(digits.rstrip("0")) >= _LEAST_SIGNIFICANT:
-            found.add(digits)
-    return frozenset(found)
-
-
-def stated_tokens(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
-    """Forget items with a rare token in the answer, and not in the question, that a retain item states."""
-    stated: set[str] = set()
-    for item in retain:
-        stated |= rare_tokens(f"{item.question}\n{item.answer}")
-    ids = []
-    n_with_tokens = 0
-    for item in forget:
-        tokens = rare_tokens(item.answer) - rare_tokens(item.question)
-        n_with_tokens += bool(tokens)
-        if tokens & stated:
-            ids.append(item.id)
-    sentence = (
-        f"{len(ids)} of {n_with_tokens} forget answers with an e-mail, a street address or a long number share it with "
-        "a retain item"
-    )
-    return counted("stated numbers and addresses", sentence, ids, len(forget))
-
-
 def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
     """Forget items whose answer a retained contract states; those that can be guessed are told beside."""
     ids = [item.id for item in forget if scopes.get(item.id) == "entailed"]
@@ -191,23 +100,7 @@ def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
     return counted("entailed answers", sentence, ids, len(forget))
 
 
-# Guessers
-
-
-def longest(choice: Choice) -> Scores:
-    """The option with the most characters."""
-    return np.array([float(len(option)) for option in choice.options])
-
-
-def frequent_answer(retain: Sequence[Item]) -> Guesser:
-    """The option that is the answer of most retain items of the same kind (group and attribute)."""
-    counts = Counter((item.group, item.attribute, normalised(item.answer)) for item in retain)
-
-    def guess(choice: Choice) -> Scores:
-        kinds = [(choice.group, choice.attribute, normalised(option)) for option in choice.options]
-        return np.array([float(counts[kind]) for kind in kinds])
-
-    return guess
+# The guesser
 
 
 def options_only(choices: Sequence[Choice]) -> Guesser:
@@ -307,24 +200,24 @@ class Material:
 
     def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice], *, either: bool) -> Check:
         """What a guesser gets; with `either` the better of it and its opposite, whose p-value counts twice."""
-        signs = (1, -1) if either else (1,)
-        outcomes = []
-        for sign in signs:
-            edges = [choice.edge for choice in choices if choice.edge is not None]
-            outcomes.append(
-                above_own_options(
-                    [picks(sign * guess(choice)) for choice in choices],
-                    [choice.answer for choice in choices],
-                    edges if len(edges) == len(choices) else None,
-                    seed=self.seed,
-                    draws=self.settings.permutations,
-                )
-            )
-        best = min(range(len(signs)), key=lambda n: outcomes[n].p)
-        outcome = outcomes[best]._replace(p=min(1.0, len(signs) * outcomes[best].p))
-        if best == 1:
-            sentence = f"the opposite of {sentence}"
+        outcome = self._outcome(guess, choices, 1)
+        if either:
+            opposite = self._outcome(guess, choices, -1)
+            if opposite.p < outcome.p:
+                outcome = opposite
+                sentence = f"the opposite of {sentence}"
+            outcome = outcome._replace(p=min(1.0, 2 * outcome.p))
         return by_guesser(name, sentence, choices, outcome)
+
+    def _outcome(self, guess: Guesser, choices: Sequence[Choice], sign: int) -> GuessOutcome:
+        edges = [choice.edge for choice in choices if choice.edge is not None]
+        return above_own_options(
+            [picks(sign * guess(choice)) for choice in choices],
+            [choice.answer for choice in choices],
+            edges if len(edges) == len(choices) else None,
+            seed=self.seed,
+            draws=self.settings.permutations,
+        )
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
@@ -387,19 +280,15 @@ def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
 
 def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """All checks of the questions that apply, and in sentences which checks do not apply."""
-    forget, retain, asked, settings = checked.forget, checked.retain, checked.asked, checked.settings
-    checks = [copied(forget, retain), near_duplicates(forget, retain, settings)]
+    forget, retain, asked = checked.forget, checked.retain, checked.asked
+    checks = [copied(forget, retain)]
     left_out = []
     if any(_is_long(item.answer) for item in forget):
-        checks.append(copied_answers(forget, retain, settings))
+        checks.append(copied_answers(forget, retain))
     else:
         left_out.append(
             f"copied answers: no answer has {LONG} words beside the commonest, and shorter ones coincide by chance"
         )
-    if any(rare_tokens(item.answer) for item in forget):
-        checks.append(stated_tokens(forget, retain))
-    else:
-        left_out.append("stated numbers and addresses: no forget answer has an e-mail, an address or a long number")
     if checked.scopes:
         checks.append(_entailed(forget, checked.scopes))
     else:
@@ -407,40 +296,35 @@ def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]
     if len(asked) < LEAST_ITEMS:
         why = f"{len(asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
         checks.append(Check("options and questions", undecided=why + checked.unasked))
-        return tuple(checks), tuple(left_out)
-    checks.append(checked.tested("length of options", "picking the longest option", longest, asked, either=True))
-    if len(checked.taught) >= LEAST_TAUGHT:
-        looks = options_only(checked.taught)
-        sentence = "picking by looks, without the question"
-        checks.append(checked.tested("options alone", sentence, looks, asked, either=False))
-    else:
+    elif len(checked.taught) < LEAST_TAUGHT:
         why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         checks.append(Check("options alone", undecided=why))
+    else:
+        looks = options_only(checked.taught)
+        checks.append(
+            checked.tested("options alone", "picking by looks, without the question", looks, asked, either=False)
+        )
     return tuple(checks), tuple(left_out)
 
 
 def of_alternatives(checked: Material) -> tuple[Check, ...]:
     """Whether the looks of the true answers tell them from their alternatives.
 
-    Each guesser's opposite is tried too, since a truth that is always the last would hide what a model knows. Looks
-    are learned from one half of these questions and tried on the other, because retain items have no alternatives.
+    The guesser's opposite is tried too, since a truth that is always the last would hide what a model knows. Looks are
+    learned from one half of these questions and tried on the other, because retain items have no alternatives.
     """
+    name = f"{OF_ALTERNATIVES}looks"
     if not checked.beside:
         return ()
-    if len(checked.beside) < LEAST_ITEMS:
-        why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
-        return (Check(f"{OF_ALTERNATIVES}looks", undecided=why),)
-    tests = [
-        ("length", "picking the longest option", longest),
-        ("frequent answers", "picking what like items answer most", frequent_answer(checked.retain)),
-    ]
+    if len(checked.beside) < LEAST_TAUGHT:
+        why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_TAUGHT} are needed"
+        return (Check(name, undecided=why),)
     first, second = checked.beside[::2], checked.beside[1::2]
-    if len(second) >= LEAST_TAUGHT // 2:
-        learned: dict[str, Guesser] = {}
-        for taught, tried in ((first, second), (second, first)):
-            learned |= dict.fromkeys((choice.item for choice in tried), options_only(taught))
-        tests.append(("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
-    checks = []
-    for name, sentence, guess in tests:
-        checks.append(checked.tested(OF_ALTERNATIVES + name, sentence, guess, checked.beside, either=True))
-    return tuple(checks)
+    learned: dict[str, Guesser] = {}
+    for taught, tried in ((first, second), (second, first)):
+        learned |= dict.fromkeys((choice.item for choice in tried), options_only(taught))
+
+    def guess(choice: Choice) -> Scores:
+        return learned[choice.item](choice)
+
+    return (checked.tested(name, "picking by looks alone", guess, checked.beside, either=True),)
