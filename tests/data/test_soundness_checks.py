@@ -86,6 +86,6 @@ def test_too_little_to_forget_or_to_keep_is_refused():
 
 
 def test_what_is_found_depends_on_the_seed_and_not_on_the_order_of_the_items():
-    splits = bench.planted("right options with a style", 0.3, 40, np.random.default_rng(2), given=False)
+    splits = bench.planted("right options with a style", 0.6, 40, np.random.default_rng(2), given=False)
     turned = NamedSplits("planted", {k: tuple(reversed(v)) for k, v in splits.splits.items()}, {})
     assert verdicts(splits) == verdicts(turned)

@@ -81,7 +81,11 @@ def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
     path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
     rows = [{"question": i.question, "answer": i.answer, "perturbed_answer": list(i.perturbed)} for i in people()]
     written(forget, rows)
-    written(path, ({"question": i.question, "answer": i.answer} for i in others()))
+    # Enough retain items with options for the guesser to learn from.
+    wrong = ["Rope A", "Rope B", "Rope C"]
+    written(
+        path, ({"question": f"Port {n} sells?", "answer": f"Rope {n}", "perturbed_answer": wrong} for n in range(24))
+    )
     words = ["check-data", "--data", str(path), "--retain", str(path), "--forget", str(forget)]
     done = CliRunner().invoke(app, [*words, "--output-dir", str(tmp_path / "run")])
     found = read_soundness(RunFolder(tmp_path / "run").soundness)
