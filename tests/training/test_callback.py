@@ -69,7 +69,7 @@ def test_probabilities_are_those_of_one_question_at_a_time(trained, template):
         tokenizer.chat_template = None
     items = [Item(**row) for row in FORGET + RETAIN]
     for item, score in zip(items, answer_probabilities(model, tokenizer, items, 5), strict=True):
-        prompt = f"<bos><question>{item.question}<answer>" if template else f"Question: {item.question}\nAnswer:"
+        prompt = f"<bos><question>{item.question}<answer>" if template else f"<bos>Question: {item.question}\nAnswer:"
         answer = item.answer if template else f" {item.answer}"
         ids = tokenizer(prompt)["input_ids"]
         logs = []

@@ -1,25 +1,28 @@
 """`TrainerCallback`: forget and retain questions at the end of each epoch of another trainer, as a score table.
 
 For `transformers.Trainer` and the trainers of TRL. The score is the probability of the answer by the geometric mean
-over its tokens, after the chat template of the tokenizer where it has one.
+over its tokens, in the chat template of the tokenizer, or as "Question: ... Answer: ..." where it has none.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers import TrainerCallback as _Callback
 
 from vestige.artifacts.scores import Measurement, Question, ScoreTable, Split, Texts, write_table
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.models.load import context_tokens
+from vestige.models.prompts import Prompter
+from vestige.models.scoring import score_answers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerControl, TrainerState, TrainingArguments
 
 PROBABILITY = Measurement(
-    "probability", "forced answer", "probability", metric="geometric mean over tokens", version="1"
+    "probability", "forced answer", "probability", metric="geometric mean over tokens", version="2"
 )
 
 
@@ -120,33 +123,10 @@ def answer_probabilities(
 
     exp(mean_t log p(a_t | question, a_<t)), in [0, 1].
     """
-    encoded = []
-    for item in items:
-        if tokenizer.chat_template:
-            turn = [{"role": "user", "content": item.question}]
-            prompt = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-            question = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            answer = tokenizer(item.answer, add_special_tokens=False)["input_ids"]
-        else:
-            question = tokenizer(f"Question: {item.question}\nAnswer:")["input_ids"]
-            answer = tokenizer(f" {item.answer}", add_special_tokens=False)["input_ids"]
-        encoded.append((question, answer))
-    scores = []
+    prompter = Prompter(tokenizer, context_tokens(model))
+    encoded = [prompter.encode(item.question, item.answer) for item in items]
+    probabilities = []
     for start in range(0, len(encoded), batch_size):
-        batch = encoded[start : start + batch_size]
-        longest = max(len(question) + len(answer) for question, answer in batch)
-        # Padding comes last, where causal attention does not see it.
-        ids = torch.zeros(len(batch), longest, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, (question, answer) in enumerate(batch):
-            length = len(question) + len(answer)
-            ids[row, :length] = torch.tensor(question + answer)
-            mask[row, :length] = 1
-        with torch.no_grad():
-            logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits.float().cpu()
-        for row, (question, answer) in enumerate(batch):
-            first, last = len(question), len(question) + len(answer)
-            log_p = logits[row, first - 1 : last - 1].log_softmax(-1)
-            picked = log_p.gather(1, ids[row, first:last, None])
-            scores.append(float(picked.mean().exp().clamp(max=1.0)))
-    return scores
+        for score in score_answers(model, encoded[start : start + batch_size]):
+            probabilities.append(math.exp(min(0.0, sum(score.logp) / len(score.logp))))
+    return probabilities
