@@ -83,6 +83,11 @@ class AnswerScore:
     end_logp: float
     end_rank: float
 
+    @property
+    def exact(self) -> bool:
+        """Whether the answer and its end are what the model says word for word."""
+        return {*self.ranks, self.end_rank} == {1}
+
 
 def token_scores(
     logits: Float[Tensor, "B K V"], targets: Int[Tensor, "B K"]

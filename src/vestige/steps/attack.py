@@ -6,6 +6,7 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_provenance(folder.provenance, watch, **loaded.provenance())
             # Not the log, which holds times; of an evaluation the file that has the checksums of its answers.
             sealed = [p for p in (folder.spec, folder.shown, folder.asked, folder.prompt) if p.exists()]
-            sealed += [EvalFolder(folder.path / path).collected for at in work.places.values() for path in at.values()]
+            for places in work.places.values():
+                sealed += [EvalFolder(folder.path / path).collected for path in places.values()]
             write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, sealed)
             if key:
                 keep(folder.path, key, _whole(folder))
@@ -104,6 +106,9 @@ def _whole(folder: AttackFolder) -> list[Path]:
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
     """Everything that can change what the attacked model answers."""
     attack, plan = request.attack, request.attack.plan
+    facts = {}
+    for item, shown in attack.facts.items():
+        facts[item] = [fact.id for fact in shown]
     if not attack.tested:
         raise InputError(f"the attack {plan.name!r} asks nothing; give it forget items to ask")
     kind = attack_of(plan)
@@ -112,7 +117,7 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
             f"the attack {plan.name!r} puts a text beside the question, and the evaluation reversed offers questions "
             "as options, some of which would have it; leave reversed out"
         )
-    return {
+    identity = {
         "version": VERSION,
         "kind": plan.kind,
         "material": plan.material,
@@ -122,25 +127,27 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "reads": subject.made.digest.reads,
         "dtype": subject.spec.settings.get("dtype", "float32"),
         "shown": items_digest(attack.shown),
-        "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
+        "facts": content_id(facts),
         "tested": questions_digest(attack.tested),
         "drawn_from": content_id({name: questions_digest(items) for name, items in attack.splits.items()}),
         "evals": {n: [s.collect_version, s.identity()] for n, s in request.evals.items()},
         "forget": request.forget,
         "seed": request.seed,
-        **({"kind_version": kind.version} if kind.version > 1 else {}),
-        **(search_identity(request, subject) if isinstance(kind, PromptSettings) else {}),
     }
+    if kind.version > 1:
+        identity["kind_version"] = kind.version
+    if isinstance(kind, PromptSettings):
+        identity |= search_identity(request, subject)
+    return identity
 
 
 def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:
     """Where the answers lie, by point and evaluation, of an attack that is done."""
     places = _done(folder)["evaluations"]
-    return {
-        (point, name): EvalFolder(folder.path / places[point][name])
-        for point in request.attack.plan.points
-        for name in request.evals
-    }
+    evaluations = {}
+    for point, name in product(request.attack.plan.points, request.evals):
+        evaluations[point, name] = EvalFolder(folder.path / places[point][name])
+    return evaluations
 
 
 def attack_summaries(
@@ -151,10 +158,12 @@ def attack_summaries(
     summaries = {}
     for (point, name), evaluation in attack_evaluations(folder, request).items():
         asked_id = {originals[r["item"]]: r["item"] for r in read_records(evaluation)}
-        splits = {
-            n: tuple(asked_id[i.id] for i in items if i.id in asked_id) for n, items in _splits(request.attack).items()
-        }
-        view = View(request.forget, {n: ids for n, ids in splits.items() if ids}, {})
+        splits = {}
+        for split, items in _splits(request.attack).items():
+            ids = tuple(asked_id[i.id] for i in items if i.id in asked_id)
+            if ids:
+                splits[split] = ids
+        view = View(request.forget, splits, {})
         summaries[point, name] = evaluation, summary_of(evaluation, name, subject.spec, view, request.seed)
     return summaries
 
@@ -178,9 +187,13 @@ def asked_by(attack: Attack) -> dict[str, Item]:
 
 def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
     """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
-    now = {name: [versions.get(i.id, i) for i in items] for name, items in _splits(attack).items()}
-    items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
-    return items, View(forget, {name: tuple(i.id for i in split_items) for name, split_items in now.items()}, {})
+    by_id: dict[str, Item] = {}
+    splits = {}
+    for name, items in _splits(attack).items():
+        now = {version.id: version for version in (versions.get(item.id, item) for item in items)}
+        by_id |= now
+        splits[name] = tuple(now)
+    return tuple(by_id.values()), View(forget, splits, {})
 
 
 def _splits(attack: Attack) -> Splits:
@@ -251,7 +264,10 @@ class _Work:
         points = attack.plan.points
         versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
         # The item as it is asked at each point, for the item that it stands for.
-        write_json(self.folder.asked, {item.id: i for by_item in versions.values() for i, item in by_item.items()})
+        originals = {}
+        for by_item in versions.values():
+            originals |= {item.id: original for original, item in by_item.items()}
+        write_json(self.folder.asked, originals)
         for number, point in enumerate(points):
 
             def on_share(share: float, number: int = number) -> None:

@@ -164,8 +164,10 @@ class SuppressRequest:
     def refusals(self) -> tuple[Item, ...]:
         """The forget questions in all their wordings, each once."""
         # One refusal for every wording, or the others would still be answered.
-        questions = [q for i in self.forget_items for q in (i.question, i.paraphrase) if q]
-        return self._drawn([Item(question, REFUSAL) for question in dict.fromkeys(questions)], MOST)
+        questions: dict[str, None] = {}
+        for item in self.forget_items:
+            questions |= dict.fromkeys(filter(None, (item.question, item.paraphrase)))
+        return self._drawn([Item(question, REFUSAL) for question in questions], MOST)
 
     def lessons(self) -> tuple[Item, ...]:
         """What is taught: the refusals, then as many retained items."""
@@ -241,8 +243,7 @@ def _train(
         model.eval()
         scores = score_answers(model, refusals)
         # With the end of the turn, or a refusal could run on into the answer.
-        refused = all(rank == 1 for s in scores for rank in (*s.ranks, s.end_rank))
-        return "every forget question is refused" if refused else None
+        return "every forget question is refused" if all(score.exact for score in scores) else None
 
     outcome = train(target.model, job, Hooks(on_step, stop=stop))
     merge_lora(target.model)

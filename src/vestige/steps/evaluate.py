@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +178,12 @@ def evaluate_together(
             del missing[path]
         if missing:
             loaded = loaded_subject(subject)
-            asked = {i.id: i.question for plan in missing.values() for i in plan.request.items if i.id in plan.asked}
-            loaded.prompter.check_questions(asked.values())
+            questions: dict[str, str] = {}
+            for plan in missing.values():
+                questions |= {i.id: i.question for i in plan.request.items if i.id in plan.asked}
+            loaded.prompter.check_questions(questions.values())
             groups = _groups({plan.place.path: plan for plan in plans}.values(), missing)
-            of = sum(len(plan.asked) for group in groups for plan in group)
+            of = sum(len(plan.asked) for plan in chain.from_iterable(groups))
             before = 0
 
             def tell(done: int, _: int) -> None:
@@ -270,21 +272,20 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
         # Whoever reads alike about the same items can share a pass; the others stay alone.
         ids = tuple(plan.asked) if isinstance(plan.request.settings, Reads) else (str(number),)
         groups.setdefault(ids, []).append(plan)
-    return [group for group in groups.values() if any(plan.place.path in missing for plan in group)]
+    due = []
+    for group in groups.values():
+        if any(plan.place.path in missing for plan in group):
+            due.append(group)
+    return due
 
 
 def _sum_up(plan: _Plan, subject: Subject) -> None:
     request, folder = plan.request, plan.place
     evaluation = type(request.settings)
     folder.unfinished.unlink(missing_ok=True)
-    views, only = [*request.views] if request.summed else [], request.only
-    if only is not None:
-        restricted = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
-        # A split that is left empty is gone.
-        views = [
-            View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
-            for v, splits in zip(views, restricted, strict=True)
-        ]
+    views = []
+    if request.summed:
+        views = [_restricted(view, request.only) for view in request.views]
     records = read_records(folder)
     basis = _basis(plan, subject, views)
     if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
@@ -293,6 +294,18 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)
     for view in views:
         write_summary(folder, _summary(evaluation, subject.spec, view, records, scores, request.seed), basis)
+
+
+def _restricted(view: View, only: frozenset[str] | None) -> View:
+    """The view with these items alone. A split that is left empty is gone."""
+    if only is None:
+        return view
+    splits = {}
+    for name, ids in view.splits.items():
+        kept = tuple(i for i in ids if i in only)
+        if kept:
+            splits[name] = kept
+    return View(view.forget, splits, view.scopes)
 
 
 def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
@@ -412,8 +425,9 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     ids = list(plans[0].asked)
     for chunk in plans[0].request.settings.chunks(subject, list(plans[0].asked.values()), size=size):
         # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
-        due = [n for n, have in begun.items() if any(ids[i] not in have for i in chunk)]
-        records = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
+        portion = [ids[i] for i in chunk]
+        due = [n for n, have in begun.items() if not have.keys() >= set(portion)]
+        records = _ask(plans, subject, portion) if due else []
         for n in due:
             path = plans[n].place.unfinished
             # The plan goes with the first records, so that work that is refused leaves nothing.
@@ -459,16 +473,21 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
 
     And how many ask what the model has no token for a part of, so that it reads another question.
     """
-    texts = [(i.question, i.paraphrase or "", i.answer, *i.perturbed) for i in items]
-    item_marks = [
-        {mark for mark in prompter.control_marks for text in item_texts if mark in text} for item_texts in texts
-    ]
-    marks = sorted(set().union(*item_marks))
-    unknown = sum(any(map(prompter.unknown, item_texts)) for item_texts in texts)
-    return {
-        **({"control_tokens": {"items": sum(map(bool, item_marks)), "tokens": marks}} if marks else {}),
-        **({"unknown_tokens": unknown} if unknown else {}),
-    }
+    all_marks: set[str] = set()
+    marked = unknown = 0
+    for item in items:
+        texts = (item.question, item.paraphrase or "", item.answer, *item.perturbed)
+        # A null character is in no mark, so that none is found across two texts.
+        marks = {mark for mark in prompter.control_marks if mark in "\0".join(texts)}
+        all_marks |= marks
+        marked += bool(marks)
+        unknown += any(map(prompter.unknown, texts))
+    notes: dict[str, Any] = {}
+    if all_marks:
+        notes["control_tokens"] = {"items": marked, "tokens": sorted(all_marks)}
+    if unknown:
+        notes["unknown_tokens"] = unknown
+    return notes
 
 
 def check_published(

@@ -202,8 +202,7 @@ def teach(
         model.eval()
         # In parts, since early in training the first part already says no.
         for first in range(0, len(encoded), 64):
-            scores = score_answers(model, encoded[first : first + 64])
-            if any(rank != 1 for s in scores for rank in (*s.ranks, s.end_rank)):
+            if not all(score.exact for score in score_answers(model, encoded[first : first + 64])):
                 return None
         return "every training answer is exact"
 

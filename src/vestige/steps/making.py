@@ -99,12 +99,14 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     """Refuse a folder that belongs to another subject, naming what differs."""
     if not folder.spec.exists():
         return
-    # Each setting under a name of its own, so that the one which differs is named.
-    requested, stored = (
-        {**values, "settings": "", **{f"settings.{k}": v for k, v in values["settings"].items()}}
-        for values in (asdict(spec), asdict(read_spec(folder.spec)))
-    )
-    refuse_another(folder.path, "subject", requested, stored, out=OR_FRESH)
+    refuse_another(folder.path, "subject", _one_by_one(spec), _one_by_one(read_spec(folder.spec)), out=OR_FRESH)
+
+
+def _one_by_one(spec: SubjectSpec) -> dict[str, Any]:
+    """The fields of a spec, with each setting under a name of its own, so that the one which differs is named."""
+    values = asdict(spec)
+    settings = values.pop("settings")
+    return values | {f"settings.{name}": value for name, value in settings.items()}
 
 
 def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str, weights: str = "") -> None:

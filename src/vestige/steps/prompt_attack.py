@@ -256,10 +256,9 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
     """What the model replies to the questions of the search with the prompt's text and without, and what was wanted."""
     prompter, searched = loaded.prompter, result.prompt
-    prompts, plain = (
-        [prompter.prompt(deployed(w.question, text, result.placement)) for w in result.targets]
-        for text in (searched.text, "")
-    )
+    questions = [target.question for target in result.targets]
+    prompts = [prompter.prompt(deployed(question, searched.text, result.placement)) for question in questions]
+    plain = [prompter.prompt(deployed(question, "", result.placement)) for question in questions]
     replies = generate(
         loaded.model,
         prompts + plain,

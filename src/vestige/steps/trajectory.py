@@ -102,10 +102,17 @@ class AnswerScores:
         for name, items in self.splits.items():
             # In portions of like length, as an evaluation asks.
             chunks = self.questions.chunks(model, items, size=CHUNK)
-            records = [r for chunk in chunks for r in self.questions.collect(model, [items[i] for i in chunk])]
+            nats: list[float] = []
+            values: list[float] = []
+            for chunk in chunks:
+                for record in self.questions.collect(model, [items[i] for i in chunk]):
+                    nats += [-value for value in record["logp"]]
+                    score = QASettings.score(record)
+                    if self.metric in score:
+                        values.append(score[self.metric])
             # In an order that does not hang on the portions, since sums of floats do on theirs.
-            nats: list[float] = sorted(-value for r in records for value in r["logp"])
-            values: list[float] = sorted(s[self.metric] for s in map(QASettings.score, records) if self.metric in s)
+            nats.sort()
+            values.sort()
             if not values:
                 raise InputError(
                     f"no validation item of the {name} set has the metric {self.metric!r}, which sees the "
@@ -173,8 +180,9 @@ def answered_trajectory(
     identity: dict[str, Any] = {
         **validation.identity(),
         "version": QASettings.collect_version,
-        **{name: [i.id for i in of_split] for name, of_split in items.items()},
     }
+    for name, of_split in items.items():
+        identity[name] = [i.id for i in of_split]
     answers = AnswerScores(items, validation.metric, QASettings(max_new_tokens=validation.max_new_tokens))
     if harm is None:
         return TrajectoryRequest(settings, answers, identity, retrained)

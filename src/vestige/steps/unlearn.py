@@ -66,10 +66,12 @@ def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[st
             "give a retain set with at least two"
         )
 
-    def other(n: int, answer: str) -> str:
-        return pool[n] if normalised(pool[n]) != answer else pool[(n + 1) % len(pool)]
-
-    return tuple(tuple(other(n, normalised(i.answer)) for n in range(len(pool))) for i in forget)
+    after = dict(zip(pool, (*pool[1:], pool[0]), strict=True))
+    answers = []
+    for item in forget:
+        own = normalised(item.answer)
+        answers.append(tuple(after[text] if normalised(text) == own else text for text in pool))
+    return tuple(answers)
 
 
 def alternatives(
