@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -211,7 +212,7 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
     stored = {form.name for form in STORED}
     rows = []
     for name, key, chance_key, question_type, unit in keys:
-        asked = [item for subject in roles for item in case.scores.table(subject, key)]
+        asked = [*chain.from_iterable(case.scores.table(subject, key) for subject in roles)]
         if not asked or name in stored:
             continue
         for subject, role in roles.items():

@@ -87,7 +87,7 @@ def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     if not own_entries(folder):
         _put_back(aside)
     entries = own_entries(folder)
-    if entries and not any(match for name in made_by for match in folder.glob(name)):
+    if entries and not any(any(folder.glob(name)) for name in made_by):
         raise InputError(
             f"{folder} holds {one_line(entries[0].name, width=80)} and nothing of this command's "
             f"({' or '.join(made_by)}); choose another --output-dir, such as {folder.name}/new"
@@ -112,10 +112,12 @@ def _withdraw(folder: Path, *, was_there: bool) -> None:
     if not folder.exists():
         return
     with locked(folder / _LOCK, patience_seconds=0):
-        results = [str(p.relative_to(folder)) for p in (subject.training_log, subject.done)]
         entries = own_entries(folder)
-        if any(p.match(name) for name in results for entry in entries for p in (entry, *entry.rglob("*"))):
-            return
+        results = [str(p.relative_to(folder)) for p in (subject.training_log, subject.done)]
+        for entry in entries:
+            for path in (entry, *entry.rglob("*")):
+                if any(map(path.match, results)):
+                    return
         _delete(folder, entries)
         _put_back(folder / _ASIDE)
         if not own_entries(folder):

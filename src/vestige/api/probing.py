@@ -1,6 +1,7 @@
 """`probe`: the search for knowledge holes."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,7 +157,7 @@ def probe(
     pair = path_of(target), path_of(unlearned)
     others = _placebos(placebos)
     # What either forgot before is no hole: it was to go, and both may be bad at it.
-    before = tuple(dict.fromkeys(gone for model in pair for gone in forgotten_by(model)))
+    before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, pair))))
     sources = probe_sources(
         source_of(data), selector(forget), retain=selector(retain), n_forget=forget_n, before=before
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -111,7 +112,7 @@ def questions(
     Without `forget` everything is one split.
     """
     if forget is not None:
-        before = tuple(dict.fromkeys(earlier for model in models for earlier in forgotten_by(model)))
+        before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, models))))
         return named_splits(corpus, forget, retain=retain, before=before)
     if retain is not None:
         raise InputError("--retain goes with --forget; without it everything is one split")
@@ -157,7 +158,7 @@ def finetuning(
         imitated=imitated,
         imitated_digest=digest,
         # What the model is taught now is no longer forgotten.
-        forgotten=tuple(dict.fromkeys(rest for rest in (forget_set.less(items) for forget_set in sets) if rest.items)),
+        forgotten=tuple(rest for rest in dict.fromkeys(forget_set.less(items) for forget_set in sets) if rest.items),
     )
 
 
@@ -454,7 +455,7 @@ def audit_questions(
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)
-    learnt = [item for name, rows in splits.splits.items() if name != "holdout" for item in rows]
+    learnt = [*chain.from_iterable(rows for name, rows in splits.splits.items() if name != "holdout")]
     new = {item.id for item in without(items, learnt)}
     shared = next((item for item in items if item.id not in new), None)
     if shared is not None:

@@ -4,6 +4,8 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -46,7 +48,10 @@ class Rows:
         rows = self.rows
         columns = self.columns or tuple(rows[0] if rows else ())
         head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
-        body = "".join(f"<tr>{''.join(f'<td>{_safe(row.get(c))}</td>' for c in columns)}</tr>" for row in rows)
+        body = ""
+        for row in rows:
+            cells = "".join(f"<td>{_safe(row.get(column))}</td>" for column in columns)
+            body += f"<tr>{cells}</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -114,7 +119,7 @@ class Results(Rows):
 
         from vestige.artifacts.records import item_rows
 
-        return DataFrame([row for asked in self.answers for row in item_rows(asked)])
+        return DataFrame([*chain.from_iterable(map(item_rows, self.answers))])
 
     def __repr__(self) -> str:
         """One line: how many estimates there are, and where their evidence lies."""
@@ -258,7 +263,7 @@ class Audit(Rows):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The doubts about the controls, which concern every verdict, in sentences."""
-        return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.warnings))
+        return tuple(dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in self.outcomes)))
 
     @property
     def verdicts(self) -> list[dict[str, Any]]:
@@ -276,13 +281,13 @@ class Audit(Rows):
     @property
     def untested(self) -> tuple[str, ...]:
         """What the verdicts say nothing about, in sentences."""
-        return tuple(dict.fromkeys(sentence for outcome in self.outcomes for sentence in outcome.untested))
+        return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
-        return [{column: row[column] for column in columns} for row in self.verdicts]
+        return [dict(zip(columns, itemgetter(*columns)(row), strict=True)) for row in self.verdicts]
 
     def __repr__(self) -> str:
         """One line: the folder, and how many claims of how many models pass, fail or stay open."""
@@ -318,11 +323,13 @@ class Holes(Rows):
 
         if self.table is None:
             return []
-        return [
-            {"source": row.source, **{name: getattr(e, name) for name in ("metric", "value", "low", "high", "n")}}
-            for row in self.table.rows
-            for e in estimates_of(row)
-        ]
+        rows = []
+        for row in self.table.rows:
+            for e in estimates_of(row):
+                rows.append(
+                    {"source": row.source, "metric": e.metric, "value": e.value, "low": e.low, "high": e.high, "n": e.n}
+                )
+        return rows
 
     @property
     def holes(self) -> list[dict[str, Any]]:

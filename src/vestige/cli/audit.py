@@ -347,7 +347,8 @@ def end_with(
             say(f"worse than the baseline: {subject}, {row['claim']}: {was} -> {row['verdict']}")
         say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
         # A baseline may hold other forget sets too, and of these nothing was asked here.
-        gone = {name for forget, name, _ in baseline if forget in {row["forget"] for row in rows}}
+        judged = {row["forget"] for row in rows}
+        gone = {name for forget, name, _ in baseline if forget in judged}
         gone -= {row["subject"] for row in rows}
         # A single model is the same one under another name (`regressions`), and not gone.
         if gone and len(gone) < len({name for _, name, _ in baseline}):

@@ -405,8 +405,8 @@ class Brief(TyperCommand):
         except Exception as error:
             typed = getattr(error, "option_name", None)
             if typed:
-                names = [name for param in self.params for name in param.opts if name.startswith("--")]
-                known = closest(typed.lstrip("-").replace("-", "_"), [n[2:].replace("-", "_") for n in names])
+                names = [param.opts[0].lstrip("-").replace("-", "_") for param in self.params]
+                known = closest(typed.lstrip("-").replace("-", "_"), names)
                 near = known.removeprefix("did you mean '").removesuffix("'?").replace("_", "-")
                 error.__dict__["possibilities"] = [f"--{near}"] if known.startswith("did you mean") else []
             raise
@@ -620,7 +620,9 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
     context = typed.pop("context", None)
     in_file: Mapping[str, Any] = {} if context is None else context.meta.get(_FILE, {})
     assignments = assigned(typed.pop("assignments", None))
-    types = {key: part.rows()[name][0] for part in parts for name, key in part.keys().items()}
+    types: dict[str, str] = {}
+    for part in parts:
+        types |= {key: part.rows()[name][0] for name, key in part.keys().items()}
     by_option: dict[str, Any] = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:
@@ -633,8 +635,11 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
                 elif isinstance(value, list):
                     # Given once it is a list by commas; given several times, each is an item or a list of such.
                     first, *further = [value_in(text, types[key]) for text in value]
-                    several = [item for v in (first, *further) for item in (v if isinstance(v, list) else [v])]
-                    value = several if further else first
+                    value = first
+                    if further:
+                        value = []
+                        for item in (first, *further):
+                            value += item if isinstance(item, list) else [item]
                 by_option[key] = value
                 spelled[part.home, name] = part.option(name)
                 if key in assignments:

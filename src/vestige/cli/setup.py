@@ -368,8 +368,10 @@ def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
     indent = 2 + max(len(row["name"]) for row in rows)
     lines = []
     for row in rows:
-        texts = [row["about"], *([f"Needs {row['needs']}. {row['paper']}."] if "paper" in row else [])]
         # The longest name may be wider than the terminal, and textwrap refuses a width below 1.
-        first, *further = [line for text in texts for line in textwrap.wrap(text, max(20, width - indent))]
-        lines += [f"{row['name']:{indent}}{first}", *(" " * indent + line for line in further)]
+        wrapped = textwrap.wrap(row["about"], max(20, width - indent))
+        if "paper" in row:
+            wrapped += textwrap.wrap(f"Needs {row['needs']}. {row['paper']}.", max(20, width - indent))
+        lines.append(f"{row['name']:{indent}}{wrapped[0]}")
+        lines += [" " * indent + line for line in wrapped[1:]]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ are trained in float32, also where the model is in bfloat16, which would round t
 
 import json
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     if beyond:
         raise InputError(f"the model has blocks 0 to {len(every) - 1}, and block {beyond[0]} was asked for")
     path = next(name for name, module in model.named_modules() if module is every)
-    names = [f"{path}.{n}.{parameter}" for n in layers.update for parameter in layers.parameters]
+    names = [f"{path}.{n}.{parameter}" for n, parameter in product(layers.update, layers.parameters)]
     present = dict(model.named_modules())
     missing = [n for n in names if n not in present]
     if missing:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TypeVar
 
 import torch
@@ -63,9 +63,10 @@ class FrozenBelow:
         goes from the tokens.
         """
         every = blocks(model)
-        trained = [any(p.requires_grad for p in part.parameters()) for part in (model.get_input_embeddings(), *every)]
         # Trained embeddings are below all blocks.
-        lowest = 0 if trained[0] or True not in trained else trained.index(True) - 1
+        lowest = 0
+        if not _trains(model.get_input_embeddings()):
+            lowest = next((n for n, block in enumerate(every) if _trains(block)), 0)
         if not 0 < lowest <= layer:
             return None
         ids = right_padded([row.ids], len(row.ids), model.device)
@@ -99,6 +100,10 @@ class FrozenBelow:
                 self.kept[row.key] = value
                 self.n_bytes += value.nbytes
         return cached
+
+
+def _trains(part: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in part.parameters())
 
 
 # What a pass of its own costs besides its tokens, in tokens: weights read, gradients added, kernels started. Measured
@@ -166,18 +171,18 @@ class ForwardStep:
         return self
 
     def _read_logits(self, model: PreTrainedModel, reading: PassPlan) -> None:
-        read = [s for s in self.slices if s in self.needs.of_logits]
-        rows = [row for s in read for row in self.slices[s].rows]
+        read, rows = self._rows_of(self.needs.of_logits)
         passes, order = label_passes(rows, reading, model.device)
         logits = reading.logits(model, passes, order)
-        tokens = torch.tensor([t for r in rows for t in r.ids[r.start : r.stop]], device=model.device)
-        sizes = [sum(r.n_tokens for r in self.slices[s].rows) for s in read]
+        tokens = torch.tensor([*chain.from_iterable(r.answer_ids for r in rows)], device=model.device)
+        sizes = []
+        for split in read:
+            sizes.append(sum(r.n_tokens for r in self.slices[split].rows))
         self.logits = dict(zip(read, logits.split(sizes), strict=True))
         self.tokens = dict(zip(read, tokens.split(sizes), strict=True))
 
     def _read_block(self, model: PreTrainedModel, layer: int, reading: PassPlan) -> None:
-        read = [s for s in self.slices if s in self.needs.activations]
-        rows = [row for s in read for row in self.slices[s].rows]
+        read, rows = self._rows_of(self.needs.activations)
         outputs: dict[int, Tensor] = {}
         for chosen in reading.passes(rows):
             batch = [rows[i] for i in chosen]
@@ -188,11 +193,14 @@ class ForwardStep:
                 ids = right_padded([r.ids for r in batch], width, model.device)
                 hidden = block_output(model, ids, layer, stops=reading.stops)
             outputs |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
-        at = 0
+        hidden = iter([outputs[i] for i in range(len(rows))])
         for split in read:
-            n = len(self.slices[split].rows)
-            self.hidden[split] = [outputs[i] for i in range(at, at + n)]
-            at += n
+            self.hidden[split] = [next(hidden) for _ in self.slices[split].rows]
+
+    def _rows_of(self, splits: frozenset[Split]) -> tuple[list[Split], list[Row]]:
+        """Those of the splits that have rows here, and all their rows, split after split."""
+        read = [split for split in self.slices if split in splits]
+        return read, [*chain.from_iterable(self.slices[split].rows for split in read)]
 
     def observe(self, name: str, value: Float[Tensor, ""]) -> None:
         self.observed[name] = self.observed.get(name, 0.0) + value.item()
@@ -241,7 +249,7 @@ class ForwardStep:
 
     def answer_ids(self, split: Split) -> list[Int[Tensor, " _"]]:
         self._declared(split, self.needs.answer_ids, "answer ids")
-        return [torch.tensor(r.ids[r.start : r.stop]) for r in self.slices[split].rows]
+        return [torch.tensor(r.answer_ids) for r in self.slices[split].rows]
 
     def _activations(self, split: Split, hidden: Sequence[Float[Tensor, "_ D"]]) -> Activations:
         whole = self.slices[split]
@@ -262,7 +270,8 @@ def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -
     for together in packs([len(r.ids) for r in rows]) if reading.packed else reading.passes(rows):
         chosen = [rows[i] for i in together]
         passes.append(pass_over(chosen, None if reading.packed else reading.width(chosen), device))
-        owners += [i for i in together for _ in range(rows[i].n_tokens)]
+        for i in together:
+            owners += [i] * rows[i].n_tokens
     # Stable, since a row's own tokens have to stay in their order.
     order = torch.tensor(owners, device=device).argsort(stable=True)
     return passes, order
@@ -273,10 +282,12 @@ def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> P
     lengths = [len(r.ids) if width is None else width for r in rows]
     starts = [0, *accumulate(lengths)]
     # A token is predicted by what stands at the place before it.
-    read = [start + at for start, r in zip(starts, rows, strict=False) for at in range(r.start - 1, r.stop - 1)]
+    read: list[int] = []
+    for start, r in zip(starts, rows, strict=False):
+        read += range(start + r.start - 1, start + r.stop - 1)
     places = torch.tensor(read, device=device)
     if width is None:
-        return Pass(torch.tensor([[t for r in rows for t in r.ids]]), places, Packed.of(lengths))
+        return Pass(torch.tensor([[*chain.from_iterable(r.ids for r in rows)]]), places, Packed.of(lengths))
     return Pass(right_padded([r.ids for r in rows], width, device), places)
 
 
@@ -325,7 +336,7 @@ class Backward:
                 return self._added(batch, step, state)
             except torch.OutOfMemoryError as error:
                 parts = micro_batches(batch, self.job, halvings=self.halved["parts"])
-                largest = max(len(s.rows) for part in parts for s in part.values())
+                largest = max(len(s.rows) for s in chain.from_iterable(part.values() for part in parts))
                 if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
                     raise self._too_large(step, largest) from error
             # Not in the handler, where the error holds on to the tensors of the pass.
@@ -372,7 +383,8 @@ class Backward:
                 for sums, part in ((terms, {n: v.item() for n, v in added.items()}), (observed, values)):
                     for name, value in part.items():
                         sums[name] = sums.get(name, 0.0) + weight * value
-                n_tokens += weight * sum(len(row.ids) for rows in slices.values() for row in rows.rows)
+                for split_rows in slices.values():
+                    n_tokens += weight * sum(len(row.ids) for row in split_rows.rows)
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
         return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
 
@@ -421,11 +433,14 @@ def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> I
     Rows that stand at the same place in their splits stay together, since preferences compare them; under a token
     budget parts hold rows of like length. The losses of the parts add up to that of the whole, whatever the parts.
     """
-    rows: dict[Split, list[Row]] = {s: [job.rows[s](i) for i in batch[s]] for s in job.objective.needs.splits}
-    sizes = {s: (len(r), sum(row.n_tokens for row in r)) for s, r in rows.items()}
+    rows: dict[Split, list[Row]] = {s: list(map(job.rows[s], batch[s])) for s in job.objective.needs.splits}
     for places in _parts(list(rows.values()), job, halvings):
-        part = {s: [r[i] for i in places if i < len(r)] for s, r in rows.items()}
-        yield {s: Slice(r, *sizes[s]) for s, r in part.items() if r}
+        part = {}
+        for split, whole in rows.items():
+            chosen = [whole[i] for i in places if i < len(whole)]
+            if chosen:
+                part[split] = Slice(chosen, len(whole), sum(row.n_tokens for row in whole))
+        yield part
 
 
 def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> Iterator[list[int]]:
@@ -433,15 +448,22 @@ def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> It
     most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
     # A batch that one part holds begins to be halved from its own size.
     most = max(1, min(most, n) >> halvings) if halvings else most
-    sizes = [sum(len(r[i].ids) for r in rows if i < len(r)) for i in range(n)]
-    order = list(range(n)) if budget is None else sorted(range(n), key=lambda i: sizes[i])
+    sizes = [0] * n
+    for split_rows in rows:
+        for i, row in enumerate(split_rows):
+            sizes[i] += len(row.ids)
+    order = list(range(n))
+    if budget is not None:
+        order.sort(key=lambda i: sizes[i])
     part: list[int] = []
+    total = 0
     for i in order:
-        full = len(part) == most or (budget is not None and part and sum(sizes[k] for k in part) + sizes[i] > budget)
-        if full:
+        over = budget is not None and total + sizes[i] > budget
+        if len(part) == most or (part and over):
             yield part
-            part = []
+            part, total = [], 0
         part.append(i)
+        total += sizes[i]
     yield part
 
 

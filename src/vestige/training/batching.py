@@ -36,6 +36,11 @@ class Row:
         """Tokens in the loss."""
         return self.stop - self.start
 
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        """The tokens in the loss."""
+        return self.ids[self.start : self.stop]
+
 
 def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
     """The row of an encoded question and answer; the token that ends the turn is in the loss."""
@@ -84,7 +89,7 @@ class FinetunePlan:
         if self.lengths is not None:
             # Else each epoch would go from the shortest rows to the longest.
             chunks = [chunks[i] for i in rng.permutation(len(chunks))]
-        return [{"train": tuple(int(i) for i in chunk)} for chunk in chunks]
+        return [{"train": tuple(chunk.tolist())} for chunk in chunks]
 
 
 @dataclass(frozen=True)

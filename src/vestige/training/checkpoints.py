@@ -77,20 +77,21 @@ class Checkpoints:
             counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
         moments = _tensors(folder / "optimizer.safetensors")
+        counted: set[bool] = set()
         for name, parameter in _trainable(model):
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
-                optimizer.state[parameter] = {
-                    k: share_like(v, parameter) if v.shape == parameter.shape else v.to(parameter.device)
-                    for k, v in state.items()
-                } | {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
+                placed: dict[str, Any] = {}
+                for key, value in state.items():
+                    same = value.shape == parameter.shape
+                    placed[key] = share_like(value, parameter) if same else value.to(parameter.device)
+                placed |= {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
+                optimizer.state[parameter] = placed
+                counted.add("step" in placed)
         with undamaged(folder / "optimizer.safetensors"):
-            restored = [
-                optimizer.state[parameter] for _, parameter in _trainable(model) if parameter in optimizer.state
-            ]
-            if len({"step" in state for state in restored}) > 1:
+            if len(counted) > 1:
                 raise ValueError("some parameters have no count of steps")
         return objective_state
 
@@ -175,12 +176,14 @@ def _moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, world: World
 ) -> tuple[dict[str, Tensor], dict[str, int]]:
     """The optimiser's state: its tensors, and what it counts in plain numbers, as bitsandbytes does."""
-    every = [(f"{n}/{key}", value) for n, p in _trainable(model) for key, value in optimizer.state[p].items()]
-    tensors = _whole(((key, value) for key, value in every if isinstance(value, Tensor)), world)
+    state: dict[str, Any] = {}
+    for name, parameter in _trainable(model):
+        state |= {f"{name}/{key}": value for key, value in optimizer.state[parameter].items()}
+    tensors = _whole(((key, value) for key, value in state.items() if isinstance(value, Tensor)), world)
     # bitsandbytes shares one table of its codes among all parameters, which a safetensors file does not admit.
     names: dict[int, str] = {}
     tensors = {k: t.clone() if names.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
-    return tensors, {key: value for key, value in every if not isinstance(value, Tensor)}
+    return tensors, {key: value for key, value in state.items() if not isinstance(value, Tensor)}
 
 
 def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 
 import torch
 from jaxtyping import Float, Int
@@ -55,11 +56,14 @@ def references(
     `layer` is the block whose output it reads. `model` is only read, in evaluation mode.
     """
     n_steps = total_steps(settings, steps_per_epoch=plan.steps_per_epoch)
-    batches = [batch for epoch in range(settings.epochs) for batch in plan.epoch(epoch)][:n_steps]
+    batches = [*islice(chain.from_iterable(map(plan.epoch, range(settings.epochs))), n_steps)]
 
     def drawn(splits: frozenset[Split]) -> dict[str, Row]:
-        numbers = {(s, i) for batch in batches for s in splits for i in batch[s]}
-        return {row.key: row for row in (rows[s](i) for s, i in sorted(numbers))}
+        by_key: dict[str, Row] = {}
+        for split in sorted(splits):
+            numbers = sorted({*chain.from_iterable(batch[split] for batch in batches)})
+            by_key |= {row.key: row for row in map(rows[split], numbers)}
+        return by_key
 
     whole, values, inner = map(drawn, (needs.distributions, needs.reference, needs.reference_activations))
     values_alone = [row for key, row in values.items() if key not in whole]
@@ -138,7 +142,7 @@ def _passes(
     of_length = batches_by_length(lengths, model.device, token_budget=token_budget)
     for chunk in packs(lengths) if packed else (chunk for _, chunk in of_length):
         batch = [rows[i] for i in chunk]
-        tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
+        tokens = [*chain.from_iterable(r.answer_ids for r in batch)]
         width = None if packed else max(len(r.ids) for r in batch)
         yield batch, pass_over(batch, width, model.device), torch.tensor(tokens, device=model.device)
 

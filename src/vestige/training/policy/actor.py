@@ -11,6 +11,7 @@ out, as everywhere: a token's probability is that before the unlikely ones are c
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -67,13 +68,12 @@ class Actor:
         device = self.model.device
         # The last token says nothing about what comes before it.
         ids = right_padded([row[:-1] for row in rows], width, device)
-        places = [
-            at * width + len(p) - 1 + t
-            for at, (p, r) in enumerate(zip(prompts, replies, strict=True))
-            for t in range(len(r))
-        ]
+        places: list[int] = []
+        for at, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
+            first = at * width + len(prompt) - 1
+            places += range(first, first + len(reply))
         read = torch.tensor(places, device=device)
-        tokens = torch.tensor([token for r in replies for token in r], device=device)
+        tokens = torch.tensor([*chain.from_iterable(replies)], device=device)
         # It is the way back through attention that is slow in bfloat16.
         wide = attention(device.type, self.precision) if torch.is_grad_enabled() else nullcontext()
         with self.products(), wide, self._hidden_kept() as cache:

@@ -149,12 +149,14 @@ class Policy:
         updates = [self._update(rollouts, aimed, batch) for batch in self._batches(len(scores))]
         self.n_steps += 1
         kl = losses.k1(rollouts.logp, rollouts.reference_logp)
-        return {
+        numbers = {
             "score": sum(scores) / len(scores),
             "kl": losses.mean_over(kl, rollouts.mask).item(),
             "entropy": losses.mean_over(rollouts.entropy, rollouts.mask).item(),
-            **{name: sum(update[name] for update in updates) / len(updates) for name in updates[0]},
         }
+        for name in updates[0]:
+            numbers[name] = sum(update[name] for update in updates) / len(updates)
+        return numbers
 
     def save(self, path: Path) -> None:
         """Keep adapters, value head, the optimiser's moments and the number of iterations: whole, or what was there.
