@@ -113,6 +113,19 @@ def test_an_edit_of_what_was_finished_is_refused(tmp_path, change):
         read_finished(path)
 
 
+def test_an_edit_of_how_the_model_was_made_is_refused(tmp_path):
+    spec, done = tmp_path / "spec.json", tmp_path / "done.json"
+    spec.write_text('{"epochs": 6}')
+    write_finished(done, {"digest": content_id(MODEL, length=64), "model": MODEL})
+    read_finished(done)
+    spec.write_text('{"epochs": 7}')
+    with pytest.raises(InputError, match=r"spec\.json was changed after the model was made"):
+        read_finished(done)
+    spec.unlink()
+    with pytest.raises(InputError, match=r"spec\.json was changed after the model was made"):
+        read_finished(done)
+
+
 def test_the_newest_evaluation_is_the_one_with_the_highest_number(tmp_path):
     first, second = (EvalFolder(tmp_path / name) for name in ("b", "a"))
     assert next_number(first) == 1

@@ -211,8 +211,11 @@ def read_spec(path: Path) -> SubjectSpec:
 
 
 def write_finished(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a finished subject's `done.json`, with a checksum of itself."""
+    """Write a finished subject's `done.json`, with a checksum of itself and of the spec.json beside it."""
     whole = {"schema": SCHEMA, **body}
+    spec = path.with_name("spec.json")
+    if spec.is_file():
+        whole["spec"] = file_digest(spec)
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
@@ -224,14 +227,17 @@ def read_finished(path: Path, *needed: str) -> dict[str, Any]:
         needed: Fields that it must have.
 
     Raises:
-        InputError: The file was changed after it was written. Its checksum is another, or `digest` is not the one that
-            its parts (`model`) have.
+        InputError: The file was changed after it was written: its checksum is another, or `digest` is not the one that
+            its parts (`model`) have. Or the spec.json beside it was changed.
     """
     stored = read_versioned(path, *needed)
     seal, parts = stored.pop("seal", None), stored.get("model")
     sealed = seal is None or seal == content_id(stored, length=64)
     if not sealed or (parts is not None and stored.get("digest") != content_id(parts, length=64)):
         raise InputError(f"{path} was changed after it was written. Restore it, or make the model again with --fresh.")
+    spec = path.with_name("spec.json")
+    if "spec" in stored and not (spec.is_file() and file_digest(spec) == stored["spec"]):
+        raise InputError(f"{spec} was changed after the model was made. Restore it, or make the model with --fresh.")
     return stored
 
 
