@@ -25,10 +25,11 @@ from benchmarks.planted_cases import FORMATS, Exam, Planted, draw_case
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine, read_plan
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
+from vestige.artifacts.scores import Ranked, Source
 from vestige.auditing.formats import EXPOSURE
-from vestige.auditing.gather import read_case
+from vestige.auditing.gather import own_table, read_table_of
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Case, Ranked, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.data.alternatives import with_alternatives
@@ -179,7 +180,8 @@ def with_ranks(case: Case, seed: int, k: int = 99) -> Case:
         values[source]["exposure/score"] = {i: float(row[0]) for i, row in rows.items()}
     lengths = {i: np.full(k + 1, 5) for i in forget}
     found = Ranked(ranked, {i: i for i in forget}, lengths)
-    return replace(case, scores=Scores(values), ranked=found, plan=replace(case.plan, alternatives="drawn"))
+    plan = replace(case.plan, alternatives="drawn")
+    return replace(case, plan=plan, scores=own_table(plan, values, found))
 
 
 def agreement(audits: int, facts: int, controls: int) -> list[str]:
@@ -250,7 +252,7 @@ def by_attribute(case: Case, plan: AuditPlan, attributes: dict[str, str], never:
     """How models that never knew rank the truths of each attribute, and how the target does; chance is 0."""
     rows: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for item in plan.splits["forget"]:
-        tables = [case.ranked.scores[Source(one)] for one in (*never, plan.target)]
+        tables = [case.scores.ranked.scores[Source(one)] for one in (*never, plan.target)]
         if all(item in table for table in tables):
             scores = [float(table[item][0] - table[item].mean()) for table in tables]
             length = float(1 - tables[-1][item].mean())
@@ -306,7 +308,7 @@ def main() -> None:
         parser.error("--run needs --output")
     run, out = RunFolder(words.run), RunFolder(words.output)
     plan = audit_run(run, out, words.forget, words.unlearned, seed=words.seed, workers=words.workers)
-    case = read_case(out, plan)
+    case = Case(plan, read_table_of(out, plan))
     items = open_corpus(SourceSettings(data=str(run.data))).items
     never = [s for s in plan.unlearned if s.startswith("retrained")]
     print("\n".join(by_attribute(case, plan, {i.id: str(i.attribute) for i in items}, never)), end="\n\n")

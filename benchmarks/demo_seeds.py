@@ -18,7 +18,8 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing.claims import decide
 from vestige.auditing.claims.not_stored import of_blocks
 from vestige.auditing.formats import read_stored
-from vestige.auditing.gather import read_case
+from vestige.auditing.gather import read_table_of
+from vestige.auditing.ground import Case
 from vestige.auditing.groups import parts_of
 from vestige.auditing.judge import lay
 from vestige.auditing.run import rejudge
@@ -61,7 +62,7 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
     """Each model with its outcome of "not stored"; each retrained one, "left out", with five others as its controls."""
     (folder,) = run.audits()
     plan = read_plan(folder)
-    case = read_case(run, plan)
+    case = Case(plan, read_table_of(run, plan))
     never = [*plan.retrained, *plan.references]
     audited = [(name, plan.retrained) for name in plan.audited if name not in plan.references]
     left_out = [(name, tuple(other for other in never if other != name)[:5]) for name in never]

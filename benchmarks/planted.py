@@ -27,10 +27,11 @@ from benchmarks import planted_exams
 from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
 from vestige.artifacts.audits import REQUIRED
+from vestige.artifacts.scores import Source
 from vestige.auditing.forecast import CountedAttack, Noises, joint, wanted_by_claim
-from vestige.auditing.formats import FORMATS as AUDITED
+from vestige.auditing.gather import FORMATS as AUDITED
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Case, Source
 from vestige.metrics.intervals import PRIORS, Kind, Noise, likely, wilson
 from vestige.metrics.planning import Design, Requirement, failed, joint_hold_rate
 from vestige.metrics.verdicts import Thresholds

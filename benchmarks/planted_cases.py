@@ -25,7 +25,7 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +33,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
-from vestige.artifacts.audits import AuditPlan, Claim, PlannedAttack, SoundnessLine
-from vestige.auditing.scores import Carried, Case, Scores, Source, column
+from vestige.artifacts.audits import AuditPlan, Carried, Claim, PlannedAttack, SoundnessLine
+from vestige.artifacts.scores import Source, column
+from vestige.auditing.gather import own_table
+from vestige.auditing.ground import Case
 from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS
@@ -548,10 +550,7 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
         sizes={name: len(split.ids) for name, split in splits.items()},
         facts={i: i.rpartition(" ")[0] for i in forget.ids} if exam.wordings > 1 else {},
     )
-    carried = {
-        (a.name, who): Carried({"prequential code length of what was shown": 3000.0}, {})
-        for a in attacks
-        for who in names
-    }
+    carried = Carried({"prequential code length of what was shown": 3000.0}, {})
+    of_attacks = {a.name: dict.fromkeys(names, carried) for a in attacks}
     sound = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
-    return Case(plan, Scores(values), carried, (sound,))
+    return Case(replace(plan, carried=of_attacks, soundness=(sound,)), own_table(plan, values))

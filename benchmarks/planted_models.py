@@ -10,15 +10,16 @@ attack is a second table, and cannot copy from its prompt, so that no prefix is 
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from benchmarks.planted import Seen, counted, exam_table
 from benchmarks.planted_tables import guesses, over_forgotten, refuses, suppressed
-from vestige.artifacts.audits import AuditPlan, PlannedAttack
-from vestige.auditing.gather import QA_FORCED
+from vestige.artifacts.audits import AuditPlan, Carried, PlannedAttack
+from vestige.artifacts.scores import Source
+from vestige.auditing.gather import QA_FORCED, own_table
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Carried, Case, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
@@ -165,11 +166,13 @@ def draw_case(repetition: int, thresholds: Thresholds, controls: int = 3) -> Cas
         before, kept = once(pair.before, "forget"), once(pair.retain, "retain")
         values[Source(name)] = {key: before[key] | kept.get(key, {}) for key in before}
         values[Source(name, RELEARN, "1")] = once(pair.after, "forget")
-    return Case(_plan(facts, tuple(models), thresholds, repetition), Scores(values), _carried(tuple(models)))
+    plan = replace(_plan(facts, tuple(models), thresholds, repetition), carried=_carried(tuple(models)))
+    return Case(plan, own_table(plan, values))
 
 
-def _carried(names: Sequence[str]) -> dict[tuple[str, str], Carried]:
-    return {(RELEARN, who): Carried({"prequential code length of what was shown": 1000.0}, {}) for who in names}
+def _carried(names: Sequence[str]) -> dict[str, dict[str, Carried]]:
+    carried = Carried({"prequential code length of what was shown": 1000.0}, {})
+    return {RELEARN: dict.fromkeys(names, carried)}
 
 
 def _plan(facts: Facts, names: tuple[str, ...], thresholds: Thresholds, repetition: int) -> AuditPlan:

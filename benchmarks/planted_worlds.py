@@ -18,6 +18,7 @@ are drawn from, apart from `planted_cases` and simpler:
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,8 +27,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
 from vestige.artifacts.audits import AuditPlan, SoundnessLine
+from vestige.artifacts.scores import Source
+from vestige.auditing.gather import own_table
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Case, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.metrics.intervals import wilson
 
@@ -303,7 +306,7 @@ def case(audit: Audit) -> Case:
         Source(name): {key: dict(zip(ids, row.tolist(), strict=True)) for key, row in one.items()}
         for name, one in named.items()
     }
-    return Case(plan, Scores(values), {}, (SOUND,))
+    return Case(replace(plan, soundness=(SOUND,)), own_table(plan, values))
 
 
 def counted(world: World, m: int, audits: int) -> Counter[str]:

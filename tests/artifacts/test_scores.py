@@ -28,17 +28,19 @@ def table() -> ScoreTable:
 def test_a_missing_score_is_nan_and_keeps_its_reason():
     scores = table()
     assert scores.of("full", "match", ["k1", "q1"]).tolist() == [1.0, 1.0]
-    assert all(math.isnan(x) for x in scores.of("npo", "match", ["q1", "k1"]))
+    assert math.isnan(scores.table("npo", "match")["q1"])
+    assert scores.common(["full", "npo"], "match", ["q1", "k1"]) == ("q1",)
+    assert scores.judged().common(["full", "npo"], "match", ["q1", "k1"]) == ()
     assert scores.items() == ("q1",)
     assert scores.items("retain") == ("k1",)
-    (row,) = (row for row in scores.rows() if row.asked.model == "npo")
+    (row,) = (row for row in scores.every_row() if row.source.subject == "npo")
     assert (row.score, row.reason, row.question.group) == (None, "timed out", "Ann")
 
 
 def test_one_file_gives_the_same_table_and_the_same_bytes(tmp_path: Path):
     write_table(tmp_path / "a", table())
     read = read_table(tmp_path / "a")
-    assert list(map(str, read.rows())) == list(map(str, table().rows()))
+    assert list(map(str, read.every_row())) == list(map(str, table().every_row()))
     assert (read.texts, read.chances) == (table().texts, table().chances)
     write_table(tmp_path / "b", read)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from vestige.artifacts.audits import AuditPlan, PlannedAttack, SoundnessLine
-from vestige.auditing.scores import Carried, Case, Scores, Source
+from vestige.artifacts.audits import AuditPlan, Carried, PlannedAttack, SoundnessLine
+from vestige.artifacts.scores import Source
+from vestige.auditing.gather import own_table
+from vestige.auditing.ground import Case
 
 N = 120
 FORGET = tuple(f"f{i:03}" for i in range(N))
@@ -115,7 +117,21 @@ def case(subjects=None, attacked=None, *, carried=None, soundness=(SOUND,), **ch
     for (name, of), levels in (attacked or {}).items():
         for point, level in levels.items():
             values[Source(name, of, point)] = known(level) if isinstance(level, float) else level
-    return Case(asked, Scores(values), carried or {}, tuple(soundness))
+    of_attacks = {}
+    for (name, of), of_subject in (carried or {}).items():
+        of_attacks.setdefault(name, {})[of] = of_subject
+    return Case(replace(asked, carried=of_attacks, soundness=tuple(soundness)), own_table(asked, values))
+
+
+def with_values(made, values=None, *, ranked=None, further=(), **changes):
+    """The case with other values of evaluations; `changes` are of its plan, `further` are formats of others' making."""
+    asked = replace(made.plan, **changes)
+    if values is None:
+        values = {source: dict(tables) for source, tables in made.scores.values.items()}
+        for form in made.scores.formats:
+            if form.key in made.scores.chances and form.chance:
+                values[Source(asked.target)][form.chance] = made.scores.chances[form.key]
+    return replace(made, plan=asked, scores=own_table(asked, values, ranked or made.scores.ranked, further))
 
 
 def everywhere(planned, level, *, unlearned=None, target=1.0, suppressed=1.0):

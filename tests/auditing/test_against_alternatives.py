@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks import alternatives
-from hand_made import FORGET, RETRAINED, attack, case, hits, outcomes, verdict
+from hand_made import FORGET, RETRAINED, attack, case, hits, outcomes, verdict, with_values
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
+from vestige.artifacts.scores import Ranked, Source
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Ranked, Scores, Source
 from vestige.metrics.membership import rank_scores
 
 QUICK = 2_000
@@ -42,7 +42,7 @@ def planted(shares, attacked=None, *, lengths=None, units=None, told=(), **chang
         own["exposure/score"] = {i: float(row[0]) for i, row in table.items() if i not in told}
     lengths = dict.fromkeys(FORGET, np.full(K, 3)) if lengths is None else lengths
     found = Ranked(tables, units or {i: i for i in FORGET}, lengths, frozenset(told))
-    return replace(base, scores=Scores(values), ranked=found)
+    return with_values(base, values, ranked=found)
 
 
 def everywhere(share):
@@ -85,7 +85,7 @@ def test_a_control_that_refuses_and_still_ranks_the_truth_first_shows_by_its_wor
     values = {source: dict(tables) for source, tables in made.scores.values.items()}
     for (name, of), known in {("target", ""): 1.0, ("silent", ""): 0.0, ("silent", RELEARN.name): share}.items():
         values[Source(name, of, "3" if of else "")]["generate_plain/leaked"] = hits(known)
-    found = judge(replace(made, scores=Scores(values)), resamples=QUICK)
+    found = judge(with_values(made, values), resamples=QUICK)
     assert outcomes(found)["not recoverable"] == outcome
     (line,) = found.able
     assert (line.format, line.able) == ("generate_plain", outcome == "holds")
@@ -141,7 +141,7 @@ def test_formats_that_have_chance_alone_decide_nothing_beside_alternatives():
     base = planted({"ga": 0.0})
     values = {s: dict(t) for s, t in base.scores.values.items()}
     values[Source("ga")]["generate/exact_match"] = {i: float(n % 2) for n, i in enumerate(FORGET)}
-    found = judge(replace(base, scores=Scores(values)), resamples=QUICK)
+    found = judge(with_values(base, values), resamples=QUICK)
     assert outcomes(found)["not expressed"] == "holds"
     reasons = {f.format: f.reason for f in found.formats if not f.admitted}
     assert "a model that never knew may do better; alternatives are used" in reasons["generate"]
@@ -153,7 +153,7 @@ def test_truths_that_can_be_told_by_looks_or_by_their_tokens_are_no_evidence():
     assert verdict(found, "not expressed").against != "alternatives"
     assert any("can be told from alternatives: their numbers of tokens" in said for said in found.untested)
     line = SoundnessLine("alternatives: looks", False, None, 0.001, "Accuracy 0.9 where chance is 0.25.")
-    told = judge(replace(planted({"ga": 0.9}), soundness=(line,)), resamples=QUICK)
+    told = judge(with_values(planted({"ga": 0.9}), soundness=(line,)), resamples=QUICK)
     assert verdict(told, "not expressed").against != "alternatives"
     assert verdict(told, "benchmark valid").outcome == "fails"
 
@@ -164,7 +164,7 @@ def test_given_alternatives_have_to_be_checked_before_the_benchmark_can_tell():
     assert line.outcome == "inconclusive"
     assert "nothing checked whether" in line.reason
     sound = SoundnessLine("alternatives: looks", True, None, 0.5, "Accuracy 0.25.")
-    assert verdict(judge(replace(given, soundness=(sound,)), resamples=QUICK), "benchmark valid").outcome == "holds"
+    assert verdict(judge(with_values(given, soundness=(sound,)), resamples=QUICK), "benchmark valid").outcome == "holds"
 
 
 def test_retrained_models_say_how_far_from_chance_the_ranks_are_and_are_judged_against_as_ever():
@@ -182,14 +182,14 @@ def test_retrained_models_say_how_far_from_chance_the_ranks_are_and_are_judged_a
 
 def test_a_contract_that_is_still_ranked_first_fails_by_itself():
     base = planted({"ga": 0.0})
-    rows = dict(base.ranked.scores)
+    rows = dict(base.scores.ranked.scores)
     rows[Source("ga")] = {
         i: rank_scores(np.r_[1.0 if base.plan.edges[i] == "edge-2" and n % 2 else -9.0, np.zeros(K - 1)])
         for n, i in enumerate(FORGET)
     }
     values = {s: dict(t) for s, t in base.scores.values.items()}
     values[Source("ga")]["exposure/score"] = {i: float(row[0]) for i, row in rows[Source("ga")].items()}
-    found = judge(replace(base, scores=Scores(values), ranked=replace(base.ranked, scores=rows)), resamples=QUICK)
+    found = judge(with_values(base, values, ranked=replace(base.scores.ranked, scores=rows)), resamples=QUICK)
     assert [g.group for g in found.groups if g.exceeds] == ["edge-2"]
 
 

@@ -10,7 +10,7 @@ from vestige.artifacts.records import TOKENS_BOUND, read_prompt
 from vestige.attacks.placement import POINTS
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit
-from vestige.auditing.gather import read_case
+from vestige.auditing.gather import read_answers
 from vestige.auditing.run import plan_audit, run_audit
 from vestige.auditing.tasks import attack_tasks, prompt_bits_task
 from vestige.core.errors import InputError, NotFinite
@@ -71,27 +71,28 @@ def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bi
     (line,) = outcome.budget
     assert (line.subject, line.attack) == ("ga", "prefix n=2")
     # The subject's own prompt, by the code of the models that never knew.
-    at = read_case(made, plan).carried["prefix n=2", "ga"].points_bits
+    plan, _ = read_answers(made, plan)
+    at = plan.carried["prefix n=2"]["ga"].points_bits
     assert line.bounds_bits == {
         TOKENS_BOUND: carried["ga"]["bounds_bits"][TOKENS_BOUND],
         "code length of the prompt, under retrained": at["100 %"],
     }
     assert line.capacity_bits == min(line.bounds_bits.values())
     prompt = read_prompt(AttackFolder(made.path / next(a.path for a in plan.attacked if a.subject == "ga")))
-    (told,) = (p for p in read_case(made, plan).prompts if (p.attack, p.subject) == ("prefix n=2", "ga"))
+    (told,) = (p for p in plan.prompts if (p.attack, p.subject) == ("prefix n=2", "ga"))
     counts = sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples)
     assert (told.verified, told.wanted, told.anyway) == counts
 
 
 def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made):
     plan = read_plan(made.audit("edge:p0_q0"))
-    carried = read_case(made, plan).carried
+    carried = read_answers(made, plan)[0].carried
     readers = [finished_subject(made.control(name), device="cpu").load() for name in plan.retrained]
     for place in plan.attacked:
         prompt = read_prompt(AttackFolder(made.path / place.path))
         read = [prompt_bits(loaded, prompt) for loaded in readers]
         mean = {point: pytest.approx((read[0][point] + read[1][point]) / 2) for point in POINTS}
-        assert carried[place.attack, place.subject].points_bits == mean
+        assert carried[place.attack][place.subject].points_bits == mean
         # The subject's own code is another, unless it is one of them.
         own = {point: part.bits for point, part in prompt.points.items()}
         assert (read[0] == own) == (place.subject == "retrained 0")

@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, subject, verdict
+from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, subject, verdict, with_values
 
+from vestige.artifacts.scores import Source
+from vestige.auditing.ground import by_fact
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Scores, Source, by_fact
 
 QUICK = 2000
 
@@ -134,7 +135,7 @@ def test_four_facts_that_an_attack_brings_back_fail_the_second_claim():
     plain = case(None, ends, attacks=(one,), edges=TEN)
     values = dict(plain.scores.values)
     values[Source("ga", one.name, "3")] = back
-    found = judge(replace(plain, scores=Scores(values)), resamples=QUICK)
+    found = judge(with_values(plain, values), resamples=QUICK)
     line = verdict(found, "not recoverable")
     assert line.outcome == "fails"
     assert f"it gives 4 facts of 120 after {one.name} away in all formats together" in line.reason

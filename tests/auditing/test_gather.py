@@ -9,6 +9,7 @@ from vestige.artifacts.audits import (
     AskedPlace,
     AttackPlace,
     AuditPlan,
+    Carried,
     FactLine,
     PlannedAttack,
     PromptLine,
@@ -18,8 +19,9 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import KeptPrompt, SampleReply, write_collected, write_prompt, write_scores
-from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_case, with_replies
-from vestige.auditing.scores import Carried, Source
+from vestige.artifacts.scores import Source
+from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_answers, with_replies, with_soundness
+from vestige.auditing.ground import Case
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import SCHEMA, write_sealed
@@ -49,6 +51,10 @@ def plan(evaluations=(), attacked=(), attacks=()) -> AuditPlan:
         evaluations=evaluations,
         attacked=attacked,
     )
+
+
+def read_case(run, asked) -> Case:
+    return Case(*read_answers(run, with_soundness(run, asked)))
 
 
 @pytest.fixture
@@ -81,15 +87,15 @@ def test_an_evaluation_that_scores_what_another_scores_is_refused(run):
 def test_who_told_leaks_is_said_with_the_error(run):
     scores(run, "f", {"a": {"generate_plain/leaked": 0.0}})
     place = (AskedPlace("ga", "", "", "freeform", "f"),)
-    assert read_case(run, plan(())).told_by == ""
+    assert read_case(run, plan(())).plan.told_by == ""
     for answer, long in (("Amber Prize", False), ("It won the Amber Prize in 1993.", True)):
         write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "answer": answer}])
-        assert ("words saw 40.5 %" in read_case(run, plan(place)).told_by) == long
+        assert ("words saw 40.5 %" in read_case(run, plan(place)).plan.told_by) == long
     error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
     write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
     write_collected(EvalFolder(run.path / "f"), 1)
     write_scores(EvalFolder(run.path / "f"), [{"item": "a", "generate_plain/leaked": 0.0}])
-    said = read_case(run, plan(place)).told_by
+    said = read_case(run, plan(place)).plan.told_by
     assert "by the judge likeness, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
     # 18 of 20 less 1 in 29.
     assert said.endswith("an excess of such shares reads 0.87 of its size.")
@@ -116,10 +122,10 @@ def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_repl
     assert case.scores.values[Source("ga", "sampling", "k=1")] == {match: {"a": 0.25}}
     assert case.scores.values[Source("ga", "sampling", "k=4")] == {match: {"a": 0.75, "b": 0.5}}
     # Three bits were put into the reply; to be told which of 4 replies is right is 2 bits, of each of two items.
-    assert case.carried["prefill", "ga"] == Carried({"code length of the tokens given": 3.0}, {"items": 1})
-    assert case.carried["sampling", "ga"] == Carried({"choice among the replies": 4.0}, {"replies": 8})
+    assert case.plan.carried["prefill"]["ga"] == Carried({"code length of the tokens given": 3.0}, {"items": 1})
+    assert case.plan.carried["sampling"]["ga"] == Carried({"choice among the replies": 4.0}, {"replies": 8})
     # The target was not asked, so nothing is said of it.
-    assert ("prefill", "target") not in case.carried
+    assert "target" not in case.plan.carried["prefill"]
 
 
 def test_forms_that_put_the_same_and_get_the_same_reply_are_one(run):
@@ -140,7 +146,7 @@ def test_forms_that_put_the_same_and_get_the_same_reply_are_one(run):
             asked("q", "qa", qa_rows, ("exact_match",)),
             asked("f", "freeform", forms, ("generate_plain/leaked", "generate_paraphrase/leaked")),
         )
-        return read_case(run, plan(places)).repeats
+        return read_case(run, plan(places)).plan.repeats
 
     assert repeats("a?") == {"generate_paraphrase": "generate"}
     assert repeats("a ?") == {}
@@ -163,7 +169,7 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
     # What prefilling adds to an attack is no attack that was planned.
     assert case.scores.values == {Source("ga", attack.name, "given"): {"generate/exact_match": {"a": 1.0}}}
-    assert case.carried == {(attack.name, "ga"): Carried({"tokens": 11.0}, {"tokens_shown": 1})}
+    assert case.plan.carried == {attack.name: {"ga": Carried({"tokens": 11.0}, {"tokens_shown": 1})}}
     write_json(place.asked, {"a with facts": {"id": "a"}})
     with pytest.raises(InputError, match=r"asked\.json: a with facts: .*run the audit again"):
         read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
@@ -210,24 +216,24 @@ def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_fo
         ),
     )
     case = read_case(run, plan(attacked=(AttackPlace("ga", "gcg n=4", "x"),)))
-    assert case.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
+    assert case.plan.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
 
 
 def test_what_is_known_of_the_data_comes_with_the_case(run):
     asked = replace(plan(), data="d")
-    assert read_case(run, asked).soundness == ()
+    assert read_case(run, asked).plan.soundness == ()
     line = SoundnessLine("copied items", False, None, 0.01, "3 of 20 are copies")
     write_soundness(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
-    assert read_case(run, asked).soundness == (line,)
+    assert read_case(run, asked).plan.soundness == (line,)
     # What leaks and is set apart decides nothing of what is judged.
     entailed = SoundnessLine("entailed answers", False, None, None, "1 of 3 answers is stated by retained contracts.")
     apart = replace(asked, scopes={asked.splits["forget"][0]: "entailed"})
     for leaking, sound in ((asked.splits["forget"][:1], True), (asked.splits["forget"][:2], False)):
         known = Soundness("edge:A_B", (entailed,), {}, "d", leaking={"entailed answers": leaking})
         write_soundness(run.soundness, known)
-        assert [one.sound for one in read_case(run, apart).soundness] == [sound]
+        assert [one.sound for one in read_case(run, apart).plan.soundness] == [sound]
     # A forget set of the same name with other items is another one.
-    assert read_case(run, replace(asked, data="e")).soundness == ()
+    assert read_case(run, replace(asked, data="e")).plan.soundness == ()
     run.soundness.write_text(json.dumps({"schema": SCHEMA, "lines": "none"}))
     with pytest.raises(InputError, match="check-data again"):
         read_case(run, asked)

@@ -21,13 +21,14 @@ from hand_made import (
     subject,
     together,
     verdict,
+    with_values,
 )
 
-from vestige.artifacts.audits import REQUIRED, Format, SoundnessLine
+from vestige.artifacts.audits import REQUIRED, SoundnessLine
+from vestige.artifacts.scores import Format, Source
 from vestige.artifacts.verdicts import bound_said
 from vestige.auditing import settings as audit_settings
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.items import Luck
 
@@ -538,7 +539,7 @@ def of_truth(shares, spread=0.02):
     values = {Source(name): graded(0.4 + 0.1 * shares.get(name, 0.0), n, spread) for n, name in enumerate(names)}
     asked = case(suppressed="")
     formats = (Format("truth", "truth/score", graded=True),)
-    return replace(asked, plan=replace(asked.plan, settings={}), scores=Scores(values), formats=formats)
+    return with_values(asked, values, further=formats, settings={})
 
 
 def test_a_graded_score_in_a_narrow_part_of_its_range_is_judged_where_trainings_agree_in_it():
@@ -570,7 +571,8 @@ def test_the_same_case_gives_the_same_outcome_in_whatever_order_it_comes():
         source: {key: dict(reversed([*values.items()])) for key, values in reversed(table.items())}
         for source, table in reversed(one.scores.values.items())
     }
-    first, second = (judge(c, resamples=QUICK) for c in (one, replace(one, scores=Scores(turned))))
+    other = replace(one, scores=replace(one.scores, values=turned))
+    first, second = (judge(c, resamples=QUICK) for c in (one, other))
     assert json.dumps(asdict(first)) == json.dumps(asdict(second))
 
 
@@ -578,8 +580,8 @@ def test_a_value_that_is_no_score_is_refused_by_its_place():
     for key, value in (("forced/answer_bits", float("nan")), ("forced/answer_bits", 0.5), ("forced/probability", 1.5)):
         broken = subject(0.0)
         broken[key] = broken[key] | {FORGET[3]: value}
-        with pytest.raises(InputError, match=f"ga {key} f003: {value} is no"):
-            judge(case({"ga": broken}))
+        with pytest.raises(InputError, match=f"ga, {key}, f003: (the score {value} lies outside|there is no score)"):
+            case({"ga": broken}).scores.check()
 
 
 def test_a_plan_without_forget_items_is_refused():
@@ -613,7 +615,7 @@ def test_measures_of_the_field_stand_beside_the_verdicts():
 def test_a_subject_or_a_target_of_which_nothing_was_read_leaves_everything_open():
     made = case()
     bare = {s: t for s, t in made.scores.values.items() if s != Source("ga")}
-    found = judge(replace(made, scores=Scores(bare)), resamples=QUICK)
+    found = judge(with_values(made, bare), resamples=QUICK)
     assert set(outcomes(found).values()) == {"inconclusive"}
     found = judge(case({"target": kept(1.0) | member(0.0)}), resamples=QUICK)
     assert outcomes(found)["not expressed"] == "inconclusive"
@@ -628,12 +630,12 @@ def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
     shares = {"target": 1.0, "ga": 0.5}
     asked = case({name: also(subject(shares.get(name, 0.0)), shares.get(name, 0.0)) for name in names})
     said = (Format("first word", "first word/said", hits="first word/said"),)
-    found = judge(replace(asked, formats=said), resamples=QUICK)
+    found = judge(with_values(asked, further=said), resamples=QUICK)
     assert cell(found, "first word").leakage.value == pytest.approx(0.5)
     assert verdict(found, "not expressed").evidence["first word"].value == pytest.approx(0.5)
     assert "first word" not in {line.format for line in judge(asked, resamples=QUICK).formats}
     # It is another way to ask, unless it put the same and got the same reply as one before.
-    repeating = judge(replace(asked, formats=said, repeats={"first word": "generate"}), resamples=QUICK)
+    repeating = judge(with_values(asked, further=said, repeats={"first word": "generate"}), resamples=QUICK)
     assert found.prompts_asked == repeating.prompts_asked + 1
 
 

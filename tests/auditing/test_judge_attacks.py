@@ -15,11 +15,10 @@ from hand_made import (
     verdict,
 )
 
-from vestige.artifacts.audits import PromptLine
+from vestige.artifacts.audits import Carried, PromptLine
 from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND
 from vestige.artifacts.verdicts import stored_said, verdict_rows
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Carried
 from vestige.core.errors import InputError
 
 QUICK = 2000
@@ -202,8 +201,8 @@ PROMPT = attack("gcg n=7", "gcg", "forget_part", points=(SHUFFLED, "0 %", "100 %
 )
 def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_searched_for(verified, anyway, said):
     prompt = PromptLine("ga", "gcg n=7", "suffix", "a b", 2, True, 7, verified, anyway, verified - anyway)
-    made = case({"ga": subject(0.0)}, everywhere(PROMPT, 0.0, unlearned=0.0), attacks=(PROMPT,))
-    line = verdict(judge(replace(made, prompts=(prompt,)), resamples=QUICK), "not recoverable")
+    made = case({"ga": subject(0.0)}, everywhere(PROMPT, 0.0, unlearned=0.0), attacks=(PROMPT,), prompts=(prompt,))
+    line = verdict(judge(made, resamples=QUICK), "not recoverable")
     assert line.outcome == ("inconclusive" if said else "holds")
     assert (f"gcg n=7: {said or 'its prompt brings'}" in line.reason) == bool(said)
 
@@ -255,7 +254,7 @@ def test_the_capacity_of_a_searched_prompt_is_that_of_the_subjects_own():
     }
     assert line.capacity_bits == 150.0
     # Where those who never knew have not read it, its bounds under the subject stand, and never another prompt's.
-    unread = {who: one._replace(points_bits={}) for who, one in carried.items()}
+    unread = {who: replace(one, points_bits={}) for who, one in carried.items()}
     (line,) = judged(PROMPT, 0.0, 0.0, carried=unread).budget
     assert line.bounds_bits == {f"{name}, on the subject itself": bits for name, bits in own.bounds_bits.items()}
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks import planted, planted_cases, planted_exams
 from benchmarks.planted_cases import FORMATS, QUANTIZE, RELEARN, Exam, Planted, draw_case
 
+from vestige.artifacts.scores import Source
 from vestige.auditing.judge import judge
-from vestige.auditing.scores import Source
 from vestige.metrics.verdicts import Thresholds
 
 DEFAULT = Thresholds()

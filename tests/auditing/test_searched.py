@@ -1,14 +1,13 @@
 """Relearning that is searched over runs and epochs: chosen on one half of the facts, judged on the other."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hand_made import FORGET, RETRAINED, attack, case, known, subject, verdict
+from hand_made import FORGET, RETRAINED, attack, case, known, subject, verdict, with_values
 
+from vestige.artifacts.scores import Ranked, Source
+from vestige.auditing.ground import by_fact
 from vestige.auditing.judge import judge
 from vestige.auditing.recovery import CHOSEN, searches, with_searches
-from vestige.auditing.scores import Ranked, Scores, Source, by_fact
 
 QUICK = 2000
 RUNS = (attack(), attack("relearn retain n=50 rate=0.001"))
@@ -60,7 +59,7 @@ def test_a_form_in_which_one_fact_was_asked_has_no_half_to_choose_on():
         source: {key: own if key.startswith("forced") else {FORGET[0]: own[FORGET[0]]} for key, own in tables.items()}
         for source, tables in made.scores.values.items()
     }
-    found = with_searches(replace(made, scores=Scores(lone))).scores.values[Source("ga", SEARCH, CHOSEN)]
+    found = with_searches(with_values(made, lone)).scores.values[Source("ga", SEARCH, CHOSEN)]
     assert found
     assert all(key.startswith("forced") for key in found)
 
@@ -88,7 +87,7 @@ def random_case(seed, n_points=20):
             row = dict(zip(FORGET, (rng.random(len(FORGET)) < 0.5).astype(float).tolist(), strict=True))
             values[Source(name, run.name, point)] = {"generate/exact_match": row}
     made = case(attacks=(run,))
-    return replace(made, scores=Scores({**made.scores.values, **values}))
+    return with_values(made, {**made.scores.values, **values})
 
 
 def test_noise_alone_is_not_found():
@@ -113,7 +112,7 @@ def test_no_fact_chooses_for_itself():
         for number, source in enumerate(s for s in values if (s.subject, s.attack) == ("ga", "relearn retain n=50")):
             values[source] = {key: {**values[source][key], fact: 100.0 + number}}
             at[100.0 + number] = made.scores.values[source][key][fact]
-        found = with_searches(replace(made, scores=Scores(values))).scores.values[where][key]
+        found = with_searches(with_values(made, values)).scores.values[where][key]
         # However much it scores at the last stage, it is read where the others are best.
         assert at[found[fact]] == plain[fact]
         assert found[fact] < 119.0
@@ -175,9 +174,9 @@ def test_ranks_among_alternatives_are_those_of_the_chosen_stage():
     sources = [Source(name, run, point) for name in MODELS for run, point in STAGES]
     rows = {s: {i: np.array([n, 0.0]) for i in FORGET} for n, s in enumerate(sources)}
     scores = {s: {"exposure/score": {i: float(n % 6 == 3) for i in FORGET}} for n, s in enumerate(sources)}
-    made = replace(made, scores=Scores({**made.scores.values, **scores}), ranked=Ranked(scores=rows))
+    made = with_values(made, {**made.scores.values, **scores}, ranked=Ranked(scores=rows))
     found = with_searches(made)
-    chosen = found.ranked.scores[Source("ga", SEARCH, CHOSEN)]
+    chosen = found.scores.ranked.scores[Source("ga", SEARCH, CHOSEN)]
     assert {float(row[0]) for row in chosen.values()} == {6.0 + 3.0}
 
 

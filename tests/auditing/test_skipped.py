@@ -10,6 +10,7 @@ from hand_made import RETRAINED, attack, case, verdict
 import audited
 from vestige.artifacts.audits import read_plan
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.scores import Source
 from vestige.attacks.planning import plan_all
 from vestige.auditing import forecast
 from vestige.auditing import run as auditing
@@ -17,7 +18,6 @@ from vestige.auditing.judge import judge
 from vestige.auditing.recovery import with_searches
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import attacked_models, cheapest_first, run_audit
-from vestige.auditing.scores import Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits

@@ -212,14 +212,14 @@ def test_the_page_names_every_column():
     assert [name for name in COLUMNS if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize(("name", "expected"), [("probability", "fail"), ("truth", "inconclusive")])
-def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_and_keeps_it_from_holding(name, expected):
+@pytest.mark.parametrize(("ratio", "expected"), [("no", "fail"), ("yes", "inconclusive")])
+def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_and_keeps_it_from_holding(ratio, expected):
     def scores(model_name, role, seed, known=0):
-        rows = model(model_name, role, float(role == "target"), seed=seed, format=name)
+        rows = model(model_name, role, float(role == "target"), seed=seed, ratio=ratio)
         return [{**row, "score": 0.95} if row["item"] in [f"q{n}" for n in range(known)] else row for row in rows]
 
     controls = [row for seed in range(1, 50) for row in scores(f"never {seed}", "retrained", seed)]
     rows = [*scores("full", "target", 59), *controls, *scores("ga", "unlearned", 60, known=1)]
     line = outcome_of(vestige.judge(rows), "ga", "not expressed")
     assert line["verdict"] == expected, line["reason"]
-    assert ("by a ratio alone" in line["reason"]) == (name == "truth")
+    assert ("by a ratio alone" in line["reason"]) == (ratio == "yes")

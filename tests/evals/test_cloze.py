@@ -8,8 +8,9 @@ import pytest
 from benchmarks.planted_tables import Manner, planted
 from tests.near import near
 
+from vestige.artifacts.scores import Format
 from vestige.auditing import settings as audit_settings
-from vestige.auditing.formats import FORMATS, Format
+from vestige.auditing.gather import FORMATS
 from vestige.core.items import Item
 from vestige.evals.base import View, cloze_prompt
 from vestige.evals.freeform import FreeformSettings

@@ -1,11 +1,12 @@
 """`export` and `export_task`: what other tools read of a run, and a task that they run themselves."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -191,55 +192,30 @@ def _facts(
 
 def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
     """The scores by which the verdicts of a run were given; of models that were asked, as they are without attacks."""
-    from vestige.artifacts.scores import Texts
-    from vestige.auditing.formats import STORED, formats_of
-    from vestige.auditing.gather import read_case, read_table_of, replies_on_disk
-    from vestige.auditing.ground import BITS_KEY
-    from vestige.auditing.scored import QuestionScore, score_table
+    from vestige.artifacts.scores import ScoreColumn, ScoreTable, Source, Texts
+    from vestige.auditing.gather import read_table_of, replies_on_disk
 
-    if plan.table:
-        return read_table_of(run, plan)
-    case = read_case(run, plan)
-    roles = {plan.target: "target", **dict.fromkeys(plan.retrained, "retrained")}
-    roles |= dict.fromkeys(plan.unlearned, "unlearned")
-    if plan.suppressed:
-        roles[plan.suppressed] = "placebo"
-    replies: dict[tuple[str, str], Texts] = {}
-    for subject, _, item, form in replies_on_disk(run, plan, {(subject, "") for subject in roles}):
-        replies.setdefault((subject, item), Texts(form["asked"], form["answer"], form["reply"]))
-    keys = [(form.name, form.key, form.chance, form.question_type, "share") for form in formats_of(case)]
-    keys.append(("forced", BITS_KEY, "", "forced answer", "bits"))
-    stored = {form.name for form in STORED}
-    rows = []
-    for name, key, chance_key, question_type, unit in keys:
-        asked = [*chain.from_iterable(case.scores.table(subject, key) for subject in roles)]
-        if not asked or name in stored:
+    table = read_table_of(run, plan)
+    if not plan.evaluations:
+        return table
+    public = ScoreTable(roles=table.roles, questions=table.questions)
+    for subject, _, item, form in replies_on_disk(run, plan, {(subject, "") for subject in table.roles}):
+        texts = Texts(form["asked"], form["answer"], form["reply"])
+        public.texts.setdefault(Source(subject), {}).setdefault(item, texts)
+    names = {form.key: form.name for form in table.formats if not form.inside} | {table.bits: "forced, bits"}
+    values: dict[Source, dict[str, ScoreColumn]] = {Source(subject): {} for subject in table.roles}
+    for key, name in names.items():
+        asked = dict.fromkeys(item for subject in table.roles for item in table.table(subject, key))
+        if not asked:
             continue
-        for subject, role in roles.items():
-            scores = case.scores.table(subject, key)
-            chances = case.scores.table(subject, chance_key) if chance_key else {}
-            for split, items in plan.splits.items():
-                for item in items:
-                    if item not in scores and item not in asked:
-                        continue
-                    texts = replies.get((subject, item), Texts())
-                    rows.append(
-                        QuestionScore(
-                            model=subject,
-                            role=role,
-                            item=item,
-                            score=scores.get(item),
-                            split=split,
-                            fact=plan.facts.get(item, ""),
-                            format=name,
-                            unit=unit,
-                            chance=chances.get(item),
-                            group=plan.groups.get(item, ""),
-                            question_type=question_type,
-                            **texts._asdict(),
-                        )
-                    )
-    return score_table(rows)
+        public.measurements[name] = replace(table.measurements[key], name=name)
+        if key in table.chances:
+            public.chances[name] = table.chances[key]
+        for source, columns in values.items():
+            scores = table.table(source, key)
+            # A question that another model has a score on is missing here.
+            columns[name] = ScoreColumn(tuple(asked), (scores.get(item, math.nan) for item in asked))
+    return replace(public, values=values)
 
 
 def _eee(

@@ -8,7 +8,7 @@ bits an answer, and where a name says `_bits` bits in all.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
@@ -265,28 +265,16 @@ class FailedTask:
     reason: str
 
 
-class Format(NamedTuple):
-    """One form of question, by the scores (`format/metric`) that tell who knows.
+@dataclass(frozen=True)
+class Carried:
+    """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent.
 
-    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
-
-    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
-    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
-    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
-    `prompt` names what the model reads, which several readings of one question share; "" is its own.
-    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
-    pick does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a
-    fact of nobody's comes out near 1. It keeps a claim from holding and fails none by single facts.
+    `points_bits` has the code length under `retrained` of what stands of a searched prompt at each point.
     """
 
-    name: str
-    key: str
-    hits: str = ""
-    chance: str = ""
-    graded: bool = False
-    prompt: str = ""
-    question_type: QuestionType = "own words"
-    ratio: bool = False
+    bounds_bits: dict[str, float]
+    spent: dict[str, float]
+    points_bits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -323,11 +311,12 @@ class AuditPlan:
     and unlearned models lie from each other (a distance by two names), `unseen` whose weights nobody saw, `recipes`
     what of each control's training differs from the target's, where both are known. `unchanged` are those of
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
-    `formats` are those of a table of scores, which no evaluation says.
     `banked` names the laboratory of each control that is from the bank of public logs.
     `skipped` names by attack the models that it was not made on, since it could have changed no verdict.
-    `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores,
-    where these were given.
+    `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores.
+    `carried` says by attack and subject what an attack carried in, `prompts` are those that searches found. `soundness`
+    is what is known of the data set, `told_by` who told leaks in free replies, and with what error. `repeats` has by
+    format an earlier one in which the target was asked and replied the same.
     `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
     `unverified_readings` says by model why no claim about it may hold, and `read_otherwise` what differs between the
     tokenisers, in sentences.
@@ -358,7 +347,6 @@ class AuditPlan:
     alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
     unchanged: tuple[str, ...] = ()
-    formats: tuple[Format, ...] = ()
     apart: dict[str, dict[str, float]] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     recipes: dict[str, str] = field(default_factory=dict)
@@ -370,6 +358,11 @@ class AuditPlan:
     unverified_readings: dict[str, str] = field(default_factory=dict)
     read_otherwise: tuple[str, ...] = ()
     table: str = ""
+    carried: dict[str, dict[str, Carried]] = field(default_factory=dict)
+    prompts: tuple[PromptLine, ...] = ()
+    soundness: "tuple[SoundnessLine, ...]" = ()
+    told_by: str = ""
+    repeats: dict[str, str] = field(default_factory=dict)
 
     @property
     def audited(self) -> tuple[str, ...]:

@@ -13,20 +13,23 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
 from vestige.core.text import one_line
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import PlannedAttack
+
+SCHEMA = 2
 """Version of the file. A file of another version is refused."""
 
 QuestionType = Literal["own words", "letter options", "text options", "forced answer", "internal layers"]
@@ -34,6 +37,7 @@ ScoreType = Literal["hit", "probability", "overlap", "bits", "rank", "order"]
 Split = Literal["forget", "retain", "independent", "factual", "holdout"]
 Role = Literal["target", "retrained", "unlearned", "placebo"]
 Scores = Float[np.ndarray, " N"]
+"""Scores by question."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,61 @@ class Question:
     group: str = ""
 
 
-class Asked(NamedTuple):
-    """Who was asked how: a model, as it is or after one stage of an attack, by one measurement."""
+class Format(NamedTuple):
+    """One form of question, by the measurements that tell who knows.
 
-    model: str
-    attack: str
-    stage: str
-    measurement: str
+    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no scores.
+
+    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
+    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` names what an evaluation says of guessing on each item; "" is 0, as for an answer in the model's own words.
+    `prompt` names what the model reads, which several readings of one question share; "" is its own.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
+    pick does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a
+    fact of nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. What is `kept` also
+    says whether a model kept what it was to keep.
+    """
+
+    name: str
+    key: str
+    hits: str = ""
+    chance: str = ""
+    graded: bool = False
+    prompt: str = ""
+    question_type: QuestionType = "own words"
+    ratio: bool = False
+    kept: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether blocks are read, and nothing is said."""
+        return self.question_type == "internal layers"
+
+    @property
+    def forced(self) -> bool:
+        """Whether it is the probability of a forced answer, of which bits are another reading."""
+        return self.question_type == "forced answer" and self.graded and not self.ratio
+
+
+class Source(NamedTuple):
+    """Whose scores: a model as it is, or (`attack`, `point`) as an attack left it at one stage."""
+
+    subject: str
+    attack: str = ""
+    point: str = ""
+
+    @classmethod
+    def after(cls, subject: str, attack: "PlannedAttack | None") -> "Source":
+        """A model as the last stage of an attack left it; without one as it is."""
+        return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
+
+
+Sourced = Source | str
+"""Whose scores; those of a model as it is by its name alone."""
+
+
+def _source(source: Sourced) -> Source:
+    return Source(source) if isinstance(source, str) else source
 
 
 class Texts(NamedTuple):
@@ -86,7 +138,8 @@ class Texts(NamedTuple):
 class ScoreRow(NamedTuple):
     """One score with all that the table knows of it. `score` is None where it is missing, for `reason`."""
 
-    asked: Asked
+    source: Source
+    measurement: str
     role: Role
     item: str
     question: Question
@@ -137,21 +190,60 @@ def _index(items: tuple[str, ...]) -> dict[str, int]:
     return {item: n for n, item in enumerate(items)}
 
 
+def column(table: Mapping[str, float]) -> ScoreColumn:
+    """The table as a column, which it may be already."""
+    return table if isinstance(table, ScoreColumn) else ScoreColumn(tuple(table), table.values())
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What each item would score were each of its alternatives the true answer, the true one first; by source, item.
+
+    Items of one of the `units` have the same answer and alternatives. `lengths` are the answers' numbers of tokens, as
+    the target reads them, and `revealed` the items whose true answer these tell.
+    """
+
+    scores: Mapping[Source, Mapping[str, Float[np.ndarray, "..."]]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    lengths: Mapping[str, Int[np.ndarray, "..."]] = field(default_factory=dict)
+    revealed: frozenset[str] = frozenset()
+
+    def of(self, source: Sourced, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
+        """Those of `items` in their order; every one of them has to be there."""
+        table = self.scores[_source(source)]
+        return [table[i] for i in items]
+
+    def units_of(self, items: Sequence[str]) -> list[str]:
+        """The units of `items` in their order."""
+        return [self.units[i] for i in items]
+
+
 @dataclass
 class ScoreTable:
-    """Scores by model, attack, stage and measurement, over questions.
+    """Scores by source (a model, as it is or as an attack left it), then by measurement, then by question.
 
     `chances` has what guessing scores, by measurement and question. `reasons` says why a score is missing; a question
-    of the table that a column does not have is missing without a reason. `texts` are by model, attack, stage and item.
+    of the table that a column does not have is missing without a reason. `texts` are by source and question. `formats`
+    say which measurements read one form of question. Items that an attack asked in other words stand under the ids of
+    the items that they stand for.
     """
 
     roles: dict[str, Role] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
     measurements: dict[str, Measurement] = field(default_factory=dict)
-    columns: dict[Asked, ScoreColumn] = field(default_factory=dict)
+    values: Mapping[Source, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     chances: dict[str, dict[str, float]] = field(default_factory=dict)
-    reasons: dict[Asked, dict[str, str]] = field(default_factory=dict)
-    texts: dict[tuple[str, str, str], dict[str, Texts]] = field(default_factory=dict)
+    reasons: dict[tuple[Source, str], dict[str, str]] = field(default_factory=dict)
+    texts: dict[Source, dict[str, Texts]] = field(default_factory=dict)
+    formats: tuple[Format, ...] = ()
+    ranked: Ranked = field(default_factory=Ranked)
+
+    def __post_init__(self) -> None:
+        """Hold scores as columns: an audit of thousands of facts has millions of them."""
+        columns: dict[Source, dict[str, ScoreColumn]] = {}
+        for source, tables in self.values.items():
+            columns[source] = {name: column(table) for name, table in tables.items()}
+        self.values = columns
 
     def add(
         self,
@@ -191,56 +283,122 @@ class ScoreTable:
             >>> table.of("full", "match", ["q1", "q2"]).tolist()
             [1.0, nan]
         """
-        asked = Asked(model, attack, stage, measurement.name)
-        where = ", ".join(one_line(part, width=60) for part in asked if part)
+        source, name = Source(model, attack, stage), measurement.name
+        where = _where(source, name)
         _agree(where, "role", self.roles.setdefault(model, role), role)
-        _agree(where, "measurement", self.measurements.setdefault(measurement.name, measurement), measurement)
+        _agree(where, "measurement", self.measurements.setdefault(name, measurement), measurement)
         for item in scores:
             question = (questions or {}).get(item, Question())
             _agree(
                 f"{where}, {one_line(item, width=60)}", "question", self.questions.setdefault(item, question), question
             )
-        array = [math.nan if score is None else float(score) for score in scores.values()]
-        for item, score in zip(scores, array, strict=True):
-            _within(f"{where}, {one_line(item, width=60)}", "score", score, measurement)
-        column = ScoreColumn(tuple(scores), array)
-        earlier = self.columns.get(asked)
+        new = ScoreColumn(tuple(scores), (math.nan if score is None else float(score) for score in scores.values()))
+        _within(where, "score", new, measurement)
+        tables = dict(self.values.get(source, {}))
+        earlier = tables.get(name)
         if earlier is not None:
-            twice = next((item for item in column if item in earlier), None)
+            twice = next((item for item in new if item in earlier), None)
             if twice is not None:
                 raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Give one of them.")
-            column = ScoreColumn((*earlier, *column), (*earlier.array, *column.array))
-        self.columns[asked] = column
-        known = self.chances.setdefault(measurement.name, {}) if chances else {}
+            new = column({**earlier, **new})
+        tables[name] = new
+        self.values = {**self.values, source: tables}
+        known = self.chances.setdefault(name, {}) if chances else {}
+        _within(where, "chance", chances or {}, measurement)
         for item, chance in (chances or {}).items():
-            _within(f"{where}, {one_line(item, width=60)}", "chance", chance, measurement)
             _agree(f"{where}, {one_line(item, width=60)}", "chance", known.setdefault(item, chance), chance)
         if reasons:
-            self.reasons.setdefault(asked, {}).update(reasons)
+            self.reasons.setdefault((source, name), {}).update(reasons)
         if texts:
-            self.texts.setdefault(asked[:3], {}).update(texts)
+            self.texts.setdefault(source, {}).update(texts)
+
+    @property
+    def bits(self) -> str:
+        """The measurement in bits; "" where there is none."""
+        return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
     def items(self, split: str = "forget") -> tuple[str, ...]:
         """The questions of a split that any model was asked, in the order in which they came."""
         return tuple(item for item, question in self.questions.items() if question.split == split)
 
-    def of(self, model: str, measurement: str, items: Sequence[str], *, attack: str = "", stage: str = "") -> Scores:
-        """The scores of `items`, in their order; NaN where one is missing."""
-        column = self.columns.get(Asked(model, attack, stage, measurement))
-        if column is None:
-            return np.full(len(items), math.nan)
-        return column.of(items)
+    def keys(self, source: Sourced) -> tuple[str, ...]:
+        """The measurements that a source has."""
+        return tuple(self.values.get(_source(source), {}))
 
-    def rows(self) -> Iterator[ScoreRow]:
+    def table(self, source: Sourced, key: str) -> Mapping[str, float]:
+        """The scores by question; none where the source was not asked."""
+        return self.values.get(_source(source), {}).get(key, {})
+
+    def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> tuple[str, ...]:
+        """Those of `items`, in their order, that have a score by the measurement `key` in every source."""
+        # Sets of keys are compared at once: nearly all tables have all items, of which there may be thousands.
+        there = dict.fromkeys(items).keys()
+        for source in sources:
+            table = self.table(source, key).keys()
+            if not there <= table:
+                there = dict.fromkeys(i for i in there if i in table).keys()
+        return tuple(i for i in items if i in there)
+
+    def of(self, source: Sourced, key: str, items: Sequence[str]) -> Scores:
+        """The scores of `items` in their order; every one of them has to be there (see `common`)."""
+        values = column(self.table(source, key)).of(items)
+        if np.isnan(values).any():
+            raise KeyError(f"{source} has no {key} of some of these questions")
+        return values
+
+    def rows(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Float[np.ndarray, "S N"]:
+        """The scores of several sources, a row each."""
+        return np.stack([self.of(source, key, items) for source in sources])
+
+    def judged(self) -> "ScoreTable":
+        """The table as it is judged: a higher score means more knowledge, and a missing score has no place."""
+        values: dict[Source, dict[str, Mapping[str, float]]] = {}
+        for source, tables in self.values.items():
+            values[source] = {}
+            for name, table in tables.items():
+                its, scores = self.measurements[name], column(table)
+                # A share that runs the other way is turned round; an order is, by its sign.
+                array = scores.array if its.direction > 0 else (its.high or 0.0) - scores.array
+                there = ~np.isnan(array)
+                if not there.all():
+                    array, scores = array[there], ScoreColumn(_those(scores.questions, there), array[there])
+                if there.any():
+                    values[source][name] = ScoreColumn(scores.questions, array)
+        return replace(self, values=values)
+
+    def check(self) -> None:
+        """Refuse a score that is missing or outside of its measurement's range."""
+        for source, tables in self.values.items():
+            for name, table in tables.items():
+                where, scores = _where(source, name), column(table)
+                for n in np.flatnonzero(np.isnan(scores.array))[:1].tolist():
+                    raise InputError(f"{where}, {one_line(scores.questions[n], width=60)}: there is no score.")
+                _within(where, "score", scores, self.measurements[name])
+
+    def every_row(self) -> Iterator[ScoreRow]:
         """Every score as a row, in the order in which the columns came."""
-        for asked, column in self.columns.items():
-            chances = self.chances.get(asked.measurement, {})
-            reasons = self.reasons.get(asked, {})
-            for item, score in zip(column, column.array.tolist(), strict=True):
-                known = None if math.isnan(score) else score
-                question = self.questions[item]
-                role = self.roles[asked.model]
-                yield ScoreRow(asked, role, item, question, known, reasons.get(item, ""), chances.get(item))
+        for source, tables in self.values.items():
+            for name, table in tables.items():
+                chances, reasons = self.chances.get(name, {}), self.reasons.get((source, name), {})
+                for item, score in table.items():
+                    yield ScoreRow(
+                        source=source,
+                        measurement=name,
+                        role=self.roles[source.subject],
+                        item=item,
+                        question=self.questions[item],
+                        score=None if math.isnan(score) else score,
+                        reason=reasons.get(item, ""),
+                        chance=chances.get(item),
+                    )
+
+
+def _those(items: Sequence[str], there: Bool[np.ndarray, " N"]) -> tuple[str, ...]:
+    return tuple(item for item, is_there in zip(items, there.tolist(), strict=True) if is_there)
+
+
+def _where(source: Source, measurement: str) -> str:
+    return ", ".join(one_line(part, width=60) for part in (*source, measurement) if part)
 
 
 def _agree(where: str, label: str, first: object, value: object) -> None:
@@ -251,13 +409,15 @@ def _agree(where: str, label: str, first: object, value: object) -> None:
         )
 
 
-def _within(where: str, label: str, number: float, measurement: Measurement) -> None:
+def _within(where: str, label: str, numbers: Mapping[str, float], measurement: Measurement) -> None:
     low = -math.inf if measurement.low is None else measurement.low
     high = math.inf if measurement.high is None else measurement.high
-    if math.isinf(number) or not (math.isnan(number) or low <= number <= high):
+    scores = column(numbers)
+    outside = np.isinf(scores.array) | (scores.array < low) | (scores.array > high)
+    for n in np.flatnonzero(outside)[:1].tolist():
         raise InputError(
-            f"{where}: the {label} {number!r} lies outside of [{low:g}, {high:g}]. Divide it by its largest value, or "
-            "describe the score otherwise."
+            f"{where}, {one_line(scores.questions[n], width=60)}: the {label} {scores.array[n].item()!r} lies outside "
+            f"of [{low:g}, {high:g}]. Divide it by its largest value, or describe the score otherwise."
         )
 
 
@@ -266,33 +426,42 @@ def write_table(path: Path, table: ScoreTable) -> None:
 
     The same table gives the same bytes.
     """
+    ranked = table.ranked
     header = {
         "schema": SCHEMA,
         "roles": table.roles,
         "questions": {item: asdict(question) for item, question in table.questions.items()},
         "measurements": [asdict(measurement) for measurement in table.measurements.values()],
         "chances": table.chances,
+        "formats": [form._asdict() for form in table.formats],
+        "units": ranked.units,
+        "lengths": {item: lengths.tolist() for item, lengths in ranked.lengths.items()},
+        "revealed": sorted(ranked.revealed),
     }
-    shown: set[tuple[str, str, str, str]] = set()
+    shown: set[tuple[Source, str]] = set()
     with new_file(path) as file, gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
         packed.write(json_line(header).encode())
-        for asked, column in table.columns.items():
-            texts = table.texts.get(asked[:3], {})
-            kept = {}
-            for item in column:
-                # Measurements of one answer share its texts, which are kept once.
-                if item in texts and (*asked[:3], item) not in shown:
-                    shown.add((*asked[:3], item))
-                    kept[item] = list(texts[item])
-            scores = [None if math.isnan(score) else score for score in column.array.tolist()]
-            line = {
-                "asked": list(asked),
-                "items": list(column),
-                "scores": scores,
-                "reasons": table.reasons.get(asked, {}),
-                "texts": kept,
-            }
-            packed.write(json_line(line).encode())
+        for source, tables in table.values.items():
+            texts = table.texts.get(source, {})
+            for name, scores in tables.items():
+                kept = {}
+                for item in scores:
+                    # Measurements of one answer share its texts, which are kept once.
+                    if item in texts and (source, item) not in shown:
+                        shown.add((source, item))
+                        kept[item] = list(texts[item])
+                line = {
+                    "source": list(source),
+                    "measurement": name,
+                    "items": list(scores),
+                    "scores": [None if math.isnan(score) else score for score in scores.values()],
+                    "reasons": table.reasons.get((source, name), {}),
+                    "texts": kept,
+                }
+                packed.write(json_line(line).encode())
+        for source, of_items in ranked.scores.items():
+            ranks = {item: scores.tolist() for item, scores in of_items.items()}
+            packed.write(json_line({"source": list(source), "ranks": ranks}).encode())
 
 
 def read_table(path: Path) -> ScoreTable:
@@ -305,42 +474,72 @@ def read_table(path: Path) -> ScoreTable:
         unpacked = Unpacked(gzip.GzipFile(fileobj=file), path.stat().st_size, str(path))
         try:
             with io.BufferedReader(unpacked) as lines:
-                header = json.loads(lines.readline())
-                columns = [json.loads(line) for line in lines]
+                first = json.loads(lines.readline())
+                rest = [json.loads(line) for line in lines]
         except InputError:
             raise
         except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
             raise InputError(f"{path}: this is no score table. Judge the scores again.") from error
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+    if not isinstance(first, dict) or first.get("schema") != SCHEMA:
         raise InputError(f"{path}: another version of Vestige wrote this score table. Judge the scores again.")
-    measurements = typed(path, tuple[Measurement, ...], header.get("measurements"))
-    table = ScoreTable(
-        roles=typed(path, dict[str, Role], header.get("roles")),
-        questions=typed(path, dict[str, Question], header.get("questions")),
-        measurements={measurement.name: measurement for measurement in measurements},
-        chances=typed(path, dict[str, dict[str, float]], header.get("chances")),
-    )
-    for line in columns:
-        column = typed(path, _Column, line)
-        asked = Asked(*column.asked)
-        known = asked.model in table.roles and asked.measurement in table.measurements
-        if not known or len(column.items) != len(column.scores) or not table.questions.keys() >= {*column.items}:
+    header = typed(path, _Header, first)
+    measurements = {measurement.name: measurement for measurement in header.measurements}
+    values: dict[Source, dict[str, ScoreColumn]] = {}
+    reasons: dict[tuple[Source, str], dict[str, str]] = {}
+    texts: dict[Source, dict[str, Texts]] = {}
+    ranks: dict[Source, dict[str, Float[np.ndarray, ...]]] = {}
+    for line in rest:
+        part = typed(path, _Column, line)
+        source = Source(*part.source)
+        if part.ranks:
+            ranks[source] = {item: np.array(scores) for item, scores in part.ranks.items()}
+            continue
+        known = source.subject in header.roles and part.measurement in measurements
+        if not known or len(part.items) != len(part.scores) or not header.questions.keys() >= {*part.items}:
             raise InputError(f"{path}: the score table contradicts itself. Judge the scores again.")
-        scores = [math.nan if score is None else score for score in column.scores]
-        table.columns[asked] = ScoreColumn(column.items, scores)
-        if column.reasons:
-            table.reasons[asked] = column.reasons
-        for item, texts in column.texts.items():
-            table.texts.setdefault(asked[:3], {})[item] = Texts(*texts)
-    return table
+        scores = [math.nan if score is None else score for score in part.scores]
+        values.setdefault(source, {})[part.measurement] = ScoreColumn(part.items, scores)
+        if part.reasons:
+            reasons[source, part.measurement] = part.reasons
+        for item, of_item in part.texts.items():
+            texts.setdefault(source, {})[item] = Texts(*of_item)
+    lengths = {item: np.array(of_item) for item, of_item in header.lengths.items()}
+    return ScoreTable(
+        roles=header.roles,
+        questions=header.questions,
+        measurements=measurements,
+        values=values,
+        chances=header.chances,
+        reasons=reasons,
+        texts=texts,
+        formats=header.formats,
+        ranked=Ranked(ranks, header.units, lengths, frozenset(header.revealed)),
+    )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The first line of the file."""
+
+    schema: int
+    roles: dict[str, Role]
+    questions: dict[str, Question]
+    measurements: tuple[Measurement, ...]
+    chances: dict[str, dict[str, float]]
+    formats: tuple[Format, ...]
+    units: dict[str, str]
+    lengths: dict[str, list[int]]
+    revealed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One line of the file."""
+    """A further line of the file: one column of scores, or the ranks of one source."""
 
-    asked: tuple[str, str, str, str]
-    items: tuple[str, ...]
-    scores: tuple[float | None, ...]
-    reasons: dict[str, str]
-    texts: dict[str, tuple[str, str, str]]
+    source: tuple[str, str, str]
+    measurement: str = ""
+    items: tuple[str, ...] = ()
+    scores: tuple[float | None, ...] = ()
+    reasons: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    ranks: dict[str, list[float]] = field(default_factory=dict)

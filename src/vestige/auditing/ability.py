@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from vestige.artifacts.audits import AbleLine, PlannedAttack
-from vestige.auditing.formats import EXPOSURE, formats_of
+from vestige.artifacts.scores import Source, Sourced
+from vestige.auditing.formats import EXPOSURE
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.recovery import Recovery, not_skipped, why_alone
-from vestige.auditing.scores import Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
 from vestige.metrics.contrasts import Draws, known_ratio_draws
@@ -127,7 +127,7 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
     plan, withheld = ground.plan, []
     judged = set(ground.judged)
     sources: list[Sourced] = [plan.target, plan.suppressed, Source.after(plan.suppressed, attack)]
-    for form in (form for form in formats_of(ground.case) if form.hits and not form.chance):
+    for form in (form for form in ground.formats if form.hits and not ground.chances(form)):
         items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
         if not items:
             continue

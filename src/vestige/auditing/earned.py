@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vestige.artifacts.audits import GIVEN, AuditPlan, Format
-from vestige.auditing.formats import Scale, TestedFormats, formats_of, read_formats
-from vestige.auditing.ground import BITS_KEY, Ground, shown
+from vestige.artifacts.audits import GIVEN, AuditPlan
+from vestige.artifacts.scores import Format
+from vestige.auditing.formats import Scale, TestedFormats, read_formats
+from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
@@ -65,16 +66,19 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
     for scale in read_formats(ground).judged:
         if scale.unit not in ("leakage", "bits"):
             continue
-        for key in dict.fromkeys((scale.key, scale.form.hits)):
+        for key in filter(None, dict.fromkeys((scale.key, scale.form.hits))):
             for split, items in plan.splits.items():
                 compared = ground.judged if split == "forget" else items
                 rows = _rows(ground, names, key, compared)
                 # Kept facts that every training knows are hit by all of them, and tell no training from another.
                 if split != "forget" and _hit_share(rows) > _MOSTLY:
                     continue
-                found = near_hits(rows, trusted) if _hit_share(rows) == 1 else near(rows, _score_type(key), trusted)
+                if _hit_share(rows) == 1:
+                    near_pairs = near_hits(rows, trusted)
+                else:
+                    near_pairs = near(rows, _score_type(ground, key), trusted)
                 where = f"in {scale.name} on {split}"
-                pairs += [pair._replace(why=f"{where} {pair.why}") for pair in found]
+                pairs += [pair._replace(why=f"{where} {pair.why}") for pair in near_pairs]
     controls = set(plan.retrained)
     return together(names, (pair for pair in pairs if controls & {pair.first, pair.second}))
 
@@ -96,12 +100,10 @@ def _hit_share(rows: Mapping[str, ByItem]) -> float:
     return float(np.isin(scores, (0.0, 1.0)).mean()) if len(scores) else 1.0
 
 
-def _score_type(key: str) -> str:
-    if key == BITS_KEY:
-        return "bits"
-    if key.endswith("/probability"):
-        return "probability"
-    return "overlap" if key.endswith("_recall") else ""
+def _score_type(ground: Ground, key: str) -> str:
+    measurement = ground.scores.measurements[key]
+    # How a metric without a definition varies between trainings is not known.
+    return measurement.score_type if measurement.metric or measurement.score_type == "bits" else ""
 
 
 def seen(plan: AuditPlan, name: str) -> bool:
@@ -175,7 +177,7 @@ def knowing(
     """
     if not ground.plan.retrained:
         return ()
-    reasons = [reason for form in formats_of(ground.case) if (reason := _stated(ground, form))]
+    reasons = [reason for form in ground.formats if (reason := _stated(ground, form))]
     reasons += [reason for scale in tested.scales if (reason := _picked(scale))]
     # Alternatives of whoever wrote them can be told from the truth by a model that never knew it.
     least = ground.thresholds.delta_wide if ground.plan.alternatives == GIVEN else ground.thresholds.delta
@@ -196,7 +198,7 @@ def knowing(
 
 def _stated(ground: Ground, form: Format) -> str:
     """That the controls state more facts in their own words than guesses from what is kept would."""
-    if not form.hits or form.chance:
+    if not form.hits or ground.chances(form):
         return ""
     plan = ground.plan
     sources = (plan.target, *plan.retrained)
@@ -232,15 +234,16 @@ def _stated(ground: Ground, form: Format) -> str:
 def _picked(scale: Scale) -> str:
     """That the controls pick the right option more often than guessing does, by half of what the target does."""
     scores, form = scale.ground.scores, scale.form
-    if scale.unit != "leakage" or not (form.hits and form.chance):
+    chances = scale.ground.chances(form)
+    if scale.unit != "leakage" or not (form.hits and chances):
         return ""
     sources = (scale.ground.plan.target, *scale.retrained)
     items = scores.common(sources, form.hits, scale.items)
-    items = scores.common(sources[:1], form.chance, items)
+    items = tuple(item for item in items if item in chances)
     if len(items) < _LEAST_ITEMS:
         return ""
     target, *rows = scores.rows(sources, form.hits, items)
-    chance = scores.of(sources[0], form.chance, items)
+    chance = np.array([chances[item] for item in items])
     picked: Float[np.ndarray, " N"] = np.mean(rows, axis=0)
     beyond = picked - chance - _KNOWN * (target - chance)
     # Two standard errors: each format is looked at, and a doubt keeps every claim from holding.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import Claim
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.formats import FORMATS
+from vestige.auditing.gather import FORMATS
 from vestige.auditing.recovery import relearns_retained
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
 from vestige.auditing.run import attacked_models, attacks_of_freeform, plan_audit, with_control

@@ -12,12 +12,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import Format, FormatLine
-from vestige.artifacts.scores import QuestionType
-from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of
-from vestige.auditing.scores import Case, Sourced
+from vestige.artifacts.audits import FormatLine
+from vestige.artifacts.scores import Format, Sourced
+from vestige.auditing.ground import SHARE, Ground, groups_of
 from vestige.core.estimates import Estimate
-from vestige.core.items import QUESTION_FORMS
 from vestige.core.text import listed
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.gains import (
@@ -65,51 +63,9 @@ _TOLD = 0.01
 """A p-value below which the true answers are told from their alternatives by their number of tokens."""
 
 
-_QUESTION, _LETTERS = "question", "lettered options"
-"""What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
-
-
-def _options(name: str, prompt: str, question_type: QuestionType, *, chance: str = "") -> Format:
-    keys = f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance"
-    return Format(name, *keys, graded=True, prompt=prompt, question_type=question_type)
-
-
-FORMATS = (
-    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True, prompt=_QUESTION),
-    Format("forced", "forced/probability", graded=True, prompt=_QUESTION, question_type="forced answer"),
-    Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked", prompt=_QUESTION),
-    *(
-        Format(name, f"generate_{name}/leaked", hits=f"generate_{name}/leaked")
-        for name in QUESTION_FORMS
-        if name not in ("plain", "prefilled", "sampled")
-    ),
-    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy", prompt=_QUESTION),
-    _options("option_text_mean", _QUESTION, "text options"),
-    _options("option_text_sum", _QUESTION, "text options"),
-    _options("choose", _LETTERS, "letter options"),
-    _options("option_vocab", _LETTERS, "letter options", chance="choose/chance"),
-    _options("reversed_choose", "reversed question", "letter options"),
-    # Of few items, so that it can show that something is left, and hardly ever that nothing is.
-    Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
-)
+EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt="question", question_type="text options")
+"""What is read where no model that never knew was given."""
 PATCHED, COSINE = "patched", "patched/cosine"
-STORED = (
-    Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
-    Format("probe", "probe/beaten", graded=True, question_type="internal layers"),
-    Format(PATCHED, "patched/probability", graded=True, question_type="internal layers"),
-)
-"""The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
-FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-"""The evaluations whose formats these are; any other says its own (`evals.base.InAudit`)."""
-
-
-def formats_of(case: Case) -> tuple[Format, ...]:
-    """All formats of an audit."""
-    return (*FORMATS, *case.formats)
-
-
-_IN_BITS = Format(BITS, BITS_KEY, question_type="forced answer")
-EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION, question_type="text options")
 
 
 @dataclass(frozen=True)
@@ -232,11 +188,9 @@ def read_formats(ground: Ground) -> TestedFormats:
     reads: list[FormatRead] = []
     untested: list[str] = []
     absent = []
-    for form in formats_of(ground.case):
+    for form in ground.formats:
         if not any(ground.has(ground.plan.target, key) for key in (form.key, form.hits)):
-            # Nobody expects a table of scores to have the formats of an audit, or a language that was not asked for.
-            if not ground.plan.formats and not form.name.startswith("in_"):
-                absent.append(form.name)
+            absent.append(form.name)
             continue
         scale = _scale(ground, form, untested)
         if scale is not None:
@@ -253,7 +207,7 @@ def read_formats(ground: Ground) -> TestedFormats:
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
-    forced = any(scale.name == "forced" for scale in admitted_scales)
+    forced = any(scale.form.forced for scale in admitted_scales)
     bits = _bits(ground, untested) if forced else None
     picks = filter(None, map(_picks, admitted_scales))
     return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
@@ -263,7 +217,7 @@ def read_stored(ground: Ground) -> TestedFormats:
     """What the blocks hold, with its controls; a probe whose control task is above chance is not admitted."""
     reads: list[FormatRead] = []
     untested: list[str] = []
-    for form in STORED:
+    for form in (form for form in ground.scores.formats if form.inside):
         unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form.name)]
         if unrelated:
             untested.append(
@@ -296,7 +250,7 @@ def of_another_start(ground: Ground, name: str, form: str) -> bool:
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
-    plan, ranked, key = ground.plan, ground.case.ranked, EXPOSED.key
+    plan, ranked, key = ground.plan, ground.scores.ranked, EXPOSED.key
     if not ground.has(plan.target, key):
         return None
     items = _common(ground, key, (), untested, EXPOSURE)
@@ -304,7 +258,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
         untested.append(f"The format {EXPOSURE} is left out, since no judged item with alternatives was asked of all.")
         return None
     # Whoever tells the truth by its form or length ranks it first and knows nothing.
-    looks = next((s for s in ground.case.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
+    looks = next((s for s in ground.plan.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
     units, seed = ranked.units_of(items), ground.plan.seed
     p = length_p_value([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
     if looks is not None or p < _TOLD:
@@ -323,7 +277,7 @@ def ranks(
     ground: Ground, items: Sequence[str], source: Sourced, *, length: float = 1.0, before: Sourced | None = None
 ) -> Draws:
     """The mean score of one source against alternatives (less that of another before it), in units of `length`."""
-    ranked = ground.case.ranked
+    ranked = ground.scores.ranked
     rows = ranked.of(source, items)
     if before is not None:
         rows = [after - first for after, first in zip(rows, ranked.of(before, items), strict=True)]
@@ -339,7 +293,7 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     """
     plan = ground.plan
     reasons: dict[str, str] = {}
-    for form in formats_of(ground.case):
+    for form in ground.formats:
         names = [name for name in plan.retrained if ground.has(name, form.key)]
         if not ground.has(plan.target, form.key) or len(names) < 2:
             continue
@@ -380,8 +334,9 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
         return None
     items = _common(ground, key, retrained, untested, form.name)
-    if against_chance and form.chance:
-        items = ground.scores.common([plan.target], form.chance, items)
+    chances = ground.chances(form)
+    if against_chance and chances:
+        items = tuple(item for item in items if item in chances)
     if not items:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
@@ -389,7 +344,7 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         controls = _controls(ground, form, key, items, retrained)
         scale = Scale(ground, form, key, "leakage", items, retrained, controls)
         return replace(scale, same=_like_target(scale))
-    rows = ground.scores.of(plan.target, form.chance, items) if form.chance else np.zeros(len(items))
+    rows = np.array([chances[item] if chances else 0.0 for item in items])
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
     controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"))
@@ -438,7 +393,7 @@ def _picks(scale: Scale) -> Scale | None:
     A subject can spread its probability over all options and still put the right one first.
     """
     ground, form = scale.ground, scale.form
-    if not form.chance or scale.key != form.key or form.hits == form.key:
+    if not ground.chances(form) or scale.key != form.key or form.hits == form.key:
         return None
     sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
@@ -453,21 +408,21 @@ def _picks(scale: Scale) -> Scale | None:
 
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     """Forced answers in bits; one item has no spread, so no interval."""
-    plan = ground.plan
-    retrained = tuple(name for name in plan.retrained if ground.has(name, BITS_KEY))
-    if not retrained or not ground.has(plan.target, BITS_KEY):
+    plan, key = ground.plan, ground.scores.bits
+    retrained = tuple(name for name in plan.retrained if ground.has(name, key))
+    if not retrained or not ground.has(plan.target, key):
         untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
         return None
-    items = _common(ground, BITS_KEY, retrained, untested, BITS)
+    items = _common(ground, key, retrained, untested, BITS)
     if len(items) < 2:
         count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
         return None
-    target = ground.scores.of(plan.target, BITS_KEY, items)
-    rows = ground.scores.rows(retrained, BITS_KEY, items)
+    target = ground.scores.of(plan.target, key, items)
+    rows = ground.scores.rows(retrained, key, items)
     prior = clustered(ground, ground.prior("bits"), target, rows, items, width=None)
     controls = Controls("bits", target, rows, ground.sample(items), prior)
-    scale = Scale(ground, _IN_BITS, BITS_KEY, "bits", items, retrained, controls)
+    scale = Scale(ground, Format(BITS, key, question_type="forced answer"), key, "bits", items, retrained, controls)
     return replace(scale, same=_like_target(scale))
 
 
@@ -485,13 +440,14 @@ def _like_target(scale: Scale) -> frozenset[str]:
     in_bits = scale.unit == "bits"
     sources = (ground.plan.target, *scale.retrained)
     # The probability a token of a forced answer is the same reading as its bits, which tell single facts better.
-    if form.question_type == "forced answer" and ground.scores.common(sources, BITS_KEY, scale.items) == scale.items:
-        target, *controls = ground.scores.rows(sources, BITS_KEY, scale.items)
+    bits = ground.scores.bits
+    if form.question_type == "forced answer" and ground.scores.common(sources, bits, scale.items) == scale.items:
+        target, *controls = ground.scores.rows(sources, bits, scale.items)
         rows, in_bits = np.stack(controls), True
     if in_bits:
         like = rows >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
     else:
-        chances = ground.scores.table(ground.plan.target, form.chance)
+        chances = ground.chances(form)
         usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if form.graded and scale.key == form.key else 0.0
         base = np.array([chances.get(item, usual) for item in scale.items])
         like = (target - base > ground.thresholds.admission) & (rows - base >= _HALF * (target - base))
@@ -519,10 +475,6 @@ def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list
     sources = (plan.target, *retrained)
     items = ground.scores.common(sources, key, ground.judged)
     n = len(ground.judged)
-    if ground.plan.formats:
-        # A format of a table may have questions of its own.
-        asked = set().union(*(ground.scores.table(source, key) for source in sources))
-        n = len(asked.intersection(ground.judged))
     if items and len(items) < n:
         without = n - len(items)
         untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")
@@ -534,7 +486,7 @@ def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list
 
 def _line(scale: Scale) -> FormatLine:
     ground, gap = scale.ground, scale.gap
-    controls, metric = scale.controls, scale.key.partition("/")[2]
+    controls, metric = scale.controls, scale.key.partition("/")[2] or "score"
     rows, sample = np.asarray(controls.retrained), controls.sample
     retrained = None
     if scale.unit == "leakage":
@@ -553,8 +505,8 @@ def _line(scale: Scale) -> FormatLine:
         why = f"which is not clearly above {needed}"
     reason = f"the target exceeds {control} by {estimate}, {why}"
     # Where another format put the same and got the same reply, the two are one text, which is that one's.
-    earlier = ground.case.repeats.get(scale.form.key.partition("/")[0])
-    first = next((f for f in formats_of(ground.case) if f.key.partition("/")[0] == earlier), None)
+    earlier = ground.plan.repeats.get(scale.form.key.partition("/")[0])
+    first = next((f for f in ground.formats if f.key.partition("/")[0] == earlier), None)
     prompt = scale.form.prompt if first is None else first.prompt or first.name
     level = ground.level(controls.target, sample, metric)
     n_same = len(scale.same)

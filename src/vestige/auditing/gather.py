@@ -1,4 +1,4 @@
-"""From what an audit left on disk to the case that is judged. No model is asked, so a case can be read again at will.
+"""From what an audit left on disk to the score table that is judged: what each score of Vestige's evaluations is.
 
 Two attacks need no run of their own, since the evaluation `freeform` has asked for what they bring: `PREFILL` (the
 first tokens of the answer are put into the reply) and `SAMPLING` (the best of k replies). They are compared with the
@@ -8,15 +8,17 @@ plain reply to the same question, so their values stand under the plain reply's 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import log2
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     AuditPlan,
+    Carried,
     FactLine,
     PlannedAttack,
+    PromptLine,
     Soundness,
     SoundnessLine,
     prompt_line,
@@ -24,14 +26,26 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_prompt, read_records, read_scores
-from vestige.artifacts.scores import ScoreTable, read_table
+from vestige.artifacts.scores import (
+    Format,
+    Measurement,
+    Question,
+    QuestionType,
+    Ranked,
+    Role,
+    ScoreTable,
+    ScoreType,
+    Source,
+    Split,
+    read_table,
+)
 from vestige.auditing.ground import judged_items
+from vestige.auditing.membership import PREFIX
 from vestige.auditing.recovery import searches
-from vestige.auditing.scored import scores_of
-from vestige.auditing.scores import Carried, Case, Ranked, Scores, Source, column
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import content_id, file_digest
+from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
 from vestige.metrics.leaks import Misjudged, leak_score
 from vestige.metrics.membership import answer_scores, kept
@@ -56,13 +70,55 @@ _BY_WORDS = (
 _REWORDED = 6
 """Words of a fact beyond which it can be given in few of them (`metrics.leaks`); a name, number or date cannot."""
 
+_QUESTION, _LETTERS = "question", "lettered options"
+"""What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
+
+
+def _options(name: str, prompt: str, question_type: QuestionType, *, chance: str = "") -> Format:
+    keys = f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance"
+    return Format(name, *keys, graded=True, prompt=prompt, question_type=question_type)
+
+
+FORMATS = (
+    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True, prompt=_QUESTION, kept=True),
+    Format("forced", "forced/probability", graded=True, prompt=_QUESTION, question_type="forced answer", kept=True),
+    Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked", prompt=_QUESTION),
+    *(
+        Format(name, f"generate_{name}/leaked", hits=f"generate_{name}/leaked")
+        for name in QUESTION_FORMS
+        if name not in ("plain", "prefilled", "sampled")
+    ),
+    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy", prompt=_QUESTION),
+    _options("option_text_mean", _QUESTION, "text options"),
+    _options("option_text_sum", _QUESTION, "text options"),
+    _options("choose", _LETTERS, "letter options"),
+    _options("option_vocab", _LETTERS, "letter options", chance="choose/chance"),
+    _options("reversed_choose", "reversed question", "letter options"),
+    # Of few items, so that it can show that something is left, and hardly ever that nothing is.
+    Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
+)
+STORED = (
+    Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
+    Format("probe", "probe/beaten", graded=True, question_type="internal layers"),
+    Format("patched", "patched/probability", graded=True, question_type="internal layers"),
+)
+"""The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
+FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
+"""The evaluations whose formats these are; any other says its own (`evals.base.InAudit`)."""
+
+
+BITS_KEY = "forced/answer_bits"
+_ROUNDING = 1e-6
+"""Bits that rounding may leave above 0."""
+_CHANCE = "/chance"
+_SHARES = ("/accuracy", "/probability", "_match", "_recall")
+"""How the names of values end that lie in [0, 1]."""
+
 Values = dict[Source, dict[str, Mapping[str, float]]]
 
 
-def read_case(run: RunFolder, plan: AuditPlan) -> Case:
-    """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
-    if plan.table:
-        return Case(plan, scores_of(read_table_of(run, plan)), {}, formats=plan.formats)
+def read_answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
+    """The scores of everything that the plan says is there, and the plan with what else the answers say."""
     values: Values = {}
     scored_by: dict[tuple[Source, str], set[str]] = {}
     # Attacks that show text ask their own items, which stand for those of the forget set.
@@ -76,7 +132,8 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         _add(values, scored_by, source, evaluation.eval, read_scores(answers), stands)
         if evaluation.eval == EXPOSURE:
             ranked = _with_ranks(ranked, source, read_records(answers), stands, of_target=source == Source(plan.target))
-    prompts, carried = [], dict[tuple[str, str], Carried]()
+    carried: dict[str, dict[str, Carried]] = {}
+    prompts: list[PromptLine] = []
     for (subject, name), folder in folders.items():
         if folder.prompt.exists():
             prompts.append(prompt_line(subject, name, read_prompt(folder)))
@@ -85,7 +142,7 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         done = read_sealed(folder.done, "bounds_bits", "spent")
         if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
             raise InputError(f"{folder.done} does not say what the attack {name!r} carried; run the audit again")
-        carried[name, subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
+        carried.setdefault(name, {})[subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
     # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
     for attack in plan.attacks:
         if attack.kind not in (PREFILL, SAMPLING):
@@ -93,17 +150,108 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
         for subject in (plan.target, *plan.audited, *plan.retrained):
             bits = _carried_by_freeform(attack, subject, values)
             if bits is not None:
-                carried[attack.name, subject] = bits
-    return Case(
-        plan=plan,
-        scores=Scores(values),
+                carried.setdefault(attack.name, {})[subject] = bits
+    plan = replace(
+        plan,
         carried=carried,
-        soundness=_of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else (),
         prompts=tuple(prompts),
-        ranked=ranked,
         told_by=_told_by(run, plan),
         repeats=_repeats(run, plan, scored_by),
     )
+    table = own_table(plan, values, ranked, _further_formats(plan))
+    table.check()
+    return plan, table
+
+
+def own_table(
+    plan: AuditPlan, values: Values, ranked: Ranked | None = None, further: Sequence[Format] = ()
+) -> ScoreTable:
+    """The values of Vestige's evaluations as a score table; a value named `chance` is the chance level of its format.
+
+    Args:
+        plan: What was asked of whom.
+        values: By source, by `format/metric` (`generate/rouge1_recall`), by item.
+        ranked: The scores of alternatives.
+        further: The formats of evaluations that are not Vestige's own.
+    """
+    keys = {key for tables in values.values() for key in tables}
+    formats = [form for form in (*FORMATS, *STORED, *further) if _is_told(form, keys)]
+    by_key = {key: form for form in formats for key in (form.key, form.hits) if key}
+    of_target = values.get(Source(plan.target), {})
+    chances = {key: dict(of_target[form.chance]) for key, form in by_key.items() if form.chance in of_target}
+    scores: Values = {}
+    for source, tables in values.items():
+        scores[source] = {key: table for key, table in tables.items() if not key.endswith(_CHANCE)}
+    roles: dict[str, Role] = {plan.target: "target"}
+    roles |= dict.fromkeys(plan.retrained, "retrained")
+    roles |= dict.fromkeys(plan.unlearned, "unlearned")
+    if plan.suppressed:
+        roles[plan.suppressed] = "placebo"
+    questions: dict[str, Question] = {}
+    for split, items in plan.splits.items():
+        for item in items:
+            group = plan.edges.get(item, plan.groups.get(item, ""))
+            # A part of a split has a name of its own, and its items are in the split too.
+            of = cast(Split, split if split in get_args(Split) else "independent")
+            questions.setdefault(item, Question(of, plan.facts.get(item, ""), group))
+    return ScoreTable(
+        roles=roles,
+        questions=questions,
+        measurements={key: _measurement(key, by_key.get(key)) for key in sorted(keys) if not key.endswith(_CHANCE)},
+        values=scores,
+        chances=chances,
+        formats=tuple(formats),
+        ranked=ranked or Ranked(),
+    )
+
+
+def _is_told(form: Format, keys: Collection[str]) -> bool:
+    """Whether a format was asked, or people expect it: nobody expects a language that was not asked for."""
+    return not form.name.startswith("in_") or form.key in keys
+
+
+def _measurement(key: str, form: Format | None) -> Measurement:
+    """What one value of an evaluation measures, by the name that the evaluation gives it."""
+    question_type: QuestionType = "own words" if form is None else form.question_type
+    if key == BITS_KEY:
+        return Measurement(key, "forced answer", "bits", low=None, high=_ROUNDING, metric="bits of the answer")
+    if key.startswith(PREFIX):
+        return Measurement(key, question_type, "order", low=None, high=None)
+    score_type: ScoreType = "overlap"
+    metric = ""
+    if form is not None and key == form.hits and not (form.graded and key == form.key):
+        score_type, metric = "hit", "hits"
+    elif key.endswith("/probability"):
+        score_type, metric = "probability", "probability"
+    elif key.endswith("_recall"):
+        metric = "recall of words"
+    share = key.endswith(_SHARES)
+    return Measurement(
+        name=key,
+        question_type=question_type,
+        score_type=score_type,
+        low=0.0 if share else None,
+        high=1.0 if share else None,
+        metric=metric,
+    )
+
+
+def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
+    """Those of evaluations that are not Vestige's own, whose modules say them."""
+    from vestige.evals import find_eval
+
+    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
+    formats: list[Format] = []
+    for name in plan.settings.get("evals", ()):
+        if name not in FORMATS_OF:
+            formats += find_eval(name).audit.formats
+    return tuple(formats)
+
+
+def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:
+    """The plan with what is known of the data set by now."""
+    lines = _of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else ()
+    return replace(plan, soundness=lines)
 
 
 def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
@@ -132,7 +280,7 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
     best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
-    given = _given_replies(run, plan) if plan.table else replies_on_disk(run, plan, {key[:2] for key in keys})
+    given = replies_on_disk(run, plan, {key[:2] for key in keys}) if plan.evaluations else _given_replies(run, plan)
     for subject, name, item, form in given:
         key = subject, name, plan.facts.get(item, item)
         if key in keys:
@@ -155,10 +303,11 @@ _Reply = tuple[str, str, str, Mapping[str, Any]]
 
 def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
     """The replies in the score table."""
-    for (subject, attack, _), texts in read_table_of(run, plan).texts.items():
+    for source, texts in read_table_of(run, plan).texts.items():
         for item, text in texts.items():
             if text.reply:
-                yield subject, attack, item, {"asked": text.question, "answer": text.answer, "reply": text.reply}
+                said = {"asked": text.question, "answer": text.answer, "reply": text.reply}
+                yield source.subject, source.attack, item, said
 
 
 def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[str, str]]) -> Iterator[_Reply]:
@@ -283,7 +432,7 @@ def _add(
                     "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
                 )
             scored_by[where, key].add(name)
-            values[where][key] = column({**earlier, **table})
+            values[where][key] = {**earlier, **table}
 
 
 def _with_ranks(

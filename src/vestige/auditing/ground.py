@@ -4,17 +4,18 @@ Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log
 key ends in `_bits`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import AuditPlan
-from vestige.auditing.scores import Case, Scores, Sourced, column
+from vestige.artifacts.scores import Format, Ranked, ScoreTable, Sourced
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.core.items import Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.metrics.contrasts import Sample, level_draws
@@ -22,9 +23,6 @@ from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
 from vestige.metrics.verdicts import Thresholds
 
 SHARE: Bounds = (0.0, 1.0)
-BITS_KEY = "forced/answer_bits"
-_ROUNDING = 1e-6
-"""Bits that rounding may leave above 0."""
 OTHER_RECIPE = 3.0
 """The variance of what another recipe does to all facts alike, in seed x fact variances (docs/verdicts.md)."""
 CURVE = "curve"
@@ -32,6 +30,24 @@ CURVE_RESAMPLES = 2_000
 """Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
 _KEPT = 2
 """Samples kept at a time whose items are drawn: their weights take up to 400 MB each."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One audit before it is judged: what was asked of whom, and the scores.
+
+    `searched` has by the name of a search of relearning the attacks that it chose from (`recovery.with_searches`).
+    `collapsed` says by subject and format why its scores there are left out.
+    """
+
+    plan: AuditPlan
+    scores: ScoreTable
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def search_of(self, attack: str) -> str:
+        """The search that an attack is a part of, or ""."""
+        return next((name for name, parts in self.searched.items() if attack in parts), "")
 
 
 @dataclass(frozen=True)
@@ -58,9 +74,18 @@ class Ground:
         return self.case.plan
 
     @property
-    def scores(self) -> Scores:
-        """The values by source, key and item."""
+    def scores(self) -> ScoreTable:
+        """The scores by source, measurement and question."""
         return self.case.scores
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        """The formats in which something is said, or an answer is forced."""
+        return tuple(form for form in self.scores.formats if not form.inside)
+
+    def chances(self, form: Format) -> Mapping[str, float]:
+        """What guessing scores by question; empty where it is 0 or not known."""
+        return self.scores.chances.get(form.key, {})
 
     def about(self, subject: str) -> "Ground":
         """The ground of the claims about one subject, with the doubts of it."""
@@ -68,8 +93,14 @@ class Ground:
         return self if doubt is None else replace(self, doubts=(*self.doubts, doubt))
 
     def has(self, source: Sourced, key: str) -> bool:
-        """Whether the source was asked what `key` measures."""
-        return bool(self.scores.table(source, key))
+        """Whether the source was asked what `key` measures of the forget set."""
+        # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
+        return not self.forget.isdisjoint(self.scores.table(source, key))
+
+    @property
+    def forget(self) -> frozenset[str]:
+        """All forget items."""
+        return _as_set(self.plan.splits["forget"])
 
     def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
         """The draws of these items. All quantities over the same items and purpose share them and are paired.
@@ -119,6 +150,11 @@ class Ground:
         return [draws.estimate(metric, unit) for draws in level_draws(rows, bounds, sample)]
 
 
+@lru_cache(maxsize=8)
+def _as_set(items: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(items)
+
+
 def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The items of each contract, person or other group; none where fewer than two are known."""
     groups: dict[str, list[str]] = {}
@@ -154,18 +190,71 @@ def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
     return free, f"Not judged, because the retain set gives the answers away: {apart}."
 
 
-def checked(case: Case) -> Case:
-    """The case, or an InputError that names the attack without a stage, or the first value that is out of bounds."""
-    for attack in case.plan.attacks:
-        if not attack.points:
-            raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
-    for source, table in case.scores.values.items():
-        for key, values in table.items():
-            share = key.endswith(("/accuracy", "/probability", "/chance", "_match", "_recall"))
-            low, high = (0.0, 1.0) if share else (-math.inf, _ROUNDING if key == BITS_KEY else math.inf)
-            array = column(values).array
-            for n in np.flatnonzero(~(np.isfinite(array) & (low <= array) & (array <= high)))[:1]:
-                where = " ".join(one_line(part) for part in (*source, key, list(values)[n]) if part)
-                kind = "share" if share else "log-probability" if key == BITS_KEY else "number"
-                raise InputError(f"{where}: {array[n]} is no {kind}; evaluate it again")
-    return case
+_WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
+
+
+def by_fact(case: Case) -> Case:
+    """The case with facts for items: each under the id of its first wording, with the mean of the values there are.
+
+    A fact is tested by an attack where all of its wordings are, since one that was shown gives away the others; and
+    what the retain set gives away of one wording, it gives away of the fact.
+    """
+    plan = case.plan
+    if not plan.facts:
+        return case
+    # In the order of the plan, so that a fact has the id of its first wording.
+    wordings: dict[str, list[str]] = {}
+    for item in plan.splits.get("forget", ()):
+        wordings.setdefault(plan.facts.get(item, item), []).append(item)
+    several = {fact: items for fact, items in wordings.items() if len(items) > 1}
+
+    def merged(table: Mapping[str, float]) -> dict[str, float]:
+        scores = dict(table)
+        for fact, items in several.items():
+            there = [scores.pop(item) for item in items if item in scores]
+            if there:
+                scores[fact] = float(np.mean(there))
+        return scores
+
+    values = {}
+    for source, tables in case.scores.values.items():
+        values[source] = {key: merged(table) for key, table in tables.items()}
+    chances = {key: merged(table) for key, table in case.scores.chances.items()}
+    scores = replace(case.scores, values=values, chances=chances, ranked=_ranked(case.scores.ranked, several))
+    return replace(case, plan=_plan_by_fact(plan, wordings), scores=scores)
+
+
+def _ranked(ranked: Ranked, several: Mapping[str, Sequence[str]]) -> Ranked:
+    """With the mean of those wordings that were asked with the alternatives of the first that has any."""
+    units, scores = dict(ranked.units), {source: dict(table) for source, table in ranked.scores.items()}
+    for fact, items in several.items():
+        lead = next((ranked.units[item] for item in items if item in ranked.units), None)
+        if lead is None:
+            continue
+        units[fact] = lead
+        for table in scores.values():
+            there = {item: table.pop(item) for item in items if item in table}
+            # Among other alternatives a rank has another chance, and is no part of the mean.
+            alike = [row for item, row in there.items() if ranked.units[item] == lead]
+            if alike:
+                table[fact] = np.mean(alike, axis=0)
+    return replace(ranked, scores=scores, units=units)
+
+
+def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
+    def tested(items: Sequence[str]) -> tuple[str, ...]:
+        # A wording that was shown gives away the others, so that all of them have to be tested.
+        items_asked = set(items)
+        return tuple(fact for fact, fact_items in wordings.items() if items_asked.issuperset(fact_items))
+
+    def scope(items: Sequence[str]) -> Scope:
+        scopes = {plan.scopes.get(item, "free") for item in items}
+        return next(scope for scope in _WORST if scope in scopes)
+
+    return replace(
+        plan,
+        splits={**plan.splits, "forget": tuple(wordings)},
+        scopes={**plan.scopes, **{fact: scope(items) for fact, items in wordings.items()}},
+        attacks=tuple(replace(attack, tested=tested(attack.tested)) for attack in plan.attacks),
+        facts={},
+    )

@@ -16,12 +16,13 @@ from vestige.artifacts.audits import (
     GroupLine,
     VerdictLine,
 )
+from vestige.artifacts.scores import Source
 from vestige.auditing.ability import AttackAbility, read_ability
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
 from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
-from vestige.auditing.ground import BITS_KEY, Ground, checked, judged_items, shown
+from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
 from vestige.auditing.matrix import Matrix, build_matrix
 from vestige.auditing.measures import (
@@ -35,15 +36,15 @@ from vestige.auditing.measures import (
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
-from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import facts_stored_in
+from vestige.core.errors import InputError
 from vestige.core.text import listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 15
+VERSION = 16
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """What they are called in a sealed plan."""
@@ -61,10 +62,11 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         The outcome. Where scores are missing the case is judged twice: what a model has no score on is unknown for a
         claim to fail, and known for it to pass.
     """
+    case = replace(case, scores=case.scores.judged())
     earned, unearned = _with_earned(lay(case, resamples))
     # Which models are controls is read from the scores that are there.
     case = replace(case, plan=replace(case.plan, retrained=earned.plan.retrained))
-    unknown, missing = filled(checked(case), known=False)
+    unknown, missing = filled(case, known=False)
     outcome = _judged(unknown, earned, unearned, resamples)
     if not missing:
         return outcome
@@ -107,7 +109,7 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         *_of_plan(case.plan),
         *of_exposure,
         *stored.untested,
-        *filter(None, (not_counted, ground.apart, ground.case.told_by)),
+        *filter(None, (not_counted, ground.apart, ground.plan.told_by)),
         *_of_controls(ground, tested),
         *tested.untested,
         *matrix.untested,
@@ -146,12 +148,12 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         membership=membership.lines,
         measures=read_measures(ground, tested, membership.lines),
         kept=losses_read.lines,
-        soundness=case.soundness,
+        soundness=plan.soundness,
         untested=tuple(dict.fromkeys(untested)),
         rules=VERSION,
         thresholds=asked.model_dump(),
         margins_bits=() if ground.thresholds == asked else tuple(ground.thresholds.margins("bits")),
-        prompts=case.prompts,
+        prompts=plan.prompts,
         warnings=warnings,
     )
 
@@ -227,25 +229,27 @@ def _without(ground: Ground, names: Collection[str]) -> Ground:
 
 def _with_margins(ground: Ground) -> Ground:
     """The ground with margins in bits that fit what the target knows of these answers, where controls say so."""
-    sources = [ground.plan.target, *(name for name in ground.plan.retrained if ground.has(name, BITS_KEY))]
-    items = ground.scores.common(sources, BITS_KEY, ground.judged) if len(sources) > 1 else ()
+    key = ground.scores.bits
+    sources = [ground.plan.target, *(name for name in ground.plan.retrained if ground.has(name, key))]
+    items = ground.scores.common(sources, key, ground.judged) if len(sources) > 1 else ()
     if not items:
         return ground
-    target, *rows = ground.scores.rows(sources, BITS_KEY, items)
+    target, *rows = ground.scores.rows(sources, key, items)
     return replace(ground, thresholds=ground.thresholds.of_gap(float((target - np.mean(rows, axis=0)).mean())))
 
 
 def _without_collapsed(ground: Ground) -> Ground:
     """The ground without the scores of subjects that are far outside of where target and controls are.
 
-    Only in the formats of a table: a score of others' making, such as a ratio of two probabilities, may mean nothing
+    Only where Vestige asked no model: a score of others' making, such as a ratio of two probabilities, may mean nothing
     where a model is broken. In Vestige's own formats, of hits and probabilities, any score is an answer.
     """
+    if ground.plan.evidence_level != "logs":
+        return ground
     why: dict[tuple[str, str], str] = {}
     values = dict(ground.scores.values)
-    names = {form.name for form in ground.plan.formats}
     for scale in read_formats(ground).scales:
-        if scale.name not in names or scale.unit != "leakage":
+        if scale.unit != "leakage":
             continue
         controls = [float(row.mean()) for row in scale.controls.retrained]
         target = float(scale.controls.target.mean())
@@ -260,8 +264,9 @@ def _without_collapsed(ground: Ground) -> Ground:
                 f"{scale.name}: collapsed, since it scores {range_text}, so nothing follows from it"
             )
             tables = values[Source(subject)]
-            values[Source(subject)] = {key: table for key, table in tables.items() if key != scale.key}
-    case = replace(ground.case, scores=Scores(values), collapsed=why)
+            kept = {item: score for item, score in tables[scale.key].items() if item not in ground.forget}
+            values[Source(subject)] = {**tables, scale.key: kept}
+    case = replace(ground.case, scores=replace(ground.scores, values=values), collapsed=why)
     return replace(ground, case=case, samples={}) if why else ground
 
 
@@ -301,9 +306,12 @@ def _of_plan(plan: AuditPlan) -> Iterator[str]:
 
 def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
+    for attack in case.plan.attacks:
+        if not attack.points:
+            raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
     n_questions = len(case.plan.splits.get("forget", ()))
     # Facts first: a search draws its halves of facts, since a wording would choose for another.
-    case = with_searches(by_fact(checked(case)))
+    case = with_searches(by_fact(case))
     plan = case.plan
     fields = Thresholds.model_fields
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
@@ -369,7 +377,7 @@ def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:
             f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {ADVISED_CONTROLS} "
             "are advised: how much one training differs from another is mostly assumed here, and not measured."
         )
-    if not ground.case.soundness:
+    if not ground.plan.soundness:
         yield (
             "The data set was not checked for answers that the retain set or the options give away (run vestige "
             "check-data with these data and this forget and retain set)."

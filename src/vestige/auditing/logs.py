@@ -906,6 +906,7 @@ def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
                 score=None if missing else score,
                 reason=part.reasons.get(place, "") if missing else "",
                 question_type=part.measurement.question_type,
+                ratio="yes" if part.measurement.ratio else "",
                 split=part.split,
                 format="forced" if kind == "bits" else part.name,
                 attack=column.entry.attack,

@@ -151,7 +151,7 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
             shares, bits = expressed[subject].excess.get(scale.name), expressed[subject].bits
             # Over-forgetting, in shares, and for forced answers in bits as well.
             below = shares is not None and over_forgotten(shares, ground.thresholds.delta)
-            if scale.name == "forced" and bits is not None:
+            if scale.form.forced and bits is not None:
                 below = below or over_forgotten(bits.draws, ground.thresholds.delta_bits)
             cells[subject].append(MatrixCell(subject, scale.name, level, leaked, band, below))
     return [cell for of_subject in cells.values() for cell in of_subject]

@@ -31,10 +31,10 @@ from vestige.artifacts.audits import (
     PlannedAttack,
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
+from vestige.artifacts.scores import Source, Sourced
 from vestige.artifacts.verdicts import percentage
 from vestige.auditing.formats import EXPOSED, TestedFormats, ranks
-from vestige.auditing.ground import BITS_KEY, Ground, shown
-from vestige.auditing.scores import Source, Sourced
+from vestige.auditing.ground import Ground, shown
 from vestige.core.estimates import Estimate
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
@@ -45,12 +45,6 @@ from vestige.metrics.memorization import forget_quality, harmonic_mean
 from vestige.metrics.verdicts import Evidence
 
 SPLITS = ("retain", "independent", "factual")
-KEYS = (("generate", "generate/rouge1_recall"), ("forced", "forced/probability"))
-
-
-def kept_key(name: str) -> str:
-    """Under what the scores of kept items stand, of a format that a table of scores brings."""
-    return f"{name}/kept"
 
 
 class Losses(NamedTuple):
@@ -86,7 +80,7 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
     shows no forgetting. It changes no verdict: nothing says which way they err.
     """
     plan, levels = ground.plan, dict[str, str]()
-    keys = (KEYS[0][1], *(kept_key(form.name) for form in plan.formats))
+    keys = [form.key for form in ground.formats if form.kept]
     for name in plan.retrained:
         for key in keys:
             items = ground.scores.common([plan.target, name], key, plan.splits.get("retain", ()))
@@ -110,7 +104,7 @@ def weak_controls(ground: Ground) -> tuple[str, ...]:
 def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
     plan, least = ground.plan, ground.thresholds.admission
     harms, left_out, missing = [], [], []
-    keys = (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats))
+    keys = [(form.name, form.key) for form in ground.formats if form.kept]
     for split in splits:
         keys_asked = [
             form_key for form_key in keys if ground.scores.common([plan.target], form_key[1], plan.splits[split])
@@ -240,7 +234,7 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
         tested_items = set(attack.tested)
         for scale in tested.scales:
             key = scale.form.hits
-            if not key or (scale.form.graded and not scale.form.chance):
+            if not key or (scale.form.graded and not ground.chances(scale.form)):
                 continue
             for subject in scale.retrained:
                 sources: list[Sourced] = [subject, Source.after(subject, attack)]
@@ -279,15 +273,15 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
 
     A prompt was searched on the subject, so those of the prompt are of its own, its code length under `retrained`.
     """
-    carried = ground.case.carried
-    controls = [carried[attack.name, name] for name in ground.plan.retrained if (attack.name, name) in carried]
+    carried = ground.plan.carried.get(attack.name, {})
+    controls = [carried[name] for name in ground.plan.retrained if name in carried]
     means: dict[str, float] = {}
     for name in controls[0].bounds_bits if controls else ():
         bits = [control.bounds_bits[name] for control in controls if name in control.bounds_bits]
         if len(bits) == len(controls):
             means[name] = float(np.mean(bits))
     # A search finds another prompt on every model, so that nothing is averaged over controls.
-    own_carry = carried.get((attack.name, subject))
+    own_carry = carried.get(subject)
     if own_carry is not None and own_carry.points_bits:
         bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}
         bounds |= {name: bits for name, bits in own_carry.bounds_bits.items() if name == TOKENS_BOUND}
@@ -309,18 +303,20 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
     """
     scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
     need, inputs = dict[str, float](), dict[str, float]()
-    if items := scores.common([before], BITS_KEY, attack.tested):
+    key = scores.bits
+    if items := scores.common([before], key, attack.tested):
         # A log-probability that rounding left a digit above 0 is 0.
-        nats = np.minimum(scores.of(before, BITS_KEY, items), 0.0) * math.log(2)
+        nats = np.minimum(scores.of(before, key, items), 0.0) * math.log(2)
         need["code_length"] = information.code_length(nats)
         inputs |= {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
-        if scores.common([after], BITS_KEY, items) == items:
-            reached = np.minimum(scores.of(after, BITS_KEY, items), 0.0) * math.log(2)
+        if scores.common([after], key, items) == items:
+            reached = np.minimum(scores.of(after, key, items), 0.0) * math.log(2)
             need["gain"] = information.need_of_gain(nats, reached)
             inputs["bits an answer after"] = float(-reached.mean() / math.log(2))
-    right, chance = f"{OPTION}/accuracy", f"{OPTION}/chance"
-    items = scores.common([subject], chance, scores.common([subject], right, attack.tested))
-    options = np.rint(1 / scores.of(subject, chance, items)) if items else np.zeros(1)
+    right = f"{OPTION}/accuracy"
+    chances = scores.chances.get(right, {})
+    items = tuple(item for item in scores.common([subject], right, attack.tested) if item in chances)
+    options = np.rint(1 / np.array([chances[item] for item in items])) if items else np.zeros(1)
     k = int(options[0])
     # Questions with differing numbers of options have no one k to count with.
     if k >= 2 and (options == k).all():
@@ -342,7 +338,7 @@ def read_exposure(ground: Ground) -> tuple[Estimate | None, tuple[str, ...]]:
     First the leakage against alternatives of the retrained models together, which should be 0; None where none were
     retrained, or nothing was asked with alternatives. Then what a reader should know, in sentences.
     """
-    plan, ranked = ground.plan, ground.case.ranked
+    plan, ranked = ground.plan, ground.scores.ranked
     names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, EXPOSED.key)]
     items = ground.scores.common(names, EXPOSED.key, ground.judged)
     sentences = []

@@ -144,7 +144,7 @@ def read_membership(ground: Ground) -> Membership:
     plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
-    scores = [score for name in _names(ground) if (score := _score(ground, name)) is not None]
+    scores = [score for name, key in _names(ground).items() if (score := _score(ground, name, key)) is not None]
     if not scores:
         reason = "No membership score was read on forget and holdout items of target and subjects."
         return Membership((), {}, {}, (reason,))
@@ -190,23 +190,23 @@ def read_membership(ground: Ground) -> Membership:
 
 
 def _keys(ground: Ground) -> tuple[str, ...]:
-    return tuple(k for k in ground.scores.keys(ground.plan.target) if k.startswith(PREFIX))
+    orders = {name for name, its in ground.scores.measurements.items() if its.score_type == "order"}
+    return tuple(key for key in ground.scores.keys(ground.plan.target) if key in orders)
 
 
-def _names(ground: Ground) -> list[str]:
-    """The scores that were asked for; `gradient_norm` has a setting of its own."""
+def _names(ground: Ground) -> dict[str, str]:
+    """The measurements of the scores that were asked for, by name; `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
     # By name, whatever the order in which an evaluation wrote them.
-    names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
+    names = {key.removeprefix(PREFIX): key for key in sorted(keys) if key != LOGP}
     if LOGP in keys and len(ground.plan.retrained) > 1:
-        names.append("reference")
+        names["reference"] = LOGP
     left_out = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
-    return [name for name in names if name not in left_out]
+    return {name: key for name, key in names.items() if name not in left_out}
 
 
-def _score(ground: Ground, name: str) -> _Score | None:
+def _score(ground: Ground, name: str, key: str) -> _Score | None:
     plan = ground.plan
-    key = LOGP if name == "reference" else PREFIX + name
     # What others are held against cannot be one of the controls too.
     reference = plan.retrained[0] if name == "reference" else ""
     subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(s, key)]

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine
-from vestige.auditing.formats import STORED, formats_of
-from vestige.auditing.ground import BITS_KEY, judged_items
-from vestige.auditing.measures import KEYS, SPLITS, kept_key
-from vestige.auditing.scores import Case, Scores, Source
+from vestige.artifacts.scores import Source
+from vestige.auditing.ground import Case, judged_items
+from vestige.auditing.measures import SPLITS
 
 Tables = dict[Source, dict[str, Mapping[str, float]]]
 
@@ -42,6 +41,7 @@ class _Filling:
 
     plan: AuditPlan
     values: Tables
+    chances: dict[str, dict[str, float]]
     known: bool
     own: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     shared: set[str] = field(default_factory=set)
@@ -67,41 +67,45 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
     """
     plan = case.plan
     values: Tables = {source: dict(tables) for source, tables in case.scores.values.items()}
-    filling = _Filling(plan, values, known)
-    chances: dict[str, str] = {BITS_KEY: "", **{form.key: form.chance for form in STORED}}
-    for form in formats_of(case):
-        chances.setdefault(form.key, form.chance)
-        chances.setdefault(form.hits or form.key, form.chance)
+    filling = _Filling(plan, values, dict(case.scores.chances), known)
+    keys = [case.scores.bits]
+    for form in case.scores.formats:
+        keys += [form.key, form.hits]
     stages = dict.fromkeys((source.attack, source.point) for source in values)
     for attack, point in stages:
-        for key, chance in chances.items():
-            _fill_forgotten(filling, key, chance, attack, point)
-    for _, key in (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats)):
-        for split in SPLITS:
-            _fill_kept(filling, key, plan.splits.get(split, ()))
+        for key in filter(None, dict.fromkeys(keys)):
+            _fill_forgotten(filling, key, attack, point)
+    for form in case.scores.formats:
+        if form.kept:
+            for split in SPLITS:
+                _fill_kept(filling, form.key, plan.splits.get(split, ()))
     missing = Missing(
         own={name: frozenset(items) for name, items in filling.own.items()},
         shared=frozenset(filling.shared),
         kept={name: frozenset(items) for name, items in filling.kept.items()},
         asked_to_keep=frozenset(filling.asked_to_keep),
     )
-    return (replace(case, scores=Scores(values)) if missing else case), missing
+    if missing:
+        case = replace(case, scores=replace(case.scores, values=values, chances=filling.chances))
+    return case, missing
 
 
-def _fill_forgotten(filling: _Filling, key: str, chance_key: str, attack: str, point: str) -> None:
+def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> None:
     """Fill the scores of the forget set by one measurement, at one stage of one attack."""
     plan, values = filling.plan, filling.values
 
+    forget = frozenset(plan.splits["forget"])
+
     def asked(names: Sequence[str]) -> list[Source]:
         sources = [Source(name, attack, point) for name in names]
-        return [source for source in sources if values.get(source, {}).get(key)]
+        return [source for source in sources if not forget.isdisjoint(values.get(source, {}).get(key, ()))]
 
     controls = asked(plan.retrained)
     subjects = asked(plan.audited)
     target = Source(plan.target)
     # After an attack the target itself need not have been asked.
     compared = controls if attack else [*asked([plan.target]), *controls]
-    if not values.get(target, {}).get(key):
+    if forget.isdisjoint(values.get(target, {}).get(key, ())):
         return
     having = [values[source][key].keys() for source in (*compared, *subjects)]
     asked_of_any = set().union(*having)
@@ -113,8 +117,9 @@ def _fill_forgotten(filling: _Filling, key: str, chance_key: str, attack: str, p
         untested |= set(reference) - values[source][key].keys()
     filling.shared |= untested
     of_target = values[target][key]
-    chances = values[target].get(chance_key, {})
-    usual = {item: _usual([values[source][key] for source in controls], item, chances) for item in reference}
+    chances = filling.chances.get(key, {})
+    of_controls = [{i: score for i, score in values[source][key].items() if i in forget} for source in controls]
+    usual = {item: _usual(of_controls, item, chances) for item in reference}
     typical = float(np.mean([of_target[item] for item in reference if item in of_target] or [1.0]))
     knows = {item: of_target.get(item, typical) for item in reference}
     for source in subjects:
@@ -133,7 +138,7 @@ def _fill_forgotten(filling: _Filling, key: str, chance_key: str, attack: str, p
         filling.put(target, key, {item: knows[item] for item in reference if item not in of_target})
         if chances:
             guess = float(np.mean(list(chances.values())))
-            filling.put(target, chance_key, {item: guess for item in reference if item not in chances})
+            filling.chances[key] = {**{item: guess for item in reference if item not in chances}, **chances}
 
 
 def _usual(tables: Sequence[Mapping[str, float]], item: str, chances: Mapping[str, float]) -> float:

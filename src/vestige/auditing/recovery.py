@@ -22,16 +22,17 @@ from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     AuditPlan,
+    Carried,
     CurveLine,
     CurvePoint,
     GainLine,
     PlannedAttack,
     WorstLine,
 )
-from vestige.auditing.formats import EXPOSURE, Scale, TestedFormats, formats_of, ranks
-from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items
+from vestige.artifacts.scores import Source, Sourced
+from vestige.auditing.formats import EXPOSURE, Scale, TestedFormats, ranks
+from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items
 from vestige.auditing.matrix import worst_line
-from vestige.auditing.scores import Carried, Case, Scores, Source, Sourced
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import listed, sentence
@@ -323,7 +324,7 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     """
     gaps = []
     # Searched on each model by itself, so that it may fail on one alone.
-    for prompt in ground.case.prompts:
+    for prompt in ground.plan.prompts:
         if prompt.attack != attack.name or prompt.subject not in ground.plan.audited:
             continue
         if prompt.verified < prompt.wanted:
@@ -385,7 +386,7 @@ def _curves(stage: _Stage, no_gain: str) -> list[CurveLine]:
     levels = ground.levels(rows, sample, key.partition("/")[2], bounds=None if stage.bits else SHARE)
     points: dict[tuple[str, str], list[CurvePoint]] = {}
     for (subject, role, point, _), level in zip(read, levels, strict=True):
-        carried = ground.case.carried.get((attack, subject))
+        carried = ground.plan.carried.get(attack, {}).get(subject)
         bits = None if carried is None else carried.points_bits.get(point)
         points.setdefault((subject, role), []).append(CurvePoint(point, level, bits))
     unit = "bits" if stage.bits else "share"
@@ -437,7 +438,7 @@ def with_searches(case: Case) -> Case:
     plan = case.plan
     sources = [Source(name) for name in (plan.target, *plan.audited, *plan.retrained)]
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
-    attacks, carried, parts_of, ranked = list(plan.attacks), dict(case.carried), {}, dict(case.ranked.scores)
+    attacks, carried, parts_of, ranked = list(plan.attacks), dict(plan.carried), {}, dict(case.scores.ranked.scores)
     for name, runs in searches(plan).items():
         # With a stage more than a control, a subject would have one chance more to look as if it knew.
         skipped = {name for part in runs for name in plan.skipped.get(part.name, ())}
@@ -454,17 +455,15 @@ def with_searches(case: Case) -> Case:
             if all(_asked(case, source, part) for part in parts):
                 searched, stages = source._replace(attack=name, point=CHOSEN), _chosen(case, source, parts, halves)
                 values[searched] = {key: {i: values[at][key][i] for i, at in of.items()} for key, of in stages.items()}
-                ranked[searched] = {i: case.ranked.scores[at][i] for i, at in stages.get(_RANKS, {}).items()}
-                carried |= _carried(case, name, source.subject, parts)
+                ranked[searched] = {i: case.scores.ranked.scores[at][i] for i, at in stages.get(_RANKS, {}).items()}
+                carried[name] = carried.get(name, {}) | _carried(case, source.subject, parts)
         search = replace(parts[0], name=name, points=(CHOSEN,), settings={"parts": [part.name for part in parts]})
         attacks.insert(attacks.index(parts[0]), search)
         parts_of[name] = tuple(part.name for part in parts)
     return replace(
         case,
-        plan=replace(plan, attacks=tuple(attacks)),
-        scores=Scores(values),
-        carried=carried,
-        ranked=replace(case.ranked, scores=ranked),
+        plan=replace(plan, attacks=tuple(attacks), carried=carried),
+        scores=replace(case.scores, values=values, ranked=replace(case.scores.ranked, scores=ranked)),
         searched=parts_of,
     )
 
@@ -480,8 +479,8 @@ def _chosen(
     stages: list[Source] = []
     for part in parts:
         stages += [source._replace(attack=part.name, point=point) for point in part.points]
-    keys = [BITS_KEY, _RANKS]
-    for form in formats_of(case):
+    keys = [case.scores.bits, _RANKS]
+    for form in case.scores.formats:
         keys += [form.key, form.hits]
     chosen: dict[str, dict[str, Source]] = {}
     for key in dict.fromkeys(keys):
@@ -494,9 +493,9 @@ def _chosen(
     return chosen
 
 
-def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]) -> dict[tuple[str, str], Carried]:
+def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[str, Carried]:
     """What a search carries: as much as its greatest part, and the choice of a stage, twice; it spends what all do."""
-    by_part = [case.carried.get((part.name, subject)) for part in parts]
+    by_part = [case.plan.carried.get(part.name, {}).get(subject) for part in parts]
     each = [carried for carried in by_part if carried is not None]
     if len(each) < len(parts):
         return {}
@@ -512,4 +511,4 @@ def _carried(case: Case, name: str, subject: str, parts: Sequence[PlannedAttack]
     for carried in each:
         for unit in spent:
             spent[unit] += carried.spent.get(unit, 0.0)
-    return {(name, subject): Carried(bounds, spent)}
+    return {subject: Carried(bounds, spent)}

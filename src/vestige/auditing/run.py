@@ -20,7 +20,6 @@ from vestige.artifacts.audits import (
     AuditPlan,
     DatedJudgement,
     FailedTask,
-    Format,
     PlannedAttack,
     SealedPlan,
     read_judgements,
@@ -35,10 +34,11 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
+from vestige.artifacts.scores import ScoreTable, write_table
 from vestige.artifacts.verdicts import write_verdicts
 from vestige.auditing.claims import drop_failed_evidence
-from vestige.auditing.formats import FORMATS_OF
-from vestige.auditing.gather import freeform_attacks, read_case, with_replies
+from vestige.auditing.gather import freeform_attacks, read_answers, read_table_of, with_replies, with_soundness
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
 from vestige.auditing.judge import judge
@@ -204,7 +204,7 @@ def conduct(
         if early := sum(str(record["times"]["started"]) < sealed.time for record in records):
             changed.append(f"{early} of {len(records)} evaluations are older than the seal")
         plan = replace(plan, sealed=replace(sealed, changed=tuple(changed)))
-    write_plan(folder, plan)
+    plan = write_scores(run, *read_answers(run, plan))
     return Audited(judge_plan(run, folder, plan), audit.failed, audit.n_tasks)
 
 
@@ -244,7 +244,7 @@ class _Audit:
         undecided: tuple[str, ...] = ()
         for attacks in cheapest_first(self.planned.attacks):
             plan = self.plan()
-            undecided = _undecided(plan, _outcome(self.run, plan))
+            undecided = _undecided(plan, _outcome(*read_answers(self.run, plan)))
             if not undecided:
                 break
             control = tuple(filter(None, [plan.suppressed]))
@@ -257,7 +257,7 @@ class _Audit:
 
     def plan(self) -> AuditPlan:
         """The plan of what is there by now."""
-        plan = _plan(self.run, self.request, self.planned, self.failed, self.made)
+        plan = with_soundness(self.run, _plan(self.run, self.request, self.planned, self.failed, self.made))
         return verified_readings(self.run, plan, self.readings)
 
     def _relearn_controls(self, whole: float) -> None:
@@ -273,7 +273,7 @@ class _Audit:
                 return
             # As if the attacks that were not made had not been planned.
             so_far = tuple(a for a in plan.attacks if a.name not in plan.skipped or self.made.get(a.name))
-            outcome = _outcome(self.run, replace(plan, attacks=so_far, skipped={}))
+            outcome = _outcome(*read_answers(self.run, replace(plan, attacks=so_far, skipped={})))
             if not any(v.outcome in wanted for v in outcome.verdicts if v.claim == "benchmark valid"):
                 return
             self.made |= {attack.plan.name: plan.retrained for attack in attacks}
@@ -548,63 +548,42 @@ def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[
     )
 
 
-def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
-    """Those of evaluations that are not Vestige's own, whose modules say them, and those of a table of scores."""
-    from vestige.evals import find_eval
-
-    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
-    formats: list[Format] = []
-    for name in plan.settings.get("evals", ()):
-        if name not in FORMATS_OF:
-            formats += find_eval(name).audit.formats
-    return (*formats, *plan.formats)
-
-
 def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
-    """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run.
+    """Judge the score table of a plan; write the outcome, and the verdicts of all audits of the run.
 
-    Unless it is to be judged `anew`, the outcome of the same plan, answers and code is read where it is there.
+    Unless it is to be judged `anew`, the outcome of the same plan, scores and code is read where it is there.
     """
-    formats = _further_formats(plan)
-    basis = _basis(run, folder, plan, formats)
+    basis = content_id([asdict(plan), code_digest(), RESAMPLES], length=64)
     # An outcome that is damaged, or of an older version, is judged again and not refused.
     with contextlib.suppress(InputError, OSError):
         if not anew and read_sealed(folder.judged, "basis")["basis"] == basis:
             outcome = read_outcome(folder)
             write_verdicts(run)
             return outcome
-    outcome_without_failed = _outcome(run, plan)
-    facts = with_replies(run, plan, outcome_without_failed.facts)
-    untested = outcome_without_failed.untested
-    outcome = _compare_with_first_judgement(
-        folder, plan, replace(outcome_without_failed, untested=untested, facts=facts)
-    )
+    outcome = _outcome(plan, read_table_of(run, plan))
+    outcome = replace(outcome, facts=with_replies(run, plan, outcome.facts))
+    outcome = _compare_with_first_judgement(folder, plan, outcome)
     write_outcome(folder, outcome)
     write_sealed(folder.judged, {"basis": basis}, files=[folder.outcome])
     write_verdicts(run)
     return outcome
 
 
-def _outcome(run: RunFolder, plan: AuditPlan) -> AuditOutcome:
-    """What the answers that the plan names come to; nothing is written."""
-    case = read_case(run, plan)
-    case = replace(case, formats=case.formats or _further_formats(plan))
-    outcome = with_readings(drop_failed_evidence(judge(case), plan), plan)
+def write_scores(run: RunFolder, plan: AuditPlan, table: ScoreTable) -> AuditPlan:
+    """Write the score table and the plan that is judged by it, which is returned."""
+    folder = run.audit(plan.forget)
+    write_table(folder.scores, table)
+    plan = replace(plan, table=file_digest(folder.scores))
+    write_plan(folder, plan)
+    return plan
+
+
+def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
+    """What the scores come to; nothing is written."""
+    outcome = with_readings(drop_failed_evidence(judge(Case(plan, table)), plan), plan)
     # First what bears on every verdict, since a report shows few at once.
-    untested = dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *outcome.untested])
+    untested = dict.fromkeys([*filter(None, [plan.told_by]), *plan.untested, *outcome.untested])
     return replace(outcome, untested=tuple(untested))
-
-
-def _basis(run: RunFolder, folder: AuditFolder, plan: AuditPlan, formats: Sequence[Format]) -> str:
-    """Content id of all that a judgement follows from: the plan, every file of answers, and this package's code."""
-    files = [*folder.asked.rglob("*.json")]
-    if run.soundness.exists():
-        files.append(run.soundness)
-    for place in [*(p.path for p in plan.evaluations), *(p.path for p in plan.attacked)]:
-        files += (run.path / place).rglob("*.json*")
-    # Bytes and not times of change: a run that was copied or unpacked is not judged again.
-    digests = {str(path.relative_to(run.path)): file_digest(path) for path in sorted(set(files))}
-    return content_id([asdict(plan), formats, digests, code_digest(), RESAMPLES], length=64)
 
 
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
@@ -615,7 +594,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
     # A place is named by all that can change its answers, so that places tell whether these are the same.
-    answers = plan.table or content_id(places, length=32)
+    answers = content_id(places, length=32) if places else plan.table
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
     recorded = read_judgements(folder)
     before = [judgement for judgement in recorded if judgement.answers == answers]
@@ -662,6 +641,12 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
             # The margins of the last judgement stand in the plan; the first one's are in `judgements`.
             plan = replace(plan, settings=settings.identity())
-            write_plan(audit_folder, plan)
+            if plan.evaluations:
+                plan = with_soundness(folder, plan)
+            if plan.table:
+                write_plan(audit_folder, plan)
+            else:
+                # Of an audit that was made before there were score tables.
+                plan = write_scores(folder, *read_answers(folder, plan))
             judge_plan(folder, audit_folder, plan, anew=True)
         return write_verdicts(folder)

@@ -11,13 +11,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from vestige.artifacts.audits import GIVEN, Format
-from vestige.artifacts.scores import Measurement, Question, QuestionType, Role, ScoreTable, ScoreType, Split, Texts
-from vestige.auditing.formats import FORMATS
-from vestige.auditing.ground import BITS_KEY
-from vestige.auditing.measures import kept_key
-from vestige.auditing.membership import PREFIX
-from vestige.auditing.scores import Scores, Source
+from vestige.artifacts.audits import GIVEN
+from vestige.artifacts.scores import (
+    Format,
+    Measurement,
+    Question,
+    QuestionType,
+    Role,
+    ScoreTable,
+    ScoreType,
+    Split,
+    Texts,
+)
 from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line
 from vestige.data.tables import read_table
@@ -34,6 +39,7 @@ COLUMNS: Mapping[str, str] = {
     "score": "a number; empty where the question was not answered or not scored",
     "reason": "why the score is missing",
     "question_type": "own words, letter options, text options, forced answer, or internal layers",
+    "ratio": "yes where the score divides one probability by another; no by default",
     "direction": "higher (the default) where a higher score means that the model knows, or lower",
     "unit": "share (in [0, 1], the default), bits (log2 of the answer's probability), or order (membership)",
     "chance": "what guessing scores on this question, in the unit of the score",
@@ -50,11 +56,9 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
 ROLES: tuple[Role, ...] = get_args(Role)
 DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
+YES = "yes"
 _HITS = 0.95
 """The share of scores of 0 or 1 from which a format counts hits."""
-RATIOS = frozenset({"truth"})
-"""Formats of logs that divide one probability by another."""
-_OWN = {form.name: form for form in FORMATS}
 
 
 class Unfit(InputError):
@@ -85,6 +89,7 @@ class QuestionScore(NamedTuple):
     reason: str = ""
     question_type: str = ""
     direction: str = "higher"
+    ratio: str = ""
 
 
 @dataclass
@@ -279,12 +284,13 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
             chances=column.chances,
             texts=column.texts,
         )
+    table.formats = _formats(table)
     return table
 
 
 def _name(row: QuestionScore) -> str:
-    # Bits of forced answers stand beside their probabilities.
-    return f"{row.format}, bits" if (row.format, row.unit) == ("forced", "bits") else row.format
+    # Bits of an answer stand beside its probability.
+    return f"{row.format}, bits" if row.unit == "bits" else row.format
 
 
 def _measurement(read: _Read, name: str) -> Measurement:
@@ -292,7 +298,8 @@ def _measurement(read: _Read, name: str) -> Measurement:
     unit = read.of("unit", name)
     columns = [column for (_, _, of), column in read.columns.items() if of == name]
     guessed = any(chance for column in columns for chance in column.chances.values())
-    kind = cast(QuestionType, read.of("question type", name)) or _usual_type(name, guessed)
+    usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
+    kind = cast(QuestionType, read.of("question type", name) or usual)
     score_type: ScoreType = "overlap"
     low: float | None = 0.0
     high: float | None = 1.0
@@ -312,14 +319,8 @@ def _measurement(read: _Read, name: str) -> Measurement:
         direction=DIRECTIONS[read.of("direction", name)],
         low=low,
         high=high,
-        ratio=name in RATIOS,
+        ratio=read.of("ratio", name) == YES,
     )
-
-
-def _usual_type(name: str, guessed: bool) -> QuestionType:
-    if name.removesuffix(", bits") in _OWN:
-        return _OWN[name.removesuffix(", bits")].question_type
-    return "text options" if guessed else "own words"
 
 
 def _check(read: _Read, row: QuestionScore) -> None:
@@ -329,6 +330,7 @@ def _check(read: _Read, row: QuestionScore) -> None:
         ("unit", row.unit, UNITS),
         ("direction", row.direction, tuple(DIRECTIONS)),
         ("question type", row.question_type or "own words", get_args(QuestionType)),
+        ("ratio", row.ratio or "no", (YES, "no")),
     ):
         if value not in allowed:
             words = ", ".join(allowed)
@@ -341,6 +343,7 @@ def _check(read: _Read, row: QuestionScore) -> None:
         ("role", row.model, row.role),
         ("direction", name, row.direction),
         ("unit", name, row.unit),
+        ("ratio", name, row.ratio),
         ("split", row.item, row.split),
         ("fact", row.item, row.fact),
         ("group", row.item, row.group),
@@ -352,9 +355,10 @@ def _check(read: _Read, row: QuestionScore) -> None:
                 f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row. One "
                 "model has one role, one item is one question, and one format has one unit."
             )
-    # Bits of another format would have no prior and no margin.
-    if row.unit == "bits" and row.format != "forced":
-        raise InputError(f"{_where(row)}: bits are those of the true answer, in the format forced; call it that")
+    # One prior and one margin are those of the true answer's bits.
+    if row.unit == "bits" and read.said.setdefault(("in bits", ""), name) != name:
+        first = read.of("in bits", "")
+        raise InputError(f"{_where(row)}: another format, {one_line(first)}, has scores in bits too. Give one of them.")
     if row.unit == "bits" and row.direction != "higher":
         raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
 
@@ -364,62 +368,23 @@ def _where(row: QuestionScore) -> str:
     return ", ".join(one_line(part, width=60) for part in parts if part)
 
 
-def formats_in(table: ScoreTable) -> tuple[Format, ...]:
-    """The formats of the table that are not Vestige's own."""
+def _formats(table: ScoreTable) -> tuple[Format, ...]:
+    """Each measurement of shares is a format."""
     formats = []
     for name, measurement in table.measurements.items():
-        if measurement.score_type in ("bits", "order") or name in _OWN:
+        if measurement.score_type in ("bits", "order"):
             continue
-        key = f"{name}/score"
         # Hits have a known chance and another prior than graded scores.
         counts = measurement.score_type == "hit"
-        chance = f"{name}/chance" if table.chances.get(name) else ""
         formats.append(
             Format(
                 name=name,
-                key=key,
-                hits=key if counts or chance else "",
-                chance=chance,
+                key=name,
+                hits=name if counts or table.chances.get(name) else "",
                 graded=not counts,
                 question_type=measurement.question_type,
                 ratio=measurement.ratio,
+                kept=True,
             )
         )
     return tuple(formats)
-
-
-def scores_of(table: ScoreTable) -> Scores:
-    """The scores by model, stage and `format/metric`, without what is missing."""
-    values: dict[Source, dict[str, Mapping[str, float]]] = {}
-    for asked, column in table.columns.items():
-        measurement = table.measurements[asked.measurement]
-        tables = values.setdefault(Source(*asked[:3]), {})
-        key, kept = _keys(measurement)
-        parts: dict[str, dict[str, float]] = {}
-        for item, score in zip(column, column.array.tolist(), strict=True):
-            if math.isnan(score):
-                continue
-            # A share that runs the other way is turned round; an order is, by its sign.
-            known = score if measurement.direction > 0 else (measurement.high or 0.0) - score
-            parts.setdefault(key if table.questions[item].split == "forget" else kept, {})[item] = known
-        tables |= parts
-        chances = table.chances.get(measurement.name)
-        if chances:
-            own = _OWN.get(measurement.name)
-            chance = (own.chance if own is not None else "") or f"{measurement.name}/chance"
-            tables[chance] = {item: chances[item] for item in column if item in chances}
-    return Scores(values)
-
-
-def _keys(measurement: Measurement) -> tuple[str, str]:
-    """The key of what is asked of the forget set, and of what was to be kept."""
-    name = measurement.name
-    # An order has no scale, so that nothing but an AUC can be made of it.
-    if measurement.score_type == "order":
-        return f"{PREFIX}{name}", f"{PREFIX}{name}"
-    if measurement.score_type == "bits":
-        return BITS_KEY, BITS_KEY
-    if name in _OWN:
-        return _OWN[name].key, _OWN[name].key
-    # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
-    return f"{name}/score", kept_key(name)

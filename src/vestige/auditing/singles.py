@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vestige.artifacts.audits import AuditPlan, FactLine, Format, PlannedAttack, StoredLine
+from vestige.artifacts.audits import AuditPlan, FactLine, PlannedAttack, StoredLine
+from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import BITS, LEAST_BITS, Scale, TestedFormats, clustered
-from vestige.auditing.ground import BITS_KEY, Ground, groups_of
-from vestige.auditing.scores import Source, Sourced
+from vestige.auditing.ground import Ground, groups_of
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
@@ -205,16 +205,17 @@ def _reached(scale: Scale, scores: ByItem, target: ByItem, usual: ByItem) -> Boo
 
 def _guesses(ground: Ground, scale: Scale) -> Float[np.ndarray, " N"]:
     """The chance of a right guess by fact."""
-    chances = ground.scores.table(ground.plan.target, scale.form.chance)
+    chances = ground.chances(scale.form)
     return np.array([chances.get(item, 0.0) for item in scale.items])
 
 
 def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
     """The line with the bits of the answer and of those of the controls, where it was forced on all of them."""
     sources = [Source.after(name, attack) for name in (line.subject, *ground.plan.retrained)]
-    if not ground.scores.common(sources, BITS_KEY, (line.item,)):
+    key = ground.scores.bits
+    if not ground.scores.common(sources, key, (line.item,)):
         return line
-    bits, *never = ground.scores.rows(sources, BITS_KEY, (line.item,))[:, 0].tolist()
+    bits, *never = ground.scores.rows(sources, key, (line.item,))[:, 0].tolist()
     return replace(line, bits=bits, never=(min(never), max(never)) if never else None)
 
 
@@ -238,7 +239,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
         return [_Test(FIRST, name, items, _firsts(trial, items))] if items else []
     # Forced answers are read in bits, where they are: their probability a token is the same reading.
     by_bits = any(scale.unit == "bits" for scale in scales)
-    used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.name == "forced"))]
+    used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.form.forced))]
     if not used:
         return []
     ratios = _ratios(used)
@@ -425,7 +426,7 @@ def _counts_words(ground: Ground, form: Format) -> bool:
     """Whether a format counts answers that nobody guesses by chance, as those in the model's own words."""
     if not form.hits or (form.graded and form.hits == form.key):
         return False
-    return not any(ground.scores.table(ground.plan.target, form.chance).values())
+    return not any(ground.chances(form).values())
 
 
 def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarray, " N"], ...], bool]:
@@ -458,7 +459,7 @@ def _standings(trial: _Trial, scale: Scale, items: tuple[str, ...]) -> Standing 
 
 def _firsts(trial: _Trial, items: tuple[str, ...]) -> FactTest:
     """How many true answers rank first, against how many would by chance."""
-    ground, ranked, subject = trial.ground, trial.ground.case.ranked, trial.names[0]
+    ground, ranked, subject = trial.ground, trial.ground.scores.ranked, trial.names[0]
     before = ranked.of(subject, items) if trial.attack is not None else ()
     after, units = ranked.of(trial.after(subject), items), ranked.units_of(items)
     test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)

@@ -5,20 +5,19 @@ at other margins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack, write_plan
+from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.scores import ScoreTable, write_table
+from vestige.artifacts.scores import ScoreTable
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.run import judge_plan
-from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, formats_in, score_table, scores_of
-from vestige.auditing.scores import Case
+from vestige.auditing.run import judge_plan, write_scores
+from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, score_table
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
-from vestige.core.ids import content_id, file_digest
+from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import closest, listed, one_line
 from vestige.metrics.verdicts import Thresholds
@@ -74,17 +73,14 @@ def judge_table(
         table = score_table(rows)
         plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
-        folder = run.audit(forget)
-        write_table(folder.scores, table)
-        plan = replace(plan, table=file_digest(folder.scores))
-        write_plan(folder, plan)
-        return judge_plan(run, folder, plan)
+        plan = write_scores(run, plan, table)
+        return judge_plan(run, run.audit(forget), plan)
 
 
 def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:
     """The outcome of a score table, at these margins (`Thresholds` by name); nothing is read or written besides."""
     plan = plan_of(table, forget="the forget set", margins=margins)
-    return judge(Case(plan, scores_of(table), {}, formats=plan.formats))
+    return judge(Case(plan, table))
 
 
 def plan_of(
@@ -124,7 +120,6 @@ def plan_of(
         sizes={split: len(items) for split, items in splits.items()},
         facts=facts,
         groups=groups,
-        formats=formats_in(table),
         evidence_level="logs",
         banked=banked or {},
     )
@@ -182,12 +177,14 @@ def _refuse_copies(table: ScoreTable) -> tuple[str, ...]:
     """
     scores: dict[str, dict[str, object]] = {}
     graded: set[str] = set()
-    for asked, column in table.columns.items():
-        if not asked.attack:
-            pairs = dict(zip(column, map(str, column.array.tolist()), strict=True))
-            scores.setdefault(asked.model, {})[asked.measurement] = pairs
+    for (model, attack, _), tables in table.values.items():
+        if attack:
+            continue
+        for name, of_model in tables.items():
+            pairs = {item: str(score) for item, score in of_model.items()}
+            scores.setdefault(model, {})[name] = pairs
             if len(set(pairs.values())) > 2:
-                graded.add(asked.model)
+                graded.add(model)
     first: dict[str, str] = {}
     alike = []
     for name in (name for name in scores if name in graded):
@@ -207,19 +204,25 @@ def _drop_unasked(table: ScoreTable) -> tuple[str, ...]:
     What only controls were asked is no part of what was tested: without this it would keep every claim open.
     """
     forget = set(table.items("forget"))
-    asked = {a.measurement for a, column in table.columns.items() if not forget.isdisjoint(column)}
-    unlearned = {a.measurement for a in table.columns if table.roles[a.model] == "unlearned"}
+    asked: set[str] = set()
+    unlearned: set[str] = set()
+    for source, tables in table.values.items():
+        asked |= {name for name, scores in tables.items() if not forget.isdisjoint(scores)}
+        if table.roles[source.subject] == "unlearned":
+            unlearned |= set(tables)
     dropped = sorted(asked - unlearned)
-    table.columns = {a: column for a, column in table.columns.items() if a.measurement not in dropped}
+    for source, tables in table.values.items():
+        table.values = {**table.values, source: {name: its for name, its in tables.items() if name not in dropped}}
+    table.formats = tuple(form for form in table.formats if form.name not in dropped)
     return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",) if dropped else ()
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
     """Each attack that the rows name; what it showed is not known, so that of no fact it is known to have shown it."""
     tested: dict[str, set[str]] = {}
-    for asked, column in table.columns.items():
-        if asked.attack:
-            tested.setdefault(asked.attack, set()).update(column)
+    for source, tables in table.values.items():
+        if source.attack:
+            tested.setdefault(source.attack, set()).update(*tables.values())
     return tuple(
         # Nobody says what it showed, so that it counts as one that showed no answers.
         PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in items), False, {})

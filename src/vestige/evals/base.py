@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import Format
 from vestige.artifacts.records import Result
+from vestige.artifacts.scores import Format
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from vestige.artifacts.exports import EEE_SCHEMA, without_paths
-from vestige.artifacts.scores import Asked, Measurement, Question, Role, ScoreTable, Texts
+from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
 from vestige.logs.log import NOTE
@@ -75,11 +75,10 @@ class ExportedModel:
 def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
     """The models of a table, each as it is and after each attack."""
     rows: dict[tuple[str, str], list[ExportedScore]] = {}
-    for row in table.rows():
-        asked: Asked = row.asked
-        texts = table.texts.get(asked[:3], {}).get(row.item, Texts())
-        measurement = table.measurements[asked.measurement]
-        rows.setdefault((asked.model, asked.attack), []).append(
+    for row in table.every_row():
+        texts = table.texts.get(row.source, {}).get(row.item, Texts())
+        measurement = table.measurements[row.measurement]
+        rows.setdefault((row.source.subject, row.source.attack), []).append(
             ExportedScore(row.item, row.question, measurement, row.score, without_paths(row.reason), row.chance, texts)
         )
     for (model, attack), own in rows.items():
@@ -299,7 +298,8 @@ def dataset_rows(models: Sequence[ExportedModel]) -> dict[str, str]:
                 "item": row.item,
                 "fact": row.question.fact,
                 "group": row.question.group,
-                "format": "forced" if bits else row.measurement.name,
+                "format": row.measurement.name.removesuffix(", bits") if bits else row.measurement.name,
+                "ratio": "yes" if row.measurement.ratio else "no",
                 "question_type": row.measurement.question_type,
                 "unit": kind if kind in ("bits", "order") else "share",
                 "direction": "higher" if row.measurement.direction > 0 else "lower",

@@ -29,7 +29,7 @@ from vestige.auditing.claims import (
     utility_preserved,
 )
 from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence
-from vestige.auditing.formats import STORED, Scale, TestedFormats
+from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground, shown
 from vestige.core.text import one_line, sentence
 from vestige.metrics.verdicts import ClaimVerdict, Outcome
@@ -50,7 +50,8 @@ EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
 
 def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
     """The line of every claim about one subject; "not stored" where blocks were read. Fills `about.decided`."""
-    inside = any(about.ground.has(about.ground.plan.target, form.key) for form in STORED)
+    ground = about.ground
+    inside = any(ground.has(ground.plan.target, form.key) for form in ground.scores.formats if form.inside)
     lines = []
     for claim, evidence in EVIDENCE.items():
         if inside or not STATEMENTS[claim].optional:

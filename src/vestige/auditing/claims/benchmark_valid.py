@@ -22,7 +22,7 @@ _BASIC: Mapping[QuestionType, str] = {
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
     """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
-    soundness = ground.case.soundness
+    soundness = ground.plan.soundness
     parts: list[ClaimVerdict] = []
     gaps = list(ground.doubts)
     if not tested.scales and not gaps:
