@@ -117,8 +117,11 @@ _SHARES = ("/accuracy", "/probability", "_match", "_recall")
 Values = dict[Source, dict[str, Mapping[str, float]]]
 
 
-def read_answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
-    """The scores of everything that the plan says is there, and the plan with what else the answers say."""
+def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()) -> tuple[AuditPlan, ScoreTable]:
+    """The scores of everything that the plan says is there, and the plan with what else the answers say.
+
+    `further` are the formats of evaluations that are not Vestige's own.
+    """
     values: Values = {}
     scored_by: dict[tuple[Source, str], set[str]] = {}
     # Attacks that show text ask their own items, which stand for those of the forget set.
@@ -158,7 +161,7 @@ def read_answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable
         told_by=_told_by(run, plan),
         repeats=_repeats(run, plan, scored_by),
     )
-    table = own_table(plan, values, ranked, _further_formats(plan))
+    table = own_table(plan, values, ranked, further)
     table.check()
     return plan, table
 
@@ -234,18 +237,6 @@ def _measurement(key: str, form: Format | None) -> Measurement:
         high=1.0 if share else None,
         metric=metric,
     )
-
-
-def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
-    """Those of evaluations that are not Vestige's own, whose modules say them."""
-    from vestige.evals import find_eval
-
-    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
-    formats: list[Format] = []
-    for name in plan.settings.get("evals", ()):
-        if name not in FORMATS_OF:
-            formats += find_eval(name).audit.formats
-    return tuple(formats)
 
 
 def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:

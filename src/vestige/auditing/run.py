@@ -34,10 +34,17 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
-from vestige.artifacts.scores import ScoreTable, write_table
+from vestige.artifacts.scores import Format, ScoreTable, write_table
 from vestige.artifacts.verdicts import write_verdicts
 from vestige.auditing.claims import drop_failed_evidence
-from vestige.auditing.gather import freeform_attacks, read_answers, read_table_of, with_replies, with_soundness
+from vestige.auditing.gather import (
+    FORMATS_OF,
+    freeform_attacks,
+    read_answers,
+    read_table_of,
+    with_replies,
+    with_soundness,
+)
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import RULES as JUDGE_RULES
 from vestige.auditing.judge import VERSION as JUDGE_VERSION
@@ -204,7 +211,7 @@ def conduct(
         if early := sum(str(record["times"]["started"]) < sealed.time for record in records):
             changed.append(f"{early} of {len(records)} evaluations are older than the seal")
         plan = replace(plan, sealed=replace(sealed, changed=tuple(changed)))
-    plan = write_scores(run, *read_answers(run, plan))
+    plan = write_scores(run, *_answers(run, plan))
     return Audited(judge_plan(run, folder, plan), audit.failed, audit.n_tasks)
 
 
@@ -244,7 +251,7 @@ class _Audit:
         undecided: tuple[str, ...] = ()
         for attacks in cheapest_first(self.planned.attacks):
             plan = self.plan()
-            undecided = _undecided(plan, _outcome(*read_answers(self.run, plan)))
+            undecided = _undecided(plan, _outcome(*_answers(self.run, plan)))
             if not undecided:
                 break
             control = tuple(filter(None, [plan.suppressed]))
@@ -273,7 +280,7 @@ class _Audit:
                 return
             # As if the attacks that were not made had not been planned.
             so_far = tuple(a for a in plan.attacks if a.name not in plan.skipped or self.made.get(a.name))
-            outcome = _outcome(*read_answers(self.run, replace(plan, attacks=so_far, skipped={})))
+            outcome = _outcome(*_answers(self.run, replace(plan, attacks=so_far, skipped={})))
             if not any(v.outcome in wanted for v in outcome.verdicts if v.claim == "benchmark valid"):
                 return
             self.made |= {attack.plan.name: plan.retrained for attack in attacks}
@@ -548,6 +555,18 @@ def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[
     )
 
 
+def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
+    """What `read_answers` reads; evaluations that are not Vestige's own say their formats themselves."""
+    from vestige.evals import find_eval
+
+    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
+    formats: list[Format] = []
+    for name in plan.settings.get("evals", ()):
+        if name not in FORMATS_OF:
+            formats += find_eval(name).audit.formats
+    return read_answers(run, plan, formats)
+
+
 def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
     """Judge the score table of a plan; write the outcome, and the verdicts of all audits of the run.
 
@@ -647,6 +666,6 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
                 write_plan(audit_folder, plan)
             else:
                 # Of an audit that was made before there were score tables.
-                plan = write_scores(folder, *read_answers(folder, plan))
+                plan = write_scores(folder, *_answers(folder, plan))
             judge_plan(folder, audit_folder, plan, anew=True)
         return write_verdicts(folder)
