@@ -150,8 +150,9 @@ def test_each_promise_names_a_test_or_benchmark_that_exists():
             assert "::test_" in row or "python -m benchmarks." in row, row
         for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
             assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), flags=re.MULTILINE), test
-        for module in re.findall(r"`python -m benchmarks\.(\w+)", text):
-            assert (ROOT / "benchmarks" / f"{module}.py").is_file(), module
+    for page in DOCS.rglob("*.md"):
+        for module in re.findall(r"python -m benchmarks\.(\w+)", page.read_text(encoding="utf-8")):
+            assert (ROOT / "benchmarks" / f"{module}.py").is_file(), (page.name, module)
 
 
 def test_figures_and_the_list_of_pages_are_those_of_their_sources(monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """`import vestige`: each public name loads from the home that type checkers are told, and signatures are typed."""
 
+import inspect
+import re
 import subprocess
 import sys
 import typing
@@ -40,6 +42,17 @@ def test_signatures_are_types_at_run_time() -> None:
         hints = typing.get_type_hints(getattr(vestige, name))
         assert hints["return"] is not None, name
     assert typing.get_type_hints(vestige.audit)["margins"] == vestige.Margins | None
+
+
+def test_every_public_function_documents_its_arguments_result_errors_and_an_example() -> None:
+    functions = [getattr(vestige, name) for name in dir(vestige) if inspect.isfunction(getattr(vestige, name))]
+    assert len(functions) > 15
+    for function in functions:
+        text = inspect.getdoc(function) or ""
+        before, *sections = re.split(r"^(?:Args|Returns|Raises|Example):$", text, flags=re.MULTILINE)
+        assert before and len(sections) == 4, function.__name__
+        documented = re.findall(r"^    \*{0,2}(\w+):", sections[0], flags=re.MULTILINE)
+        assert sorted(documented) == sorted(inspect.signature(function).parameters), function.__name__
 
 
 def test_a_misspelt_argument_is_refused_with_a_hint_in_words_of_python() -> None:

@@ -213,7 +213,14 @@ def reversals(table: "DataFrame", *, of: str, across: str, value: str = "mean") 
         value: The column ranked by.
 
     Returns:
-        One row per pair and pair of metrics: the two names, the metrics, and both differences (second less first).
+        One row per pair and pair of metrics: the two names, the metrics, and both differences (second minus first).
+
+    Raises:
+        KeyError: The table lacks one of the columns.
+
+    Example:
+        >>> means = pool(scores, by=("method", "metric"))  # doctest: +SKIP
+        >>> reversals(means, of="method", across="metric")  # doctest: +SKIP
     """
     import pandas
 
