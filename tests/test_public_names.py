@@ -50,7 +50,8 @@ def test_every_public_function_documents_its_arguments_result_errors_and_an_exam
     for function in functions:
         text = inspect.getdoc(function) or ""
         before, *sections = re.split(r"^(?:Args|Returns|Raises|Example):$", text, flags=re.MULTILINE)
-        assert before and len(sections) == 4, function.__name__
+        assert before, function.__name__
+        assert len(sections) == 4, function.__name__
         documented = re.findall(r"^    \*{0,2}(\w+):", sections[0], flags=re.MULTILINE)
         assert sorted(documented) == sorted(inspect.signature(function).parameters), function.__name__
 
