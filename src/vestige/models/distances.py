@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,10 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
         first = all_weights[0]
         sizes = [_size(weights, weights) for weights in all_weights]
         alike = [n for n, w in enumerate(all_weights) if _size(first, w) >= _LEAST_SHARED * min(sizes[0], sizes[n])]
-        shared = [k for k in first if all(all_weights[n].get(k, _NONE).shape == first[k].shape for n in alike)]
+        shared = []
+        for name, weights in first.items():
+            if {all_weights[n].get(name, _NONE).shape for n in alike} == {weights.shape}:
+                shared.append(name)
         products = np.zeros((len(alike), len(alike)))
         changed = np.zeros_like(products)
         of_matrices = np.zeros_like(products)
@@ -100,13 +104,17 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
                 if len(first[name].shape) > 1:
                     of_matrices += part_products
                     size += float((part[0].double() ** 2).sum())
-                differ |= [[not torch.equal(a, b) for b in part] for a in part]
+                equal = [torch.equal(a, b) for a, b in product(part, part)]
+                differ |= ~np.reshape(equal, differ.shape)
             changed += differ
         squares = _squares(products)
         unaligned = _squares(of_matrices) > 2 * size * _ALIGNED**2
         if unaligned.any():
             matrices = [name for name in shared if len(first[name].shape) > 1]
-            same = reordered([[all_weights[n][name] for name in matrices] for n in alike])
+            of_models = []
+            for n in alike:
+                of_models.append([all_weights[n][name] for name in matrices])
+            same = reordered(of_models)
             squares = np.where(unaligned & same, 0.0, squares)
     distances = np.full((len(models), len(models)), math.nan)
     # Pairs that differ in one tensor or none, one of which differs in more from a third model: one is a copy.
@@ -196,7 +204,8 @@ def _tensors(model: str, files: ExitStack) -> dict[str, Weights]:
 def _of_folder(folder: Path, file: str, files: ExitStack) -> dict[str, Weights]:
     stored = stored_tensors(folder, file)
     with refusing(f"cannot read {folder}"):
-        opened = {path: files.enter_context(safe_open(path, "pt")) for path in {t.file for t in stored.values()}}
+        paths = {tensor.file for tensor in stored.values()}
+        opened = {path: files.enter_context(safe_open(path, "pt")) for path in paths}
     return {
         name: Weights(tensor.shape, partial(_read, opened[tensor.file], name, bool(tensor.shape)))
         for name, tensor in stored.items()
@@ -217,7 +226,7 @@ def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> 
     )
     stored = _of_folder(adapter, "adapter_model.safetensors", files)
     adapted = {name.removesuffix(".lora_A.weight") for name in stored if name.endswith(".lora_A.weight")}
-    if odd or {f"{layer}.lora_{part}.weight" for layer in adapted for part in "AB"} != stored.keys():
+    if odd or {f"{layer}.lora_{part}.weight" for layer, part in product(adapted, "AB")} != stored.keys():
         raise InputError(f"{adapter} adds more than low-rank products to its base ({odd or 'other tensors'})")
     weights = dict(base)
     for layer in adapted:

@@ -131,7 +131,9 @@ class Endpoint:
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
         """What is wanted of each prompt, in the order given; a text that is asked twice is read once."""
-        texts = dict.fromkeys((p.prompt, text) for p in prompted for text in p.texts)
+        texts: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
+        for p in prompted:
+            texts |= dict.fromkeys((p.prompt, text) for text in p.texts)
         to_answer = dict.fromkeys((p.prompt, p.most_new) for p in prompted if p.most_new)
 
         def jobs() -> Iterator[Job[TextScore | Reply]]:
@@ -152,9 +154,14 @@ class Endpoint:
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
         """What comes after each prompt, in the order given; of the likeliest tokens those that are letters are told."""
+
         # A request for each letter, since of a place the given token and the likeliest are all that is told.
-        rows = [(a.prompt, letter) for a in prompts for letter in a.letters]
-        found = iter(self.client.all(self._score_job((*prompt, letter), len(prompt)) for prompt, letter in rows))
+        def jobs() -> Iterator[Job[TextScore]]:
+            for a in prompts:
+                for letter in a.letters:
+                    yield self._score_job((*a.prompt, letter), len(a.prompt))
+
+        found = iter(self.client.all(jobs()))
         scores = []
         for a in prompts:
             of_letters = [next(found) for _ in a.letters]
@@ -251,12 +258,15 @@ def _are_ids(value: Any) -> bool:
 def _margin(logprobs: Any) -> float | None:
     """The least difference between the two likeliest tokens of a reply; None where the server does not tell both."""
     try:
-        if "content" in logprobs:
-            places = [[entry["logprob"] for entry in token["top_logprobs"]] for token in logprobs["content"]]
-        else:
-            places = [list(token.values()) for token in logprobs["top_logprobs"]]
-        tops = [sorted(numbers(token, len(token)))[-2:] for token in places]
-        return min(second - first for first, second in tops)
+        places = logprobs.get("content") or logprobs["top_logprobs"]
+        gaps = []
+        for token in places:
+            # Chats list entries, completions give a table of tokens.
+            tops = token.get("top_logprobs", token)
+            values = [entry["logprob"] for entry in tops] if isinstance(tops, list) else [*tops.values()]
+            first, second = sorted(numbers(values, len(values)))[-2:]
+            gaps.append(second - first)
+        return min(gaps)
     except (Rejected, TypeError, KeyError, ValueError, AttributeError):
         return None
 
@@ -268,7 +278,9 @@ def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> Tex
         raise Rejected("it gives no log-probabilities of prompts")
     try:
         chosen = [token[str(i)] for token, i in zip(places[start:], ids[start:], strict=True)]
-        best = [max(entry["logprob"] for entry in token.values()) for token in places[start:]]
+        best = []
+        for token in places[start:]:
+            best.append(max(entry["logprob"] for entry in token.values()))
         ranks = [float(entry["rank"]) for entry in chosen]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Rejected("its log-probabilities of prompts are not those of the prompt's tokens") from error

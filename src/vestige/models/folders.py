@@ -367,7 +367,9 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
     """
     # A checkpoint may have a name with or without the prefix of the body of the model.
     prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
-    fits = {n for name in names for n in (name, prefix + name, name.removeprefix(prefix))}
+    fits: set[str] = set()
+    for name in names:
+        fits |= {name, prefix + name, name.removeprefix(prefix)}
     odd = [n for n, s in stored.items() if s.dtype not in _FLOATS and (n in fits or ".experts." in n)]
     if odd:
         raise InputError(

@@ -103,8 +103,8 @@ def kept_in(cache: DynamicCache) -> list[KeysValues]:
 
 def padded(parts: Iterable[KeysValues], width: int) -> KeysValues:
     """The rows of all parts end to end, each with zeros before it up to `width` positions."""
-    keys, values = (
-        torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in side])
-        for side in zip(*parts, strict=True)
-    )
+    sides = []
+    for side in zip(*parts, strict=True):
+        sides.append(torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in side]))
+    keys, values = sides
     return keys, values

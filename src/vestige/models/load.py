@@ -434,17 +434,18 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
-    local, within = (
-        any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
-        for folder in (path, path / "model")
-    )
-    if local and within:
-        raise InputError(
-            f"{one_line(model)} is a model and holds another in model/; name {path / 'model'}, or move it elsewhere"
-        )
-    if not local and not within:
+    inner = path / "model"
+    within = _holds_model(inner)
+    if _holds_model(path):
+        if within:
+            raise InputError(f"{one_line(model)} is a model and holds another in model/; name {inner}, or move it")
+    elif not within:
         _refuse_run_folder(path)
-    return (path / "model" if within else path), ""
+    return (inner if within else path), ""
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file() or is_adapter(folder)
 
 
 def _refuse_run_folder(path: Path) -> None:

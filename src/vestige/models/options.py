@@ -134,10 +134,10 @@ def score_options(
     """
     prompted = [Prompted(one_prompt(options), tuple(map(following, options))) for options in questions]
     readings = read(model, prompted, Asking((), 0), layout=layout or way_of(model), token_budget=token_budget)
-    return [
-        tuple(text.answer(e) for text, e in zip(reading.texts, options, strict=True))
-        for reading, options in zip(readings, questions, strict=True)
-    ]
+    scores = []
+    for reading, options in zip(readings, questions, strict=True):
+        scores.append(tuple(text.answer(e) for text, e in zip(reading.texts, options, strict=True)))
+    return scores
 
 
 def shares_of_pick(values: Sequence[float]) -> list[float]:

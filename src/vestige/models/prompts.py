@@ -22,6 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -398,7 +399,7 @@ class Prompter:
         if system and self._under_system is not None:
             system_words, around = self._under_system
             expected = {around.replace(system_words, form) for form in _stripped(system)}
-        if text not in {whole.replace(words, form) for whole in expected for form in _stripped(asked)}:
+        if text not in {whole.replace(words, form) for whole, form in product(expected, _stripped(asked))}:
             raise InputError(
                 f"the chat template of the model does not put the question {one_line(question, width=60)!r} as it puts "
                 f"others, but as {one_line(text, width=200)!r}, so that the model would be asked something else; give "

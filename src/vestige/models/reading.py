@@ -12,6 +12,7 @@ vocabulary. Log-probabilities are in nats, in float32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import torch
@@ -109,9 +110,8 @@ def way_of(model: PreTrainedModel) -> Way:
     probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
     asking = Asking((), 16)
     layouts: tuple[Way, Way] = ("shared", "plain")
-    actual, expected = (
-        torch.tensor([v for text in read(model, probe, asking, layout=w)[0].texts for v in text.logp]) for w in layouts
-    )
+    readings = [read(model, probe, asking, layout=layout)[0] for layout in layouts]
+    actual, expected = (torch.tensor(first.logp + second.logp) for first, second in (r.texts for r in readings))
     # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
     tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
     return "shared" if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True) else "plain"
@@ -135,8 +135,11 @@ def _read_plain(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[Reading]:
     """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
-    ends = [(p.prompt, text, len(p.prompt) + len(text) - 1) for p in prompted for text in p.texts]
-    rows = [Encoded((*prompt, *text), len(prompt), end, end) for prompt, text, end in ends]
+    rows = []
+    for p in prompted:
+        for text in p.texts:
+            end = len(p.prompt) + len(text) - 1
+            rows.append(Encoded((*p.prompt, *text), len(p.prompt), end, end))
     scores = iter(score_answers(model, rows, token_budget=token_budget))
     texts = []
     for p in prompted:
@@ -169,18 +172,22 @@ def _read_shared(
     for _, chosen in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
         prompts = [every[i] for i in chosen]
         stem = _read_prompts(model, prompts, token_budget)
-        pairs = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
+        pairs = []
+        to_answer = []
+        for row, prompt in enumerate(prompts):
+            pairs += [(row, text) for text in texts[prompt]]
+            to_answer += [(row, most) for most in sorted(bounds[prompt])]
         # Half of it, since texts are read beside what the prompts left.
         scored = _read_texts(model, stem, pairs, token_budget // 2)
         scores |= {(prompts[row], text): score for (row, text), score in zip(pairs, scored, strict=True)}
-        to_answer = [(row, most) for row, prompt in enumerate(prompts) for most in sorted(bounds[prompt])]
         if to_answer:
             answers = _reply(model, stem, to_answer, asking)
             replies |= {(prompts[row], most): reply for (row, most), reply in zip(to_answer, answers, strict=True)}
-    return [
-        Reading(tuple(scores[w.prompt, t] for t in w.texts), replies[w.prompt, w.most_new] if w.most_new else None)
-        for w in prompted
-    ]
+    readings = []
+    for p in prompted:
+        scored = [scores[p.prompt, text] for text in p.texts]
+        readings.append(Reading(tuple(scored), replies.get((p.prompt, p.most_new))))
+    return readings
 
 
 @dataclass(frozen=True)
@@ -204,9 +211,10 @@ def _read_prompts(model: PreTrainedModel, prompts: list[tuple[int, ...]], token_
     if len(parts) == 1:
         return parts[0]
     width = max(part.mask.shape[1] for part in parts)
-    places = {prompt: n for n, prompt in enumerate(p for part in parts for p in part.prompts)}
+    places = {prompt: n for n, prompt in enumerate(chain.from_iterable(part.prompts for part in parts))}
     order = torch.tensor([places[p] for p in prompts], device=model.device)
-    layers = rows_of((padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True)), order)
+    by_layer = zip(*[part.layers for part in parts], strict=True)
+    layers = rows_of((padded(layer, width) for layer in by_layer), order)
     mask = torch.cat([pad(part.mask, (width - part.mask.shape[1], 0)) for part in parts])
     logits = torch.cat([part.logits for part in parts])
     return _Stem(prompts, layers, mask.index_select(0, order), logits.index_select(0, order))

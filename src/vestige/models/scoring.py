@@ -119,9 +119,9 @@ def answers_inside(
         # To the end, where logits that are no numbers are seen with their text.
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
-        owner = torch.tensor([n for n, e in enumerate(batch) for _ in range(e.start, e.stop)], device=ids.device)
-        place = torch.tensor([t for e in batch for t in range(e.start, e.stop)], device=ids.device)
-        counts = torch.bincount(owner, minlength=len(batch))
+        counts = torch.tensor([e.stop - e.start for e in batch], device=ids.device)
+        owner = torch.arange(len(batch), device=ids.device).repeat_interleave(counts)
+        place = torch.cat([torch.arange(e.start, e.stop, device=ids.device) for e in batch])
 
         def mean(values: Float[Tensor, "N D"], owner: Tensor = owner, counts: Tensor = counts) -> np.ndarray[Any, Any]:
             sums = torch.zeros(len(counts), values.shape[1], device=values.device).index_add_(0, owner, values.float())

@@ -8,6 +8,7 @@ and says nothing about which answer belongs to which question.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -43,7 +44,8 @@ def tiny_tokenizer(items: Iterable[Item]) -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    bpe.train_from_iterator((text for i in items for text in (i.question, i.paraphrase or "", i.answer)), trainer)
+    texts = chain.from_iterable((i.question, i.paraphrase or "", i.answer) for i in items)
+    bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         pad_token="<pad>",

@@ -264,9 +264,9 @@ class _Work:
         points = attack.plan.points
         versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
         # The item as it is asked at each point, for the item that it stands for.
-        originals = {}
-        for by_item in versions.values():
-            originals |= {item.id: original for original, item in by_item.items()}
+        originals: dict[str, str] = {}
+        for asked_at in versions.values():
+            originals |= {item.id: original for original, item in asked_at.items()}
         write_json(self.folder.asked, originals)
         for number, point in enumerate(points):
 

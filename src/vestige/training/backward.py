@@ -193,9 +193,9 @@ class ForwardStep:
                 ids = right_padded([r.ids for r in batch], width, model.device)
                 hidden = block_output(model, ids, layer, stops=reading.stops)
             outputs |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
-        hidden = iter([outputs[i] for i in range(len(rows))])
+        in_order = iter([outputs[i] for i in range(len(rows))])
         for split in read:
-            self.hidden[split] = [next(hidden) for _ in self.slices[split].rows]
+            self.hidden[split] = [next(in_order) for _ in self.slices[split].rows]
 
     def _rows_of(self, splits: frozenset[Split]) -> tuple[list[Split], list[Row]]:
         """Those of the splits that have rows here, and all their rows, split after split."""
