@@ -57,33 +57,9 @@ def test_names_and_numbers_are_left_out_as_asked_for():
 
 
 def test_kinds_follow_what_stands_before_a_term():
-    kinds = {k.text: (k.kind, k.article) for found in keywords(TEXTS) for k in found}
-    assert kinds["Chicago"] == ("name", "")
-    assert kinds["detonator"] == ("thing", "")
-    assert kinds["dealer"] == ("thing", "a")
-    assert kinds["mix"] == ("word", "")
-
-
-def test_an_article_is_put_where_the_texts_put_it_and_not_after_kinds_of():
-    asked = {t.text.format(keyword="a dealer", bare="dealer") for t in TEMPLATES["thing"]}
-    made = adjacent([*ITEMS, Item("Who?", "I know a dealer.")], AdjacentSettings(k=9), by="offline", seed=0)
-    assert {q.question for q in made.questions if q.keyword == "dealer"} <= asked
-    assert "What is the history of a dealer?" in asked
-    assert "What kinds of dealer do experts tell apart?" in asked
-
-
-def test_repeated_words_side_by_side_are_one_term_and_no_term_shares_a_word():
-    text = "The common cold spreads fast. A cure for the common cold is wanted, not for other colds."
-    found = named([text])[0]
-    assert "common cold" in found
-    assert not {"common", "cold", "colds"} & set(found)
-
-
-def test_a_word_is_in_one_keyword_alone_the_most_telling():
-    text = "The salt lake is near the salt mine. The salt lake and the salt mine. Salt, salt, salt and salt again."
-    found = named([text])[0]
-    assert "salt" in found
-    assert not {"salt lake", "salt mine"} & set(found)
+    kinds = {k.text: k.kind for found in keywords([*TEXTS, "They asked Ada Byron King."]) for k in found}
+    wanted = {"Chicago": "name", "Ada Byron King": "name", "detonator": "thing", "dealer": "thing", "mix": "word"}
+    assert wanted.items() <= kinds.items()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +93,7 @@ def test_no_question_is_asked_twice_and_shortfalls_are_counted():
 
 def test_every_template_is_one_sentence_without_an_order_to_make_anything():
     for text in (t.text for kind in TEMPLATES.values() for t in kind):
-        assert text.count("{keyword}") + text.count("{bare}") == 1
+        assert text.count("{keyword}") == 1
         assert text.endswith("?")
         assert not {"make", "build", "create", "produce", "obtain"} & set(text.lower().split())
 

@@ -3,4 +3,4 @@
 `VERSION` is part of the identity of every part of a probe; raised when the code would find something else.
 """
 
-VERSION = 2
+VERSION = 3

@@ -350,7 +350,7 @@ def _ask(desk: QuestionDesk, source: Source, keyword: Keyword, text_sentences: S
     templates = TEMPLATES[keyword.kind]
     for index in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():
         template = templates[index]
-        question = template.text.format(keyword=keyword.asked, bare=keyword.text)
+        question = template.text.format(keyword=keyword.text)
         if answered([t.stem for t in tokens(question)], keyword.stems, text_sentences, template):
             desk.drop(ANSWERED)
         elif desk.admit(AdjacentQuestion(source.id, keyword.text, question)):
