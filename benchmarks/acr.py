@@ -2,7 +2,6 @@
 
     python -m benchmarks.acr planted --json [--cases 20]
     python -m benchmarks.acr speed --json [--rounds 7]
-    python -m benchmarks.acr schedules --json
 
 `planted`: a nano model is trained on a few sentences, and the evaluation `acr` (form `raw`) is asked about one of them
 and about a sentence of the same words in random order that it never saw. Right is: the one memorised, the other not.
@@ -11,8 +10,6 @@ and about a sentence of the same words in random order that it never saw. Right 
 `optimize_gcg`: all candidates through the root module in float32, logits everywhere, the same drawn swaps. Ratios
 are of processor seconds, the arm's over ours, of the medians of alternating rounds, one thread; `equal` says that the
 prompts found are the same.
-
-`schedules`: the searches that each schedule makes, over all lengths alike, where success is monotone.
 """
 
 import argparse
@@ -32,7 +29,7 @@ from benchmarks.workload import SHAPES, model_of
 from vestige.attacks.placement import Vocabulary, swaps_by_gradient
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.evals.compression import SCHEDULES, AcrSettings
+from vestige.evals.compression import AcrSettings
 from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
@@ -111,24 +108,6 @@ def planted_line(n_cases: int) -> dict[str, Any]:
         "prompt_tokens": sorted(known["n_prompt"] for known, _ in cases if known["n_prompt"] is not None),
         "cpu_seconds": round(time.process_time() - began),
     }
-
-
-def schedule_lines(bounds: Sequence[int] = (12, 16, 30, 60, 150)) -> Iterator[dict[str, Any]]:
-    """Searches, failed ones, and the steps that those use up (all of them), by schedule."""
-    for bound in bounds:
-        for name, schedule in SCHEDULES.items():
-            found = [schedule(lambda n, _, m=m: n >= m, bound=bound, steps=200) for m in range(1, bound)]
-            failed = [[t for t in one if not t.success] for one in found]
-            yield {
-                "bench": "acr",
-                "case": f"lengths below {bound}",
-                "schedule": name,
-                "searches": round(statistics.mean(len(one) for one in found), 2),
-                "most_searches": max(len(one) for one in found),
-                "failed_searches": round(statistics.mean(map(len, failed)), 2),
-                "steps_of_failed": round(statistics.mean(sum(t.steps for t in some) for some in failed)),
-                "missed": sum(not any(t.success for t in one) for one in found),
-            }
 
 
 @dataclass(frozen=True)
@@ -243,7 +222,7 @@ def speed_lines(rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["planted", "speed", "schedules"])
+    parser.add_argument("part", choices=["planted", "speed"])
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)
@@ -253,7 +232,6 @@ def main() -> None:
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "planted": lambda: iter([planted_line(given.cases)]),
         "speed": lambda: speed_lines(given.rounds, given.only),
-        "schedules": schedule_lines,
     }
     for line in parts[given.part]():
         print(json.dumps(line) if given.json else line, flush=True)

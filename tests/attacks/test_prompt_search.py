@@ -56,14 +56,13 @@ class Memory:
 def found(lines, objective=None, *, start=0, keeper=None, restarts=(), **settings):
     script = Script(lines)
     state = search(
-        (start,),
+        [(start,), *restarts],
         objective or Table(),
         script,
         SearchSettings(**{"steps": len(lines), **settings}),
         seed=0,
         spent=nothing_spent(),
         keeper=keeper,
-        restarts=restarts,
     )
     return state, script.given
 
@@ -100,7 +99,7 @@ def test_the_draws_of_a_step_follow_from_seed_restart_and_step_alone():
         return [(1,)]
 
     settings = SearchSettings(steps=2)
-    search((0,), Table(), propose, settings, seed=7, spent=nothing_spent(), restarts=[(2,)])
+    search([(0,), (2,)], Table(), propose, settings, seed=7, spent=nothing_spent())
     expected = [generator(7, "prompt search", restart, step).random() for restart in (0, 1) for step in (0, 1)]
     assert drawn == expected
     assert len(set(drawn)) == 4
@@ -143,7 +142,7 @@ def test_a_loss_that_is_no_number_is_refused():
 def test_progress_is_told_step_by_step():
     told = []
     search(
-        (0,),
+        [(0,)],
         Table(),
         Script([[1], [2]]),
         SearchSettings(steps=2),
@@ -205,14 +204,13 @@ def shuffled_proposals(prompt, step, rng):
 
 def run(memory, fuse):
     return search(
-        (1, 2, 3, 4),
+        [(1, 2, 3, 4), (4, 3, 2, 1)],
         Hashed(fuse),
         shuffled_proposals,
         SearchSettings(steps=12, buffer=2),
         seed=5,
         spent=nothing_spent(),
         keeper=Fused(memory, fuse),
-        restarts=[(4, 3, 2, 1)],
     )
 
 

@@ -88,8 +88,8 @@ def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[E
     """The answers to the forget items that are seen, and to as many retained ones."""
     retain = list(work.attack.splits["retain"])
     order = generator(work.seed, "ablate").permutation(len(retain))[: len(work.attack.shown)]
-    parts = work.attack.shown, [retain[n] for n in sorted(order.tolist())]
-    led, floor = ([loaded.prompter.encode(i.question, i.answer) for i in items] for items in parts)
+    led = [loaded.prompter.encode(i.question, i.answer) for i in work.attack.shown]
+    floor = [loaded.prompter.encode(retain[n].question, retain[n].answer) for n in sorted(order.tolist())]
     return led, floor
 
 
@@ -111,26 +111,24 @@ class Best:
 
     def __post_init__(self) -> None:
         """Note what both parts are worth before anything is changed."""
-        self.before = self._levels()
+        self.before = self._level(self.forget), self._level(self.retain)
 
     def try_candidate(self, candidate: Ablation) -> None:
         """Measure the model with `candidate` in effect; it becomes the best if it spares retained answers."""
-        forget, retain = self._levels()
-        gain = forget - self.before[0]
-        if self.before[1] - retain < FLOOR and gain > self.gain:
+        gain = self._level(self.forget) - self.before[0]
+        if self.before[1] - self._level(self.retain) < FLOOR and gain > self.gain:
             self.candidate = candidate
             self.gain = gain
 
-    def _levels(self) -> tuple[float, float]:
-        parts = [[np.mean(s.logp) for s in score_answers(self.model, part)] for part in (self.forget, self.retain)]
-        return float(np.mean(parts[0])), float(np.mean(parts[1]))
+    def _level(self, answers: Sequence[Encoded]) -> float:
+        return float(np.mean([np.mean(score.logp) for score in score_answers(self.model, answers)]))
 
 
 def chosen_block(best: Best) -> Best:
     """Try the direction of every block, then all; the candidate has the block, from 0 (or their number), and these."""
     model = best.model
-    forget, retain = (_mean_states(model, [e.ids[: e.start] for e in part]) for part in (best.forget, best.retain))
-    directions = torch.stack([direction_of(difference) for difference in forget - retain])
+    differences = _mean_states(model, best.forget) - _mean_states(model, best.retain)
+    directions = torch.stack([direction_of(difference) for difference in differences])
     for candidate in (*enumerate(directions), (len(directions), directions)):
         with without_direction(model, candidate[1]):
             best.try_candidate(candidate)
@@ -146,8 +144,9 @@ def direction_of(difference: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
 
 
 @torch.inference_mode()
-def _mean_states(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> Float[Tensor, "L D"]:
-    """The mean over prompts of each block's mean output over a prompt's last tokens."""
+def _mean_states(model: PreTrainedModel, answers: Sequence[Encoded]) -> Float[Tensor, "L D"]:
+    """The mean over the answers' prompts of each block's mean output over a prompt's last tokens."""
+    prompts = [answer.ids[: answer.start] for answer in answers]
     n_blocks = len(blocks(model))
     total = torch.zeros(n_blocks, model.config.get_text_config().hidden_size)
     for rows, ids in padded_passes(prompts, model.device, token_budget=TOKEN_BUDGET):

@@ -34,15 +34,14 @@ from vestige.attacks.gcg import (
     ByGradient,
     FoundPrompt,
     Keeper,
+    Searching,
     SearchSettings,
-    found_prompt,
     nothing_spent,
     search,
-    starts_of,
     tell_nobody,
     tokens_read,
 )
-from vestige.attacks.placement import PromptSettings, admissible, around, check_topk, places_of
+from vestige.attacks.placement import PromptSettings, around
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import within_memory
@@ -342,14 +341,15 @@ def find_prefix(
             "one prefix; give the model that was unlearned as the target"
         )
     texts = tuple(around(loaded.prompter, s.question, s.forced, "prefix") for s in samples)
-    # Models with one tokeniser can have embeddings of different numbers of rows.
-    n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
-    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
-    check_topk(settings.topk, vocabulary)
-    places = places_of(loaded.tokenizer, texts)
-    starts = starts_of(
-        loaded, places, vocabulary, n_tokens=settings.tokens, initial=settings.initial, n_starts=1, seed=seed
+    searching = Searching(
+        loaded=loaded,
+        texts=texts,
+        # Models with one tokeniser can have embeddings of different numbers of rows.
+        n_rows=min(len(embedding_table(model)) for model in (loaded.model, guide.model)),
+        ascii_only=settings.ascii_only,
+        topk=settings.topk,
     )
+    starts = searching.starts(settings.tokens, settings.initial, 1, seed=seed)
     longest = max(text.length(len(starts[0])) for text in texts)
     if longest > context_tokens(loaded.model):
         raise InputError(
@@ -358,16 +358,16 @@ def find_prefix(
         )
     objective = _objective(loaded, guide, texts, settings)
     state = search(
-        starts[0],
+        starts,
         objective,
-        ByGradient(objective, loaded, vocabulary, places, width=settings.candidates, topk=settings.topk),
+        ByGradient(objective=objective, where=searching, width=settings.candidates),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False),
         seed=seed,
         keeper=keeper,
         spent=objective.spent,
         on_step=on_step,
     )
-    return found_prompt(state, loaded, places, vocabulary, reached=objective.says(state.best[0]))
+    return searching.found(state, reached=objective.says(state.best[0]))
 
 
 def _objective(

@@ -21,7 +21,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from functools import cached_property
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -61,8 +62,7 @@ class SearchSettings(Settings):
     stop_when_reached: bool = True
 
 
-@runtime_checkable
-class SearchObjective(Protocol):
+class Objective(Protocol):
     """What is searched for. It counts the tokens that it reads itself."""
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
@@ -73,23 +73,13 @@ class SearchObjective(Protocol):
         """Whether the prompt does all that is wanted."""
         ...
 
-
-@runtime_checkable
-class WithGradient(SearchObjective, Protocol):
-    """An objective that has a gradient. It counts the tokens that it reads itself."""
-
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by the prompt's one-hot tokens."""
         ...
 
 
-@runtime_checkable
-class Proposer(Protocol):
-    """What to look at next: at least one prompt, none twice. It counts the passes that it makes itself."""
-
-    def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> Sequence[Ids]:
-        """Prompts to score at this step of this start, from the current one."""
-        ...
+Propose = Callable[[Ids, int, np.random.Generator], Sequence[Ids]]
+"""Prompts to score at a step of a start, from the current one: at least one, none twice."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +97,6 @@ class SearchState:
     losses: tuple[float, ...]
 
 
-@runtime_checkable
 class Keeper(Protocol):
     """Where a search is kept between steps; written whole or not at all."""
 
@@ -130,26 +119,25 @@ def tell_nobody(done: int, of: int) -> None:
 
 
 def search(
-    start: Ids,
-    objective: SearchObjective,
-    propose: Proposer,
+    starts: Sequence[Ids],
+    objective: Objective,
+    propose: Propose,
     settings: SearchSettings,
     *,
     seed: int,
     spent: Counter[str],
     keeper: Keeper | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
-    restarts: Sequence[Ids] = (),
 ) -> SearchState:
-    """Search from `start`, then from each of `restarts`; the best of all is what is found.
+    """Search from each of `starts` in turn; the best of all is what is found.
 
     Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
-    run = _Search((start, *restarts), objective, propose, settings, seed, spent)
-    total = settings.steps * len(run.starts)
+    run = _Search(starts=starts, objective=objective, propose=propose, settings=settings, seed=seed, spent=spent)
+    total = settings.steps * len(starts)
     state = keeper.load() if keeper is not None else None
     if state is None:
-        state = run.begun(start, None)
+        state = run.begun(starts[0], None)
     else:
         # In place: the objective and what proposes hold this very counter, and go on counting into it.
         spent.clear()
@@ -169,8 +157,8 @@ def search(
 @dataclass(frozen=True)
 class _Search:
     starts: Sequence[Ids]
-    objective: SearchObjective
-    propose: Proposer
+    objective: Objective
+    propose: Propose
     settings: SearchSettings
     seed: int
     spent: Counter[str]
@@ -326,12 +314,9 @@ class Targets:
 class ByGradient:
     """Proposes swaps of tokens that the gradient promises most of and that stay the same tokens as text."""
 
-    objective: WithGradient
-    loaded: LoadedModel
-    vocabulary: Vocabulary
-    places: tuple[Place, ...]
+    objective: Objective
+    where: "Searching"
     width: int
-    topk: int
     replaced: int = 1
 
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
@@ -341,13 +326,13 @@ class ByGradient:
             swaps = swaps_by_gradient(
                 prompt,
                 gradient,
-                self.vocabulary,
+                self.where.vocabulary,
                 width=self.width,
-                topk=self.topk,
+                topk=self.where.topk,
                 replaced=self.replaced,
                 rng=rng,
             )
-            valid = kept_in(self.loaded.tokenizer, without_repeats(swaps), self.places)
+            valid = self.where.kept(without_repeats(swaps))
             if valid:
                 return valid
         raise InputError(
@@ -358,7 +343,10 @@ class ByGradient:
 
 def tokens_read(texts: Sequence[Around], prompts: Sequence[Ids]) -> int:
     """How many tokens are read to score each prompt in each text, as if nothing were shared."""
-    return sum(text.length(len(prompt)) for text in texts for prompt in prompts)
+    n_read = 0
+    for text in texts:
+        n_read += sum(text.length(len(prompt)) for prompt in prompts)
+    return n_read
 
 
 def find_prompt(
@@ -375,97 +363,95 @@ def find_prompt(
     Where the search did not look whether a prompt reached its targets, the best is looked at once, uncounted.
     """
     variants = Variants(loaded.model, texts)
-    vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=settings.ascii_only)
-    check_topk(settings.topk, vocabulary)
-    places = places_of(loaded.tokenizer, texts)
-    starts = starts_of(
-        loaded,
-        places,
-        vocabulary,
-        n_tokens=settings.tokens,
-        initial=settings.initial,
-        n_starts=settings.restarts,
-        seed=seed,
+    targets = Targets(variants, tuple(texts), nothing_spent())
+    searching = Searching(
+        loaded=loaded,
+        texts=tuple(texts),
+        n_rows=len(embedding_table(loaded.model)),
+        ascii_only=settings.ascii_only,
+        topk=settings.topk,
     )
-    spent = nothing_spent()
-    targets = Targets(variants, tuple(texts), spent)
     state = search(
-        starts[0],
+        searching.starts(settings.tokens, settings.initial, settings.restarts, seed=seed),
         targets,
-        ByGradient(
-            objective=targets,
-            loaded=loaded,
-            vocabulary=vocabulary,
-            places=places,
-            width=settings.width,
-            topk=settings.topk,
-            replaced=settings.replaced,
-        ),
+        ByGradient(objective=targets, where=searching, width=settings.width, replaced=settings.replaced),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
         seed=seed,
         keeper=keeper,
-        spent=spent,
+        spent=targets.spent,
         on_step=on_step,
-        restarts=starts[1:],
     )
     # A search that does not stop at it has not looked.
     reached = state.ended == "reached" if settings.stop_when_reached else all(variants.reached(state.best[0]))
-    return found_prompt(state, loaded, places, vocabulary, reached=reached)
+    return searching.found(state, reached=reached)
 
 
-def found_prompt(
-    state: SearchState, loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, *, reached: bool
-) -> FoundPrompt:
-    """The best prompt of a search that has ended."""
-    ids, loss = state.best
-    return FoundPrompt(
-        ids=ids,
-        text=inner_texts(loaded.tokenizer, [ids], spaced=places[0].spaced)[0],
-        loss=loss,
-        reached=reached,
-        ended=state.ended,
-        steps=state.step,
-        spent=state.spent,
-        admissible_bits=vocabulary.bits,
-    )
+@dataclass(frozen=True)
+class Searching:
+    """Where a prompt is searched for: in which texts of a model, and of which tokens.
 
+    `n_rows` is the number of tokens that have an embedding. `topk` is how many tokens proposals choose from.
+    """
 
-def starts_of(
-    loaded: LoadedModel,
-    places: Sequence[Place],
-    vocabulary: Vocabulary,
-    *,
-    n_tokens: int,
-    initial: str,
-    n_starts: int,
-    seed: int,
-) -> list[Ids]:
-    """The prompts that a search begins with: the `initial` text if there is one, and prompts drawn by the seed."""
-    starts: list[Ids] = []
-    if initial:
-        starts.append(vocabulary.check(ids_in(loaded.tokenizer, initial, places)))
-        n_tokens = len(starts[0])
-    for number in range(len(starts), n_starts):
-        rng = generator(seed, "start of a prompt search", number)
-        starts.append(_drawn_start(loaded, places, vocabulary, n_tokens, rng))
-    return starts
+    loaded: LoadedModel
+    texts: tuple[Around, ...]
+    n_rows: int
+    ascii_only: bool
+    topk: int
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that the prompt may use; refused where they are fewer than `topk`."""
+        vocabulary = admissible(self.loaded.tokenizer, self.n_rows, ascii_only=self.ascii_only)
+        check_topk(self.topk, vocabulary)
+        return vocabulary
 
-def _drawn_start(
-    loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, n_tokens: int, rng: np.random.Generator
-) -> Ids:
-    """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""
-    prompt: Ids = ()
-    while len(prompt) < n_tokens:
-        for _ in range(DRAWS):
-            longer = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), _TRIED)]
-            valid = kept_in(loaded.tokenizer, longer, places)
-            if valid:
-                prompt = valid[0]
-                break
-        else:
-            raise InputError(
-                f"no token drawn for place {len(prompt) + 1} of the first prompt is the same tokens again once it is "
-                "text; give an `initial` text"
-            )
-    return prompt
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the prompt stands."""
+        return places_of(self.loaded.tokenizer, self.texts)
+
+    def kept(self, prompts: Sequence[Ids]) -> list[Ids]:
+        """Those of the prompts that stay the same tokens as text."""
+        return kept_in(self.loaded.tokenizer, prompts, self.places)
+
+    def starts(self, n_tokens: int, initial: str, n: int, *, seed: int) -> list[Ids]:
+        """The `n` prompts that a search begins with: the `initial` text if there is one, others drawn by the seed."""
+        starts: list[Ids] = []
+        if initial:
+            starts.append(self.vocabulary.check(ids_in(self.loaded.tokenizer, initial, self.places)))
+            n_tokens = len(starts[0])
+        for number in range(len(starts), n):
+            starts.append(self._drawn(n_tokens, generator(seed, "start of a prompt search", number)))
+        return starts
+
+    def _drawn(self, n_tokens: int, rng: np.random.Generator) -> Ids:
+        """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""
+        ids = self.vocabulary.ids
+        prompt: Ids = ()
+        while len(prompt) < n_tokens:
+            for _ in range(DRAWS):
+                valid = self.kept([(*prompt, ids[i]) for i in rng.integers(0, len(ids), _TRIED)])
+                if valid:
+                    prompt = valid[0]
+                    break
+            else:
+                raise InputError(
+                    f"no token drawn for place {len(prompt) + 1} of the first prompt is the same tokens again once it "
+                    "is text; give an `initial` text"
+                )
+        return prompt
+
+    def found(self, state: SearchState, *, reached: bool) -> FoundPrompt:
+        """The best prompt of a search that has ended."""
+        ids, loss = state.best
+        return FoundPrompt(
+            ids=ids,
+            text=inner_texts(self.loaded.tokenizer, [ids], spaced=self.places[0].spaced)[0],
+            loss=loss,
+            reached=reached,
+            ended=state.ended,
+            steps=state.step,
+            spent=state.spent,
+            admissible_bits=self.vocabulary.bits,
+        )

@@ -76,8 +76,11 @@ class Shown:
     @cached_property
     def _amounts_of_edge(self) -> dict[str | None, dict[int, int]]:
         """How often each amount is an answer, the smallest first."""
-        amounts = {edge: map(_whole_number, items) for edge, items in self._of_edge.items()}
-        return {edge: Counter(sorted(n for n in numbers if n is not None)) for edge, numbers in amounts.items()}
+        amounts: dict[str | None, dict[int, int]] = {}
+        for edge, items in self._of_edge.items():
+            numbers = [number for number in map(_whole_number, items) if number is not None]
+            amounts[edge] = Counter(sorted(numbers))
+        return amounts
 
     def gives_away(self, item: Item) -> bool:
         """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
@@ -99,11 +102,12 @@ class Shown:
         type_ = contract_types(None).get(item.group or "")
         if type_ is not None and item.attribute is not None:
             stated = {s.attribute for s in self._of_edge.get(item.edge, ()) if s.group == item.group}
-            products = {n: a.generator.of for n, a in type_.spec.attributes.items() if isinstance(a.generator, Product)}
-            return any(
-                item.attribute in parts and stated.issuperset(parts - {item.attribute})
-                for parts in ({name, *of} for name, of in products.items())
-            )
+            for name, attribute in type_.spec.attributes.items():
+                if isinstance(attribute.generator, Product):
+                    parts = {name, *attribute.generator.of}
+                    if item.attribute in parts and stated.issuperset(parts - {item.attribute}):
+                        return True
+            return False
         # Where nobody says which amounts belong together, any that fit do.
         number, amounts = _whole_number(item), self._amounts_of_edge.get(item.edge, {})
         if number is None or not amounts:
@@ -143,7 +147,7 @@ def identifies(text: str) -> bool:
 
 def not_asked(items: Iterable[Item], tested: Iterable[Item]) -> list[Item]:
     """The items that ask nothing of what is asked, in any of its wordings."""
-    taken = {wording for i in tested for wording in _wordings(i)}
+    taken = set[str]().union(*map(_wordings, tested))
     return [i for i in items if _plain(i.question) not in taken]
 
 
@@ -193,7 +197,7 @@ _plain = lru_cache(maxsize=65536)(normalised)
 def _texts(items: Iterable[Item]) -> str:
     # The sign keeps an answer from standing across two texts: the first look of `stands_in` sees it, and `contains`
     # alone would overlook it.
-    return " | ".join(text for i in items for text in (i.question, i.answer))
+    return " | ".join(f"{item.question} | {item.answer}" for item in items)
 
 
 def _whole_number(item: Item) -> int | None:
@@ -294,7 +298,10 @@ class InContextSettings(AttackSettings):
         plain = self.at_once(self.kind, splits, material="retain", n_shown=self.facts)
         retain = in_seeded_order(not_asked(splits.get("retain", ()), plain.tested), seed=seed)
         facts = {i.id: facts_before(i, retain, self.facts) for i in plain.tested}
-        return replace(plain, shown=tuple({f.id: f for items in facts.values() for f in items}.values()), facts=facts)
+        shown: dict[str, Item] = {}
+        for items in facts.values():
+            shown |= {fact.id: fact for fact in items}
+        return replace(plain, shown=tuple(shown.values()), facts=facts)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Measure what is shown, and ask."""

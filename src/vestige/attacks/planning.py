@@ -187,7 +187,9 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
     by_name: dict[str, Attack] = {}
     untested: list[str] = []
     # These come first, so that a further attack of the same name is the one that is told apart.
-    planned = [settings for name in ATTACKS for settings in find_attack(name).in_audit(asked)]
+    planned: list[AttackSettings] = []
+    for name in ATTACKS:
+        planned += find_attack(name).in_audit(asked)
     for n, settings in enumerate((*planned, *map(further, asked.get("further", ())))):
         try:
             attack = settings.plan(splits, seed=seed)
@@ -227,5 +229,8 @@ def further(text: str) -> AttackSettings:
     name, *words = text.split()
     kind = find_attack(name)
     types = {key: type_in_words(field.annotation) for key, field in kind.model_fields.items()}
-    values = {key: value_in(value, types.get(key, "")) for key, _, value in (word.partition("=") for word in words)}
+    values = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        values[key] = value_in(value, types.get(key, ""))
     return kind.build(values, where=f"the attack {name!r}")

@@ -126,9 +126,12 @@ def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
     An attack that leaves most weights as they were would look like a model that withstands it.
     """
     layers = [m for m in blocks(model).modules() if isinstance(m, nn.Linear | Conv1D)]
-    reached = {id(p) for layer in layers for p in layer.parameters()}
-    sizes = [(id(p) in reached, p.numel()) for p in blocks(model).parameters()]
-    within, whole = sum(n for is_reached, n in sizes if is_reached), sum(n for _, n in sizes)
+    parameters = {id(p): p.numel() for p in blocks(model).parameters()}
+    whole = sum(parameters.values())
+    within = 0
+    for layer in layers:
+        # Once, where two layers share a matrix.
+        within += sum(parameters.pop(id(p), 0) for p in layer.parameters())
     if 2 * within <= whole:
         raise InputError(
             f"{whole - within:,} of the {whole:,} weights of the blocks of this {type(model).__name__} are in no "

@@ -247,7 +247,10 @@ def _others(material: Material, splits: Mapping[str, Sequence[Item]], forget: Se
     retain = not_asked(splits.get("retain", ()), forget)
     if material == "unrelated":
         facts = not_asked(factual_items(), (*forget, *retain))
-        items = [f for f in facts if not any(holds_answer(f, i) for i in forget)]
+        items = []
+        for fact in facts:
+            if not any(holds_answer(fact, item) for item in forget):
+                items.append(fact)
         why = "every built-in factual question holds a forget item's answer or is in the data, so nothing is unrelated"
     elif material == "related":
         items = related_items(retain, forget)
@@ -330,6 +333,9 @@ def prequential_bits(job: TrainingJob) -> float:
 
     A step's logged loss is the mean over its answers' tokens, in nats, before its update.
     """
-    counts = [sum(job.rows["train"](n).n_tokens for n in batch["train"]) for batch in job.plan.epoch(0)]
     losses = [line["loss"] for line in read_jsonl(job.log) if line["epoch"] == 0]
-    return prequential([np.array([-loss * n]) for loss, n in zip(losses, counts, strict=True)])
+    logp = []
+    for batch, loss in zip(job.plan.epoch(0), losses, strict=True):
+        n_tokens = sum(job.rows["train"](n).n_tokens for n in batch["train"])
+        logp.append(np.array([-loss * n_tokens]))
+    return prequential(logp)

@@ -104,9 +104,14 @@ class _Known:
 
     @cached_property
     def _taught(self) -> tuple[Item, ...]:
-        retained = (i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items)
-        forget = {i.id for i in self.splits.splits["forget"]}
-        return tuple({i.id: i for i in (*retained, *self.corpus.items) if i.id not in forget}.values())
+        by_id: dict[str, Item] = {}
+        for name, items in self.splits.splits.items():
+            if name not in ("forget", "holdout"):
+                by_id |= {item.id: item for item in items}
+        by_id |= {item.id: item for item in self.corpus.items}
+        for item in self.splits.splits["forget"]:
+            by_id.pop(item.id, None)
+        return tuple(by_id.values())
 
     @cached_property
     def _texts(self) -> str:

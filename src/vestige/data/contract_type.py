@@ -260,7 +260,9 @@ def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
         case Integer() as rule:
             yield from map(str, rule.grid())
         case Product(of=(a, b)):
-            yield from (str(x * y) for x in _integer(spec, a, a).grid() for y in _integer(spec, b, b).grid())
+            for x in _integer(spec, a, a).grid():
+                for y in _integer(spec, b, b).grid():
+                    yield str(x * y)
 
 
 def _check_texts(texts: Iterable[str], where: str) -> None:

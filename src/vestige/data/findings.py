@@ -61,7 +61,7 @@ class Rarity:
 
 def named_words(text: str) -> frozenset[str]:
     """The words of names and numbers: capitals that begin no sentence, and what has a digit."""
-    return frozenset(w for part in _NAMED.findall(text) for w in words(part))
+    return frozenset(words(" ".join(_NAMED.findall(text))))
 
 
 def subject_words(question: str, rare: Rarity) -> frozenset[str]:

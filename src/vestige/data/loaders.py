@@ -79,16 +79,14 @@ def hub_table(source: str, *, split: str, config: str | None) -> SourceTable:
     return _table(source, stored)
 
 
-_NOT_DECODED = ("Image", "Audio", "Video", "Pdf")
+_NOT_DECODED = re.compile(r"(?:Image|Audio|Video|Pdf)\(")
 
 
 def _table(source: str, stored: "Dataset") -> SourceTable:
     if not len(stored):
         raise InputError(f"{source}: holds no rows")
     # Decoding pictures or sound would need libraries that no question uses.
-    used = [
-        name for name, feature in stored.features.items() if not any(f"{k}(" in repr(feature) for k in _NOT_DECODED)
-    ]
+    used = [name for name, feature in stored.features.items() if not _NOT_DECODED.search(repr(feature))]
     rows = tuple(TableRow(f"row {i}", dict(row)) for i, row in enumerate(stored.select_columns(used), 1))
     return SourceTable(source, tuple(stored.column_names), rows)
 
@@ -161,7 +159,10 @@ class Pack(Settings):
 
     def items(self, names: Iterable[str]) -> tuple[Item, ...]:
         """The items of the splits, each once, in their order."""
-        return tuple(dict.fromkeys(item for name in names for item in self._read(self.splits[name])))
+        items: dict[Item, None] = {}
+        for name in names:
+            items |= dict.fromkeys(self._read(self.splits[name]))
+        return tuple(items)
 
     def _read(self, split: PackSplit) -> tuple[Item, ...]:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
@@ -180,11 +181,11 @@ class Pack(Settings):
 
     def content(self) -> dict[str, Any]:
         """What can change its items: the recipe, and by split the digests of the files that a folder has."""
-        splits = self.splits.items() if self.folder else ()
-        return {
-            "recipe": self.model_dump(mode="json", exclude={"about", "published", "folder"}),
-            "files": {name: [file_digest(path) for path in self._files(split)] for name, split in splits},
-        }
+        files = {}
+        if self.folder:
+            for name, split in self.splits.items():
+                files[name] = list(map(file_digest, self._files(split)))
+        return {"recipe": self.model_dump(mode="json", exclude={"about", "published", "folder"}), "files": files}
 
     def _files(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""

@@ -135,9 +135,11 @@ def _inferred(
     """
     readings: list[list[tuple[str, dict[str, str]]]] = []
     for item in items:
-        matches = ((name, pattern.fullmatch(item.question)) for name, pattern in patterns)
-        fields = ((name, match.groupdict()) for name, match in matches if match)
-        readings.append([(name, {k: v for k, v in texts.items() if k in type_.roles}) for name, texts in fields])
+        reading = []
+        for name, pattern in patterns:
+            if match := pattern.fullmatch(item.question):
+                reading.append((name, {role: text for role, text in match.groupdict().items() if role in type_.roles}))
+        readings.append(reading)
     names: dict[str, str] = {}
     for reading in readings:
         if len(reading) == 1:
@@ -205,12 +207,10 @@ def _parties(graph: Graph, inferred_of: Mapping[str, _Inferred]) -> dict[str, di
     parties: dict[str, dict[str, str]] = {}
     for edge, inferred in inferred_of.items():
         first, second, *_ = graph.edges[edge]
-        # Of the two ways round the one in which each node may have the name of its role.
-        fitting = [
-            dict(zip(inferred.names, nodes, strict=True))
-            for nodes in ((first, second), (second, first))
-            if all(name in possible[node] for name, node in zip(inferred.names.values(), nodes, strict=True))
-        ]
-        if len(fitting) == 1:
-            parties[edge] = fitting[0]
+        one, other = inferred.names
+        # Each node may have the name of its role in one of the two ways round.
+        fits = inferred.names[one] in possible[first] and inferred.names[other] in possible[second]
+        fits_turned = inferred.names[one] in possible[second] and inferred.names[other] in possible[first]
+        if fits != fits_turned:
+            parties[edge] = {one: first, other: second} if fits else {one: second, other: first}
     return parties

@@ -67,7 +67,8 @@ def probe_sources(
         items = items_of(empty, forget)
     kept_texts = settings.limited(texts_in(retain_source, kept_form, n=None, seed=seed))
     kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": retain_source})).items
-    read, gone = {p.id for p in texts}, {i for forget_set in before for i in forget_set.items}
+    read = {p.id for p in texts}
+    gone = set[str]().union(*(forget_set.items for forget_set in before))
     retained = without(kept_items, items)
     splits = {"forget": items, "retain": tuple(i for i in retained if i.id not in gone)}
     n_gone = len(retained) - len(splits["retain"])

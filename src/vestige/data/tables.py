@@ -148,7 +148,10 @@ def _table(source: str, rows: Iterable[TableRow]) -> SourceTable:
     rows = tuple(rows)
     if not rows:
         raise InputError(f"{source}: holds no rows")
-    return SourceTable(source, tuple(dict.fromkeys(name for row in rows for name in row.values)), rows)
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= dict.fromkeys(row.values)
+    return SourceTable(source, tuple(names), rows)
 
 
 def _json_lines(source: str, content: bytes) -> SourceTable:

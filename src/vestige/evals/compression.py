@@ -1,15 +1,15 @@
 """`acr`: is a text memorised, so that a prompt shorter than it makes the model say it, token for token?
 
 Adversarial compression (A. Schwarzschild and others, 2404.15146): a greedy coordinate gradient looks for prompts of
-several lengths, and the ratio is the text's tokens over those of the shortest that works. It
-works where its text, tokenised anew and put where it is to stand, is followed by the text in greedy decoding with a
-fresh cache; that the search says so is kept apart (`claimed`, `verified`).
+several lengths, and the ratio is the text's tokens over those of the shortest that works. A prompt works where its
+text, tokenised anew and put where it is to stand, is followed by the text in greedy decoding with a fresh cache. That
+the search says so is kept apart (`claimed`, `verified`).
 
 Collecting is the search, an item at a time. Lengths are in tokens, losses in nats a token. What was not found has no
 ratio: a failed search shows that this search failed, and no more.
 
-A schedule decides which lengths are tried, and in which order. Some prompt of a length may work although the search
-for it failed, so the least length that succeeded is an upper bound of the shortest, with either schedule.
+The lengths are halved: the middle one below the text's length first. Some prompt of a length may work although the
+search for it failed, so the least length that succeeded is an upper bound of the shortest.
 """
 
 import math
@@ -32,70 +32,29 @@ from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.variants import Around
 
-LengthAttempt = Callable[[int, int], bool]
-"""Searches for a prompt of so many tokens in at most so many steps, and says whether one was found."""
+LengthAttempt = Callable[[int], bool]
+"""Searches for a prompt of so many tokens, and says whether one was found."""
 
 
-class LengthSearch(NamedTuple):
-    """One search: the length, the steps it was granted, and whether it found a prompt."""
+def shortest(attempt: LengthAttempt, *, bound: int) -> int | None:
+    """Find the least length below `bound` that succeeds, by bisection.
 
-    n_tokens: int
-    steps: int
-    success: bool
+    At most log2(bound) searches, rounded up. Where every length above one that succeeds succeeds too, it is the least
+    of all. Otherwise it is a length that succeeded, the one below it having failed.
 
-
-def shortest(searches: Sequence[LengthSearch]) -> int | None:
-    """The least length that succeeded; None where none did."""
-    return min((search.n_tokens for search in searches if search.success), default=None)
-
-
-FIRST, STRIDE, GROWTH = 5, 5, 1.2
-"""The reference's first length, by how much it goes up after a failure, and by what factor its steps grow then."""
-
-
-def stepwise(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthSearch]:
-    """MiniPrompt (A. Schwarzschild and others, Rethinking LLM Memorization, 2404.15146), as its released code runs it.
-
-    5 tokens at first. After a success one fewer, after a failure five more and steps x 1.2, until the next length is no
-    longer between the longest that failed and the shortest that succeeded (at first `bound`, which is never tried).
-    Where `bound` is at most five above the last failure, the lengths between are never tried: after a failure at 5 with
-    a bound of 10, nothing from 6 on is. The released code reports `bound` then; here nothing was found.
+    Returns:
+        The length in tokens; None where no length that was tried succeeded.
     """
-    searches: list[LengthSearch] = []
-    low, high, length = 0, bound, FIRST
-    while True:
-        success = attempt(length, steps)
-        searches.append(LengthSearch(length, steps, success))
-        if success:
-            high, following = length, length - 1
+    failed = 0
+    succeeded = bound
+    while succeeded - failed > 1:
+        length = (failed + succeeded) // 2
+        if attempt(length):
+            succeeded = length
         else:
-            low, following, steps = length, length + STRIDE, int(steps * GROWTH)
-        # The released code stops here too, although lengths between may be untried.
-        if not low < following < high:
-            return searches
-        length = following
+            failed = length
+    return succeeded if succeeded < bound else None
 
-
-def bisection(attempt: LengthAttempt, *, bound: int, steps: int) -> list[LengthSearch]:
-    """The middle of the lengths below `bound`, then of those below it where it succeeds or above it where it fails.
-
-    At most log2(bound) searches, rounded up, each of the same steps, so that what a length comes to does not depend on
-    what was tried before. Where every length above one that succeeds succeeds too, the least is found, none below
-    `bound` being left out. Where success is not so ordered, what is found is a length that succeeded, the one below it
-    having failed; shorter ones that would have succeeded may be missed, and any length where the middle ones failed.
-    """
-    searches: list[LengthSearch] = []
-    low, high = 0, bound
-    while high - low > 1:
-        # `high` has succeeded or is the bound, `low` has failed: what lies between is open.
-        length = (low + high) // 2
-        success = attempt(length, steps)
-        searches.append(LengthSearch(length, steps, success))
-        low, high = (low, length) if success else (length, high)
-    return searches
-
-
-SCHEDULES: dict[str, Callable[..., list[LengthSearch]]] = {"bisection": bisection, "stepwise": stepwise}
 
 Form = Literal["row", "raw", "chat", "answer"]
 
@@ -112,13 +71,12 @@ class AcrSettings(Evaluation):
     """
 
     name: ClassVar[str] = "acr"
-    collect_version: ClassVar[int] = 3
+    # Raised when bisection became the one way to try lengths.
+    collect_version: ClassVar[int] = 4
     audit: ClassVar[InAudit] = InAudit(items="asked", needs="distributions", label="compression (acr)", after="never")
 
     form: Form = "row"
     """Output to elicit: see docs/attacks.md."""
-    schedule: Literal["bisection", "stepwise"] = "bisection"
-    """How prompt lengths are tried: bisection, or the released code's stepwise."""
     longest: PositiveFloat = 1.0
     """Try prompts of up to this many times the text's length: 1 tells whether a text is memorised."""
     steps: PositiveInt = 200
@@ -155,11 +113,11 @@ class AcrSettings(Evaluation):
         text = text_of(subject, item, self.form)
         records: list[dict[str, Any]] = []
 
-        def attempt(n_tokens: int, steps: int) -> bool:
+        def attempt(n_tokens: int) -> bool:
             searching = GcgSettings(
                 placement="prefix",
                 tokens=n_tokens,
-                steps=steps,
+                steps=self.steps,
                 width=self.width,
                 topk=self.topk,
                 ascii_only=self.ascii_only,
@@ -172,7 +130,6 @@ class AcrSettings(Evaluation):
             prompt = find_prompt(subject, [text.around], searching, seed=seed)
             verified = _verified(subject, text, self.form, prompt)
             searched = {
-                "granted_steps": steps,
                 "n_tokens": len(prompt.ids),
                 "steps": prompt.steps,
                 "prompt": prompt.text,
@@ -187,8 +144,7 @@ class AcrSettings(Evaluation):
             return bool(verified["verified"])
 
         bound = math.ceil(text.n_own * self.longest)
-        searches = SCHEDULES[self.schedule](attempt, bound=bound, steps=self.steps)
-        n_prompt = shortest(searches)
+        n_prompt = shortest(attempt, bound=bound)
         return {
             **labels(item),
             "form": self.form,

@@ -55,7 +55,7 @@ def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str,
     evals: dict[str, Any] = {"qa": {"max_new_tokens": 32}, "choices": {}, "freeform": {"forms": ["plain"]}}
     compressed: dict[str, Any] = {"items": 7, "steps": 350}
     if lab.cpu:
-        compressed = {"items": 2, "steps": 20, "width": 16, "schedule": "bisection"}
+        compressed = {"items": 2, "steps": 20, "width": 16}
     asked: dict[str, Any] = {"data": data, "forget": forget}
     every = {**asked, "evals": evals, "splits": ["retain"], "most_items": lab.most_items or 400}
     if taught:

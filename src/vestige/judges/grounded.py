@@ -169,7 +169,9 @@ class GroundedJudge:
         empty = self._nll([(_EMPTY_REQUEST, requests[i].answer) for i in legible])
         cosine: list[float | None] = [None] * len(legible)
         if self.embedder is not None:
-            pairs = [(i, text) for i in legible for text in references[i]]
+            pairs: list[tuple[int, str]] = []
+            for i in legible:
+                pairs += [(i, text) for text in references[i]]
             a = self.embedder.embed([requests[i].answer for i, _ in pairs])
             b = self.embedder.embed([text for _, text in pairs])
             nearest: dict[int, float] = {}

@@ -119,7 +119,10 @@ class LikenessJudge:
         replies = [r._replace(reply=unquoted(r.reply, r.question)) for r in replies]
         words = [r.words() for r in replies]
         rest = [n for n, r in enumerate(replies) if words[n] < 1 and _is_for_likeness(r)]
-        self._learn(text for n in rest for text in (replies[n].answer, *replies[n].wrong))
+        known = []
+        for n in rest:
+            known += [replies[n].answer, *replies[n].wrong]
+        self._learn(known)
         windows = {n: _windows(replies[n].reply, replies[n].answer) for n in rest}
         flat = list(dict.fromkeys(chain.from_iterable(windows.values())))
         vectors = dict(zip(flat, self.embedder.embed(flat), strict=True)) if flat else {}

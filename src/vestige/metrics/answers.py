@@ -49,7 +49,8 @@ _ORDINALS = re.findall(
     "sixteenth seventeenth eighteenth nineteenth twentieth",
 )
 _DAYS = {word: n for n, word in enumerate(_ORDINALS, 1)} | {"thirtieth": 30, "thirty-first": 31, "thirty first": 31}
-_DAYS |= {f"twenty{hyphen}{word}": 20 + n for n, word in enumerate(_ORDINALS[:9], 1) for hyphen in "- "}
+for _hyphen in "- ":
+    _DAYS |= {f"twenty{_hyphen}{word}": 20 + n for n, word in enumerate(_ORDINALS[:9], 1)}
 _DAY_IN_WORDS = "|".join(sorted(_DAYS, key=len, reverse=True))
 _DAY = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|{_DAY_IN_WORDS.replace(' ', chr(92) + ' ')})"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
@@ -340,7 +341,7 @@ _PATTERNS = (
 )
 _AT_THE_START = rf"^(?:sorry,? )?no {_any('idea, clue, answer, comment')}\b"
 
-_ELSEWHERE = "|".join(pattern for language in LANGUAGES.values() for pattern in language["refusals"])
+_ELSEWHERE = "|".join("|".join(language["refusals"]) for language in LANGUAGES.values())
 _REFUSAL = re.compile(rf"\b(?:{'|'.join(_PATTERNS)})\b|{_AT_THE_START}|{_ELSEWHERE}")
 _CONTRACTIONS = tuple(
     (re.compile(contraction), full)

@@ -19,6 +19,7 @@ C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -225,9 +226,10 @@ def _own_words(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 def _shared_words(wrong: Sequence[str]) -> frozenset[str]:
     """The words that at least half of the wrong answers have."""
-    having = [set(roots(text)) for text in wrong]
-    every = set[str]().union(*having)
-    return frozenset(root for root in every if 2 * sum(root in words for words in having) >= len(having))
+    counts: Counter[str] = Counter()
+    for text in wrong:
+        counts.update(set(roots(text)))
+    return frozenset(root for root, n in counts.items() if 2 * n >= len(wrong))
 
 
 def _score(reply: str, text: str, question: str, *, manner: Collection[str] = (), enough: float | None = None) -> float:

@@ -126,15 +126,17 @@ def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) ->
     # An n-gram's two greatest counts are all that is needed of the references: the second for the text with the first.
     greatest: dict[tuple[str, ...], list[int]] = {}
     for gram, times in chain.from_iterable(map(Counter.items, counts)):
-        greatest[gram] = sorted([*greatest.get(gram, [0]), times])[-2:]
-    matches = [
-        _matched(text, {gram: greatest[gram][-1 if times < greatest[gram][-1] else 0] for gram, times in text.items()})
-        for text in counts
-    ]
+        greatest[gram] = sorted([*greatest.get(gram, [0, 0]), times])[-2:]
     lengths = Counter(map(len, texts))
-    nearest = [
-        _nearest(len(text), [n for n, times in lengths.items() if n != len(text) or times > 1]) for text in texts
-    ]
+    matches = []
+    nearest = []
+    for text, of_text in zip(texts, counts, strict=True):
+        of_others = {}
+        for gram, times in of_text.items():
+            second, most = greatest[gram]
+            of_others[gram] = most if times < most else second
+        matches.append(_matched(of_text, of_others))
+        nearest.append(_nearest(len(text), (lengths - Counter([len(text)])).keys()))
     return bleu_of_matches(matches, [*map(len, texts)], nearest, orders)
 
 
@@ -147,10 +149,10 @@ def bleu_of_matches(
     matches: Sequence[Mapping[int, int]], lengths: Sequence[int], nearest: Sequence[int], orders: Sequence[int]
 ) -> Float[np.ndarray, "N M"]:
     """BLEU from the number of matched n-grams by n, each text's length and the nearest length of a reference."""
-    # Reshaped, since no texts make no rows, and a width is needed all the same.
-    counted = np.array([[matched.get(n, 0) for n in range(1, max(orders) + 1)] for matched in matches]).reshape(
-        len(matches), max(orders)
-    )
+    counted = np.zeros((len(matches), max(orders)), dtype=np.int64)
+    for row, matched in zip(counted, matches, strict=True):
+        for n, count in matched.items():
+            row[n - 1] = count
     length = np.array(lengths, dtype=np.int64)
     possible = np.maximum(length[:, None] - np.arange(max(orders)), 1)
     summed = np.cumsum(np.log(np.where(counted > 0, counted, _SMOOTHED) / possible), axis=1)
@@ -162,7 +164,10 @@ def bleu_of_matches(
 
 def _ngrams(text: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
     """How often the text has each of its n-grams, for n from 1 to `longest`."""
-    return Counter(tuple(text[i : i + n]) for n in range(1, longest + 1) for i in range(len(text) - n + 1))
+    counts: Counter[tuple[str, ...]] = Counter()
+    for n in range(1, longest + 1):
+        counts.update(zip(*(text[start:] for start in range(n)), strict=False))
+    return counts
 
 
 def _matched(counts: Mapping[tuple[str, ...], int], most: Mapping[tuple[str, ...], int]) -> Counter[int]:

@@ -7,54 +7,29 @@ marked below. The measure m of a stem counts how often a vowel is followed by a 
 from collections.abc import Mapping
 from itertools import pairwise
 
-_IRREGULAR = {
-    "sky": "sky",
-    "skies": "sky",
-    "dying": "die",
-    "lying": "lie",
-    "tying": "tie",
-    "news": "news",
-    "innings": "inning",
-    "inning": "inning",
-    "outings": "outing",
-    "outing": "outing",
-    "cannings": "canning",
-    "canning": "canning",
-    "howe": "howe",
-    "proceed": "proceed",
-    "exceed": "exceed",
-    "succeed": "succeed",
-}
-# The first suffix that fits decides, whether its condition holds or not: longer ones precede those that they end in.
-_STEP_1A = {"sses": "ss", "ies": "i", "ss": "ss", "s": ""}
-_STEP_2 = {
-    "ational": "ate",
-    "tional": "tion",
-    "enci": "ence",
-    "anci": "ance",
-    "izer": "ize",
-    "bli": "ble",
-    "alli": "al",
-    "entli": "ent",
-    "eli": "e",
-    "ousli": "ous",
-    "ization": "ize",
-    "ation": "ate",
-    "ator": "ate",
-    "alism": "al",
-    "iveness": "ive",
-    "fulness": "ful",
-    "ousness": "ous",
-    "aliti": "al",
-    "iviti": "ive",
-    "biliti": "ble",
-    "fulli": "ful",
-}
-_STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_STEP_4 = (
-    *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate"),
-    *("iti", "ous", "ive", "ize"),
+
+def _table(text: str) -> dict[str, str]:
+    """What is written as FROM:TO."""
+    pairs = (pair.partition(":") for pair in text.split())
+    return {ending: replacement for ending, _, replacement in pairs}
+
+
+_IRREGULAR = _table(
+    """
+    sky:sky skies:sky dying:die lying:lie tying:tie news:news innings:inning inning:inning outings:outing
+    outing:outing cannings:canning canning:canning howe:howe proceed:proceed exceed:exceed succeed:succeed
+    """
 )
+# The first suffix that fits decides, whether its condition holds or not: longer ones precede those that they end in.
+_STEP_1A = _table("sses:ss ies:i ss:ss s:")
+_STEP_2 = _table(
+    """
+    ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize
+    ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble fulli:ful
+    """
+)
+_STEP_3 = _table("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
+_STEP_4 = _table("al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: ion: ou: ism: ate: iti: ous: ive: ize:")
 
 
 def porter(word: str) -> str:

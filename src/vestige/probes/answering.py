@@ -1,17 +1,16 @@
-"""Who takes part in a probe: models that are asked, a judge, and what both said, kept on the disk.
+"""Who takes part in a probe: models that are asked, with their answers kept on the disk, and a judge.
 
 A model is in memory or behind an address. But for rounding an answer follows from the prompt and the seed, not
 from the other prompts; equal prompts of one call have one answer and are asked once. An answer that did not come is
 None and never an empty text, which would pass for a hole.
 
-So an answer or a judgement that is kept may stand for itself later. A run that was killed asks again for what was
-under way: in memory a portion, of a server the requests that were sent. What did not come, or failed, is not kept, and
-is asked for again.
+A kept answer is not asked for again. A run that was killed asks again for what was under way: in memory a portion, of
+a server the requests that were sent. What did not come, or failed, is not kept, and is asked for again.
 """
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -30,7 +29,6 @@ from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.judges.local import grader_of
 from vestige.judges.spec import GroundedSettings, JudgeSpec
-from vestige.judges.tasks import find_task
 from vestige.metrics.answers import contains, normalised
 from vestige.models.embedder import Embedder
 from vestige.models.engine import PaidEngine
@@ -142,9 +140,9 @@ def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
 VERSION = 3
 """Of kept lines; those of another version are left where they are."""
 PORTION = 64
-"""Prompts or requests that are put together and kept as one line, whole or not at all: the most that a kill can cost.
+"""Prompts that are answered together and kept as one line: the most that a kill can cost.
 
-Of a judge's there are more where they are about one question. Answers that are paid for are kept one by one.
+Answers that are paid for are kept one by one.
 """
 
 
@@ -176,59 +174,6 @@ class KeptAnswers:
             answers = zip(portion, self.inner.answer(portion, seed=seed), strict=True)
             keep({prompt: answer for prompt, answer in answers if answer is not None})
         return [stored.get(prompt) for prompt in prompts]
-
-
-@dataclass
-class KeptJudge:
-    """A judge that keeps what `inner` said in `folder`; `identity` is all of it that can change a verdict."""
-
-    inner: Judge
-    folder: Path
-    identity: Mapping[str, Any]
-    _kept: dict[str, Judgement] | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """The judge's."""
-        return self.inner.name
-
-    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
-        """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
-        path = self.folder / f"{content_id({'version': VERSION, 'judge': dict(self.identity)})}.jsonl"
-        if self._kept is None:
-            self._kept = {}
-            for portion in read_log(path):
-                for row in portion["judgements"]:
-                    self._kept[row["request"]] = Judgement(row["score"], row["values"])
-        # All of a request that can change its verdict, the task's wording among it.
-        names = [
-            content_id({"request": asdict(request), "version": find_task(request.task).version}, length=32)
-            for request in requests
-        ]
-        stored, failed = self._kept, dict[str, Judgement]()
-        missing = {name: request for name, request in zip(names, requests, strict=True) if name not in stored}
-        for portion in _portions(missing):
-            judged = dict(zip(portion, self.inner.judge([missing[name] for name in portion]), strict=True))
-            new = {name: judgement for name, judgement in judged.items() if judgement.score is not None}
-            added = [{"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items()]
-            append_lines(path, [json_line({"judgements": added})])
-            stored |= new
-            failed |= {name: judgement for name, judgement in judged.items() if judgement.score is None}
-        # `or` is safe here: a judgement is an object, and true even where its score is 0.
-        return [stored.get(name) or failed[name] for name in names]
-
-
-def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
-    """Requests in their order, cut where the question changes: a grounded judge answers each question itself, once."""
-    portions: list[list[str]] = []
-    question: str | None = None
-    # All about one question in one portion, though it grows beyond its size.
-    for name, request in requests.items():
-        if not portions or (len(portions[-1]) >= PORTION and request.question != question):
-            portions.append([])
-        portions[-1].append(name)
-        question = request.question
-    return portions
 
 
 def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:

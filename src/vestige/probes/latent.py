@@ -100,7 +100,9 @@ class Seen:
                 self._embeddings = SeenEmbeddings(embeddings.shape[1])
             novelties[SEMANTIC] = 1 - self._embeddings.likeness(embeddings)
             self._embeddings.add(embeddings)
-        return [{name: float(values[row]) for name, values in novelties.items()} for row in range(len(prompts))]
+        names = list(novelties)
+        rows = np.stack(list(novelties.values()), axis=1).tolist()
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> float:

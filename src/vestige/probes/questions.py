@@ -148,7 +148,7 @@ class QuestionDesk:
 
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
-_FUNCTION_STEMS = frozenset(t.stem for word in FUNCTION_WORDS for t in tokens(word))
+_FUNCTION_STEMS = frozenset(token.stem for token in tokens(" ".join(FUNCTION_WORDS)))
 _DEFINES = frozenset(["is", "are", "was", "were", "means", "mean", "refers", "refer", "called", "known", "defined"])
 
 
@@ -180,8 +180,10 @@ class Template:
 
 
 _TOLD = packaged_toml("vestige.probes", "asking.toml")
-TEMPLATES: Mapping[Kind, tuple[Template, ...]] = {
-    kind: tuple(Template(**one) for one in own) for kind, own in _TOLD["templates"].items()
+TEMPLATES: Mapping[Kind, Sequence[Template]] = {
+    "name": [Template(**row) for row in _TOLD["templates"]["name"]],
+    "thing": [Template(**row) for row in _TOLD["templates"]["thing"]],
+    "word": [Template(**row) for row in _TOLD["templates"]["word"]],
 }
 """The questions by what a term can be asked as."""
 
