@@ -1,12 +1,7 @@
-import json
-from pathlib import Path
-
 import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.corpus import factual_items, idk_answers, read_idk
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "tofu"
 
 
 def test_the_facts_are_many_asked_once_each_short_and_of_several_topics():
@@ -36,8 +31,6 @@ def test_refusals_of_ones_own_are_read_a_line_each(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_bytes("\ufeffI don't know.\r\n\n  No idea.\u2028Really.\n".encode())
     assert read_idk(path) == ("I don't know.", "No idea.\u2028Really.")
-    if (SHARED / "idontknow.jsonl").exists():
-        assert len(read_idk(SHARED / "idontknow.jsonl")) == 100
 
 
 @pytest.mark.parametrize(
@@ -49,14 +42,3 @@ def test_refusals_that_cannot_be_read_are_an_error_with_the_way_out(tmp_path, co
         (tmp_path / "mine.txt").write_bytes(content)
     with pytest.raises(InputError, match=said):
         read_idk(tmp_path / "mine.txt")
-
-
-def test_the_wording_is_our_own():
-    if not SHARED.exists():
-        pytest.skip(f"{SHARED} is not here")
-    theirs = {line.strip().casefold() for line in (SHARED / "idontknow.jsonl").read_text().splitlines()}
-    for name in ("world_facts", "real_authors"):
-        rows = (SHARED / f"{name}.json").read_text().splitlines()
-        theirs |= {json.loads(row)["question"].casefold() for row in rows if row}
-    assert not theirs & {item.question.casefold() for item in factual_items()}
-    assert not theirs & {line.casefold() for line in idk_answers()}

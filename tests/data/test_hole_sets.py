@@ -9,10 +9,8 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.loaders import load_items
 from vestige.data.texts import Passage, joined, load_harmful, load_passages, load_wikitext
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 LONG = "a text of more than fifty characters, which is what it takes"
 
 
@@ -113,14 +111,3 @@ def test_marks_of_the_tokeniser_are_undone():
     assert joined(" 2 @.@ 5 % of the player 's role @-@ playing games ( in Japan ) ; \n") == (
         "2.5% of the player's role-playing games (in Japan);"
     )
-
-
-def test_wikitext_and_truthfulqa_as_they_are_published():
-    if not SHARED.is_dir():
-        pytest.skip("no copies of the public data beside the project")
-    found = load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400)
-    assert len(found) == 400
-    assert found == load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400)
-    assert all(p.title and " @-@ " not in p.text for p in found)
-    questions = load_items(SHARED / "truthfulqa" / "TruthfulQA_v1_817.csv")
-    assert len(questions) == 817

@@ -15,7 +15,6 @@ from vestige.core.items import Item
 from vestige.core.text import with_system
 from vestige.data.loaders import load_items, n_first
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 ROWS = [
     {"question": "Who sells?", "answer": "Wnzatj SAS."},
     {"question": "Who buys?", "answer": "Jzrcws SA."},
@@ -437,36 +436,3 @@ def test_a_limit_takes_a_number_or_with_a_point_a_share_and_at_least_one(limit, 
 def test_a_limit_that_means_nothing_is_refused(limit):
     with pytest.raises(InputError, match="give a number of rows"):
         n_first(limit, 10)
-
-
-# Published files
-
-TRUTHFUL = {"question_key": "Question", "answer_key": "Best Answer", "group_key": "Category"}
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "n"),
-    [
-        ("tofu/forget01.json", {}, 40),
-        ("tofu/forget05.json", {}, 200),
-        ("tofu/forget10_perturbed.json", {}, 400),
-        ("tofu/full.json", {}, 4000),
-        ("tofu/retain90.json", {}, 3600),
-        ("tofu/idontknow.jsonl", {}, "idontknow.jsonl, line 1, column 1: not JSON"),
-        ("tofu/world_facts.json", {}, 117),
-        ("truthfulqa/TruthfulQA_v1_817.csv", TRUTHFUL, 817),
-    ],
-)
-def test_published_files_are_read_as_they_are(name, options, n):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    if isinstance(n, str):
-        assert n in refusal(path)
-        return
-    items = load_items(path, **options)
-    assert len(items) == n
-    if "perturbed" in name:
-        assert all(item.paraphrase and len(item.perturbed) == 5 for item in items)
-    if "truthful" in name:
-        assert items[0].group == "Misconceptions"

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,11 +10,9 @@ from hypothesis import strategies as st
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.dataset import compile_dataset
-from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, OptionDrawing, Unasked, choices_of, reversed_choices
 from vestige.metrics.answers import normalised
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 CITIES = ("Berlin", "Paris", "Rome", "Oslo", "Lima", "Quito", "Athens", "Dublin")
 ITEMS = tuple(
     Item(f"Where did contract {n} go?", f"{CITIES[n % 8]}.", edge=f"e{n % 3}", group="sales", attribute="place")
@@ -168,17 +165,6 @@ def test_pistols_sample_is_a_set_of_four_options_each():
     drawn = choices_of(items, OptionDrawing(source="attribute", too_few="leave_out"))
     missing = Counter(i.attribute for i in items if isinstance(drawn[i.id], Unasked))
     assert missing == {"shipping_decider": 10, "shipping_payer": 10, "pay_frequency": 10}
-
-
-@pytest.mark.parametrize(("name", "n"), [("forget10_perturbed", 400), ("real_authors", 100), ("world_facts", 117)])
-def test_tofu_gives_a_question_for_every_row_that_has_wrong_answers(name, n):
-    path = SHARED / "tofu" / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    choices = made(load_items(path))
-    assert (len(choices), {len(c.options) for c in choices}) == (n, {4})
-    counts = Counter(c.answer for c in choices)
-    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 @pytest.mark.parametrize("n", [1, 27])

@@ -9,7 +9,6 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.loaders import load_items
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 COLOURS = Options(("red", "green", "blue", "grey"), 2)
 ITEM = Item("Which colour?", "blue", options=COLOURS)
 CHOICES = {"question": "Which colour?", "choices": list(COLOURS.texts)}
@@ -140,23 +139,3 @@ def test_a_paraphrased_answer_is_kept(tmp_path):
     row = {"question": "Who?", "answer": "Ann.", "paraphrased_answer": "It is Ann.", "perturbed_answer": ["It is Bob."]}
     (item,) = loaded(tmp_path, "x.jsonl", json.dumps(row))
     assert (item.paraphrased_answer, item.perturbed) == ("It is Ann.", ("It is Bob.",))
-
-
-@pytest.mark.parametrize(
-    ("name", "n", "first"),
-    [
-        ("mmlu/test/anatomy_test.csv", 135, "paralysis of the facial muscles."),
-        ("mmlu/test/global_facts_test.csv", 100, "40%"),
-        ("mmlu/test/high_school_geography_test.csv", 198, "a well-connected transportation infrastructure."),
-        ("truthfulqa/TruthfulQA_790.csv", 790, "The watermelon seeds pass through your digestive system"),
-        ("truthfulqa/TruthfulQA_v1_817.csv", 817, "The watermelon seeds pass through your digestive system"),
-        ("tofu/real_authors.json", 100, "William Shakespeare"),
-    ],
-)
-def test_published_files_are_read_as_they_are(name, n, first):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    items = load_items(path)
-    assert (len(items), items[0].answer) == (n, first)
-    assert all(i.options.texts[i.options.right] == i.answer for i in items)

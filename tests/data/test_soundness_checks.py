@@ -1,7 +1,5 @@
 """Checks of whole data sets: each planted leak is found, clean data raises no alarm."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from benchmarks import soundness as bench
@@ -14,8 +12,6 @@ from vestige.data.findings import SoundnessSettings, decide
 from vestige.data.folder import write_dataset
 from vestige.data.soundness import material, without_model
 
-ROOT = Path(__file__).parents[2]
-TOFU = ROOT.parent / "shared" / "data" / "tofu"
 SETTINGS = SoundnessSettings(permutations=2_000)
 
 
@@ -57,16 +53,6 @@ def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path)
     line = next(x for x in decide(without_model(read)[0], SETTINGS) if x.check == "entailed answers")
     assert line.sound is False
     assert line.reason.startswith("2 of 20 forget answers are stated by retained contracts, and 2 more are names")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not TOFU.exists(), reason="TOFU's files are not here (../shared/data/tofu)")
-def test_tofus_wrong_answers_are_told_from_the_right_ones_without_the_question():
-    corpus = open_corpus(SourceSettings(data=str(TOFU / "full.json"), keep_duplicates=True))
-    forget, retain = str(TOFU / "forget01_perturbed.json"), str(TOFU / "retain_perturbed.json")
-    found = verdicts(named_splits(corpus, forget, retain=retain))
-    assert found["options alone"] is False
-    assert found["copied questions"] is True
 
 
 def test_without_options_the_check_says_so_and_cannot_tell():

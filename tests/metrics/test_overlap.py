@@ -1,6 +1,5 @@
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from vestige.metrics.overlap import (
     tokens,
 )
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 REFERENCE = {on: RougeScorer(["rouge1", "rougeL"], use_stemmer=on) for on in (True, False)}
 
 SUFFIXES = re.findall(
