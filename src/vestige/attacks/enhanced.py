@@ -34,7 +34,7 @@ from vestige.attacks.gcg import (
     ByGradient,
     FoundPrompt,
     Keeper,
-    Searching,
+    PromptSearch,
     SearchSettings,
     nothing_spent,
     search,
@@ -341,7 +341,7 @@ def find_prefix(
             "one prefix; give the model that was unlearned as the target"
         )
     texts = tuple(around(loaded.prompter, s.question, s.forced, "prefix") for s in samples)
-    searching = Searching(
+    searching = PromptSearch(
         loaded=loaded,
         texts=texts,
         # Models with one tokeniser can have embeddings of different numbers of rows.

@@ -62,7 +62,7 @@ class SearchSettings(Settings):
     stop_when_reached: bool = True
 
 
-class Objective(Protocol):
+class PromptObjective(Protocol):
     """What is searched for. It counts the tokens that it reads itself."""
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
@@ -120,7 +120,7 @@ def tell_nobody(done: int, of: int) -> None:
 
 def search(
     starts: Sequence[Ids],
-    objective: Objective,
+    objective: PromptObjective,
     propose: Propose,
     settings: SearchSettings,
     *,
@@ -157,7 +157,7 @@ def search(
 @dataclass(frozen=True)
 class _Search:
     starts: Sequence[Ids]
-    objective: Objective
+    objective: PromptObjective
     propose: Propose
     settings: SearchSettings
     seed: int
@@ -314,8 +314,8 @@ class Targets:
 class ByGradient:
     """Proposes swaps of tokens that the gradient promises most of and that stay the same tokens as text."""
 
-    objective: Objective
-    where: "Searching"
+    objective: PromptObjective
+    where: "PromptSearch"
     width: int
     replaced: int = 1
 
@@ -364,7 +364,7 @@ def find_prompt(
     """
     variants = Variants(loaded.model, texts)
     targets = Targets(variants, tuple(texts), nothing_spent())
-    searching = Searching(
+    searching = PromptSearch(
         loaded=loaded,
         texts=tuple(texts),
         n_rows=len(embedding_table(loaded.model)),
@@ -387,7 +387,7 @@ def find_prompt(
 
 
 @dataclass(frozen=True)
-class Searching:
+class PromptSearch:
     """Where a prompt is searched for: in which texts of a model, and of which tokens.
 
     `n_rows` is the number of tokens that have an embedding. `topk` is how many tokens proposals choose from.
