@@ -14,7 +14,6 @@ from vestige.core.plugins import brought
 from vestige.core.settings import Settings, type_in_words
 from vestige.core.text import closest, one_line, value_in
 from vestige.models.load import LoadedModel
-from vestige.training.checkpoints import TrainingJob
 
 GIVEN = "given"
 """The one point of an attack that does not train."""
@@ -138,12 +137,8 @@ class AttackSettings(Settings):
         """Attack the model in memory, and ask it at every point of the plan."""
 
     def training_steps(self, plan: PlannedAttack) -> int:
-        """How many steps of training it takes; one that takes any has a `job`."""
+        """How many steps of training it takes."""
         return 0
-
-    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
-        """Its training, from which the memory that it takes is foreseen."""
-        raise NotImplementedError
 
     def passes(self, plan: PlannedAttack) -> int:
         """How many single texts a search reads at most, on one model, a prompt in two questions being two."""

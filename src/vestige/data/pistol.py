@@ -51,13 +51,13 @@ class _Inferred(NamedTuple):
     values: Mapping[str, str]
 
 
-def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) -> Dataset:
+def read_pistol(path: Path) -> Dataset:
     """The data set in a file of PISTOL's form, edges in the order of their first rows.
 
     Edges are called `X_Y` after their two parties. Where an id is not of that form, the parties' names stand
     in for the nodes; where these are unknown too, the file is refused, since it tells no graph.
     """
-    types = built_in_types() if types is None else types
+    types = built_in_types()
     patterns = {name: list(_patterns(type_)) for name, type_ in types.items()}
     rows: list[Item] = []
     questions: set[str] = set()

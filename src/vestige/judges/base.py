@@ -106,12 +106,12 @@ class Written:
     failure: Failure = ""
 
 
-def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str = "", instead: str = "") -> None:
+def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str = "") -> None:
     """Raise InputError where limits kept `name` from saying something: another day it may, so it is no finding."""
     if any(reply.failure == "limit" for reply in replies):
         raise InputError(
-            f"the limits of {name} are used up{at}; raise them{instead} and run the same command again, which pays for "
-            "nothing twice"
+            f"the limits of {name} are used up{at}; raise them and run the same command again, which pays for nothing "
+            "twice"
         )
 
 

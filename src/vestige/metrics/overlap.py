@@ -140,9 +140,9 @@ def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) ->
     return bleu_of_matches(matches, [*map(len, texts)], nearest, orders)
 
 
-def avg_self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) -> float:
+def avg_self_bleu(texts: Sequence[Sequence[str]]) -> float:
     """The mean over texts and orders; the papers' diversity is one less this."""
-    return float(self_bleu(texts, orders).mean())
+    return float(self_bleu(texts).mean())
 
 
 def bleu_of_matches(
