@@ -135,8 +135,9 @@ def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(
 
 def test_the_direction_is_between_the_last_tokens_of_questions():
     loaded = LoadedModel(tiny_model(0).eval(), tiny_tokenizer([*FORGET, *RETAIN]), "tiny", "")
-    prompts = [loaded.prompter.prompt(i.question) for i in (FORGET[0], RETAIN[0])]
-    means = ablate._mean_states(loaded.model, prompts)
+    answers = [loaded.prompter.encode(i.question, i.answer) for i in (FORGET[0], RETAIN[0])]
+    prompts = [answer.ids[: answer.start] for answer in answers]
+    means = ablate._mean_states(loaded.model, answers)
     with torch.no_grad():
         whole = [loaded.model(torch.tensor([p]), output_hidden_states=True).hidden_states for p in prompts]
     # The library gives the last block's output after the norm.
