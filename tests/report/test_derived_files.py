@@ -77,6 +77,17 @@ def test_a_report_elsewhere_leaves_the_run_as_it_is_and_tells_what_is_missing(ed
     build_report(edited, output_dir=tmp_path / "out")
 
 
+@pytest.mark.slow
+def test_a_bundle_names_evaluations_that_it_leaves_out(edited, tmp_path):
+    path = next(edited.rglob("identity.json"))
+    identity = json.loads(path.read_text())
+    path.write_text(json.dumps({**identity, "model": "0" * 64}))
+    done = CliRunner().invoke(app, ["evidence", str(edited), str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    model = path.parents[2].relative_to(edited)
+    assert f"{model} holds evaluations of another model. The report leaves them out." in done.stderr
+
+
 @pytest.mark.parametrize("name", ["report.html", "verdicts.json", "tables/results.csv"])
 def test_a_file_of_the_users_is_not_overwritten(audited, tmp_path, name):
     path = tmp_path / name

@@ -1,5 +1,6 @@
 """What others read of a run: `export`, `export-task` and `evidence` (a bundle)."""
 
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -69,7 +70,14 @@ def evidence_command(
     from vestige.report.build import SUMS, build_bundle
 
     page = build_bundle(
-        run, out, sign_with=sign_with, by=by, on_behalf_of=on_behalf_of, redact=redact, timestamp=timestamp
+        run,
+        out,
+        sign_with=sign_with,
+        by=by,
+        on_behalf_of=on_behalf_of,
+        redact=redact,
+        timestamp=timestamp,
+        tell=partial(typer.echo, err=True),
     )
     typer.echo(f"evidence: {page}")
     signed = f"signed: {SUMS}.sig" if sign_with else "not signed"

@@ -154,6 +154,7 @@ def build_bundle(
     on_behalf_of: str = "",
     redact: Path | None = None,
     timestamp: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write the bundle of an audited run into the folder `out`, which must not exist; say where its page is.
 
@@ -161,7 +162,8 @@ def build_bundle(
     digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for
     whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with
     an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests stand for the texts of
-    data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle.
+    data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle. `tell` is called with each
+    sentence on what the report leaves out.
     """
     if out.exists():
         raise InputError(f"{out} exists; name a folder that does not")
@@ -185,7 +187,7 @@ def build_bundle(
         contents = redactor(replace(contents, probes=()))
     with new_folder(out) as partial:
         # Made anew and not copied: what lies in the run may have been edited. All files were verified just now.
-        build_report(run, output_dir=partial, redactor=redactor)
+        build_report(run, output_dir=partial, redactor=redactor, tell=tell)
         for source in sources:
             if source.exists():
                 write_bytes(partial / source.name, read_bytes(source))

@@ -67,7 +67,8 @@ class RunModel:
     `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
     forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the ids of the items
     in each split, `asked_ids` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are
-    None where the run has none yet. `notes` say in sentences what is odd about it.
+    None where the run has none yet. `outdated` tells that it has evaluations of another model than is there now, which
+    are left out. `notes` say in sentences what is odd about it.
     """
 
     path: str
@@ -80,6 +81,7 @@ class RunModel:
     views: Mapping[str, Mapping[str, tuple[str, ...]]]
     asked_ids: Mapping[str, frozenset[str]]
     made_of: Mapping[tuple[str, EstimatePlace], EvalFolder] = field(default_factory=dict)
+    outdated: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -200,8 +202,6 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
         for r in summary.results:
             cell = EstimatePlace(r.split, r.scope, r.format, r.attack, r.estimate.metric)
             results[summary.forget][cell], made_of[summary.forget, cell] = r.estimate, evaluation
-    if outdated:
-        notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
     odd = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in evaluations)
     notes += [f"{path}: {note}" for note in odd if note]
     done = read_finished(folder.done, "files") if folder.done.exists() else None
@@ -223,6 +223,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
         made_of=made_of,
         views={s.forget: s.splits for _, s in summaries if s.eval == QUESTIONS},
         asked_ids=asked_ids,
+        outdated=bool(outdated),
         notes=tuple(notes),
     )
 
@@ -312,6 +313,8 @@ def _missing(run: RunFolder, subjects: Sequence[RunModel], forgets: Sequence[str
     if not run.settings.exists():
         missing.append("The run has no run.toml, so what was asked is not shown.")
     for subject in subjects:
+        if subject.outdated:
+            missing.append(f"{subject.path} holds evaluations of another model. The report leaves them out.")
         if subject.done is None:
             missing.append(f"{subject.path} is not finished: it has no done.json.")
         elif subject.spec.forget and unasked(subject):
