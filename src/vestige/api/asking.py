@@ -55,7 +55,7 @@ def evaluate(
         model: A folder of `vestige finetune` or `unlearn`, or any model.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: As for `vestige unlearn`; without it everything is one split.
-        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
         output_dir: Where the evidence goes; by default into the subject's own folder.
         role: Role of an external model: base, target, retrained, unlearned.
@@ -63,11 +63,11 @@ def evaluate(
         alternatives: File of false answers to the forget questions (columns question, alternatives).
         max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
         pistol: Also MRR and top-hit ratio as PISTOL's released code computes them.
-        published: With a pack: the model whose published figures the target must show before it is asked anything
-            else; by default the one of its name. none leaves this out.
-        splits: The splits to ask beside the forget set (retain, factual, ...); all by default.
-        most_items: Of the other splits ask at most this many questions with a contract or person, and as many without:
-            the same for every model and forget set.
+        published: With a pack: the model whose published figures the target must show before the
+            evaluation; by default the model of the target's name. none leaves this out.
+        splits: The splits to ask in addition to the forget set (retain, factual, ...); all by default.
+        most_items: At most this many questions of each other split with a contract or person, and as many without.
+            They are the same for every model and forget set.
         summarize: Compute the estimates; otherwise `items()` has the scores alone.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
@@ -183,7 +183,7 @@ def attack(
 ) -> Attacked:
     """Attack a model in memory; it is asked about the forget items before and after, and stays as it is.
 
-    A gain shows a recovery only beside the same attack on a model that never knew: `vestige audit` makes both.
+    A gain shows a recovery only in comparison with the same attack on a retrained model: `vestige audit` makes both.
 
     Args:
         model: A folder of `vestige finetune` or `unlearn`, or any model.
@@ -195,7 +195,7 @@ def attack(
         output_dir: Where the evidence goes; by default into the subject's own folder.
         target: The target model, whose words and hidden states the prefix should elicit.
         start: Folder of an earlier attack whose prompt the search starts from; its cost counts.
-        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
         max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
         role: Role of an external model: base, target, retrained, unlearned.

@@ -67,30 +67,30 @@ def audit(
 
     Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with `attacks` also searched prompts), and compared with retrained models,
-    which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
-    control hides. The same call continues an audit that was stopped.
+    which never saw the forget set. An attack that finds nothing counts only if it recovers half of the knowledge that a
+    positive control hides. The same call continues an audit that was stopped.
 
     Args:
         target: The target model: a Vestige folder, or any model.
-        unlearned: The unlearned model, or a list of them.
+        unlearned: The unlearned model, or a list of models.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
             superseded.
         output_dir: The run's folder: evidence, verdicts, report.
         retrained: Models that never saw the forget set, one for each seed; five are advised.
-        suppressed: Your positive control: a target that withholds what it knows. By default one is made.
-        retain: What to keep: a file or selectors; by default everything else.
+        suppressed: Your positive control: a target that withholds its knowledge. By default one is made.
+        retain: Items to keep: a file or selectors. By default all other items.
         holdout: File of items that no model was taught; compiled data has its own.
         alternatives: File of false answers to the forget questions (columns question, alternatives).
-        published: With a pack: the model whose published figures the target must show before it is asked anything
-            else; by default the one of its name. none leaves this out.
+        published: With a pack: the model whose published figures the target must show before the audit; by default
+            the model of the target's name. none leaves this out.
         margins: The margins of the verdicts.
         attacks: Only these attacks: `Relearn(items=50)`, `Quantize(bits=4)`, "ablate", "relearn items=20". A name
             alone is made as `settings` say.
-        settings: Everything else: evaluations, forms of questions, sizes of attacks, the positive control.
-        quick: A first look: five claims can fail, and two of them (not expressed, utility preserved) can pass.
+        settings: All other settings: evaluations, forms of questions, sizes of attacks, the positive control.
+        quick: A first look: five claims can fail, and two claims (not expressed, utility preserved) can pass.
         baseline: An earlier run's folder or verdicts.json. An audit at other margins or by other rules is refused
-            before anything is asked.
+            before the audit.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
         no_cache: Ask target and controls again. By default their answers to the same questions are taken from earlier
@@ -200,7 +200,7 @@ def plan(
     base: str = "",
     tokenizer: str = "",
 ) -> "vestige.AuditPower":
-    """Foresee what an audit of these data can decide, before anything is trained or asked.
+    """Predict the verdicts of an audit of these data, before anything is trained or asked.
 
     Args:
         data: The data of the audit.
@@ -210,12 +210,12 @@ def plan(
         unlearned: The unlearned models; they need not exist.
         retrained: The retrained models; they need not exist.
         suppressed: Your positive control.
-        retain: What to keep; by default everything else.
+        retain: Items to keep; by default all other items.
         holdout: File of items that no model was taught.
         alternatives: File of false answers to the forget questions.
         margins: The margins of the verdicts.
         attacks: Only these attacks, as in `audit`.
-        settings: Everything else of the audit.
+        settings: All other settings of the audit.
         quick: Foresee the quick audit.
         seed: Seed of everything random.
         seal_in: The folder of the audit: plan and margins are written there with a digest (`sealed.json`), and the
@@ -411,7 +411,7 @@ def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Au
 
     Args:
         run: The folder of a finished audit.
-        margins: The margins; what they do not set stays as it was.
+        margins: The margins; margins that are not given stay as they were.
 
     Returns:
         The verdicts.

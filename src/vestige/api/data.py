@@ -71,7 +71,7 @@ def check_data(
         forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
             superseded.
         output_dir: The folder of soundness.json, where an audit of the folder reads it.
-        retain: What to keep: a file or selectors; by default everything else.
+        retain: Items to keep: a file or selectors. By default all other items.
         alternatives: A file of false answers to the forget questions (columns question, alternatives).
         checks: The settings of the checks.
         seed: Seed of everything random.

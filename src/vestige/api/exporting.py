@@ -1,4 +1,4 @@
-"""`export` and `export_task`: what other tools read of a run, and a task that they run themselves."""
+"""`export` and `export_task`: the parts of a run that other tools read, and a task that they run themselves."""
 
 import json
 import math
@@ -144,7 +144,7 @@ def _of_audit(
 
 
 def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:
-    """The public name of every model: as given, else its name in the run under the organisation `unknown`."""
+    """The public name of every model: as given, otherwise its name in the run under the organisation `unknown`."""
     from vestige.core.ids import slug
 
     names = (plan.target, *plan.retrained, *plan.unlearned, *([plan.suppressed] if plan.suppressed else []))
@@ -166,7 +166,7 @@ def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[
 def _facts(
     run: "RunFolder", audit: "AuditFolder", plan: "AuditPlan", outcome: "AuditOutcome", ids: Mapping[str, str]
 ) -> "dict[str, ModelFacts]":
-    """What is known of each judged model."""
+    """The known facts about each judged model."""
     from vestige.artifacts.exports import ModelFacts
     from vestige.artifacts.layout import SubjectFolder
     from vestige.artifacts.provenance import installed_versions

@@ -1,4 +1,4 @@
-"""What the public functions accept as a model and as data, and what becomes of a value in memory.
+"""Values that the public functions accept as a model and as data, and what becomes of a value in memory.
 
 A model or rows in memory are written to the cache once, under the digest of their content, and are paths from then on.
 """
@@ -147,7 +147,7 @@ def path_of(model: ModelLike) -> str:
 
 
 def paths_of(models: ModelLike | Sequence[ModelLike] | None) -> list[str]:
-    """One model or a list of them, as paths. A text is one model, and a pair is a model with its tokeniser."""
+    """One model or a list of models, as paths. A text is one model, and a pair is a model with its tokeniser."""
     if models is None or models == ():
         return []
     if isinstance(models, list):

@@ -76,19 +76,19 @@ def probe(
         forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
             superseded.
         output_dir: Where the output goes; the same command resumes there.
-        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        retain: Items to keep: a file or selectors, as for forget. By default all other items.
         searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the
             same policy without learning), enumeration (adjacent and retained questions as they are), or none.
         asks: The model that learns to ask questions; a small one is enough.
         asks_dtype: Number format of its weights.
-        by: Who writes adjacent questions: graph (the data's own, of other contracts), templates, local:MODEL, or
-            http://host/v1#name. By default the graph where the data has one, else templates.
+        by: The writer of adjacent questions: graph (the data's own, of other contracts), templates, local:MODEL, or
+            http://host/v1#name. By default the graph if the data has one, otherwise templates.
         k: At most this many questions of each forget item.
-        judge: Who grades: grounded (the target's own answers; no other model), local:MODEL, http://host/v1#name (key in
+        judge: The judge: grounded (the target's own answers; no other model), local:MODEL, http://host/v1#name (key in
             VESTIGE_JUDGE_KEY), or a package's judge; settings behind a question mark.
         truth: Let the judge know the answers of the data.
         embedder: Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.
-        placebos: Models that know what the target knows, by name: their holes are false.
+        placebos: Models with the target's knowledge, by name: their holes are false.
         forget_n: Of a forget set of texts or harmful answers: sample this many, by the seed; by default all.
         adjacent: How questions are made from texts.
         neighbours: How questions are taken from the graph.

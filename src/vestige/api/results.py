@@ -29,7 +29,7 @@ Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 
 
 class Rows:
-    """What is a table: `rows` are its rows, of which a notebook shows `columns`."""
+    """A table: `rows` are its rows, of which a notebook shows `columns`."""
 
     columns: ClassVar[tuple[str, ...]] = ()
     if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
@@ -97,7 +97,7 @@ class Model(Rows):
 
 @dataclass(frozen=True, repr=False)
 class Results(Rows):
-    """Estimates of one model or of an attack on it: a row each, with interval and n, and where the evidence lies."""
+    """Estimates of one model or of an attack on it: a row each, with interval and n, and the place of the evidence."""
 
     columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
     rows: tuple[dict[str, Any], ...]
@@ -156,7 +156,7 @@ class Verdict:
         wide: All quantities below it let the claim pass.
         unit: `share`, `leakage` or `bits`.
         reason: Why, in words and numbers.
-        against: The models that never knew: `retrained`, `alternatives`, `chance`, or empty.
+        against: The comparison: `retrained`, `alternatives`, `chance`, or empty.
     """
 
     verdict: Word = "not tested"
@@ -280,7 +280,7 @@ class Audit(Rows):
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """What the verdicts say nothing about, in sentences."""
+        """The untested points, in sentences."""
         return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
     @property
@@ -309,7 +309,7 @@ class Audit(Rows):
 
 @dataclass(frozen=True)
 class Holes(Rows):
-    """What a probe found: the table by source, the confirmed holes, and what was noted on the data."""
+    """The results of a probe: the table by source, the confirmed holes, and what was noted on the data."""
 
     path: Path
     table: "HoleTable | None"
@@ -318,7 +318,7 @@ class Holes(Rows):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of each source, with interval and n; false holes are those of the placebos."""
+        """A row for each number of each source, with interval and n; false holes are the placebos'."""
         from vestige.artifacts.holes import estimates_of
 
         if self.table is None:

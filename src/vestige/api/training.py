@@ -63,8 +63,8 @@ def finetune(
         train_factual: Train on the factual questions too.
         name: Name of the model in reports.
         seed: Seed of everything random.
-        training: The settings of the training. What they do not set has `builtin:tiny`'s or PISTOL's defaults.
-        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
+        training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.
+        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of the model).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
@@ -168,7 +168,7 @@ def unlearn(
         forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
             superseded.
         output_dir: Where the output goes; the same command resumes there.
-        retain: What to keep: a file or selectors, as for --forget; by default everything else.
+        retain: Items to keep: a file or selectors, as for forget. By default all other items.
         reference: Frozen model in the loss; by default the target.
         idk: Text file of answers such as 'I don't know', one per line.
         base: Method retrain: the model to begin with, if the target does not record it.
@@ -177,10 +177,10 @@ def unlearn(
             questions, as in --stop-when 'harm<=0'.
         method_settings: The method's own settings, as in {"beta": 0.2}.
         seed: Seed of everything random.
-        training: The settings of the training. What they do not set has `builtin:tiny`'s or PISTOL's defaults.
+        training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.
         trajectory: How often the model is scored while it trains, when to stop, and which checkpoint to keep.
         validation: The questions of these scores.
-        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it).
+        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of the model).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
@@ -190,7 +190,7 @@ def unlearn(
         tokenizer: Folder or hub id of the tokeniser. By default the model's own.
 
     Returns:
-        The unlearned model. If a rule chose the checkpoint, `chosen["met"]` says whether one met it.
+        The unlearned model. If a rule chose the checkpoint, `chosen["met"]` is true if one met it.
 
     Raises:
         InputError: The data, the model, the method or the settings cannot be used.
