@@ -32,3 +32,23 @@ def test_every_cell_runs_and_the_answer_is_shown(name, shown, tmp_path, monkeypa
     with nano():
         out = [run("".join(cell["source"]), names) for cell in cells if cell["cell_type"] == "code"]
     assert any(shown in text for text in out)
+
+
+def outputs(name):
+    """The text outputs of a notebook's code cells as they are stored."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = [output for cell in cells if cell["cell_type"] == "code" for output in cell["outputs"]]
+    assert all(output["output_type"] != "error" for output in shown)
+    return ["".join(output.get("text") or output["data"]["text/plain"]) for output in shown]
+
+
+def test_the_compared_methods_differ_in_the_stored_outputs():
+    (table,) = [text for text in outputs("compare_methods") if text.startswith("split")]
+    rows = {words[0]: tuple(map(float, words[1:])) for words in map(str.split, table.splitlines()[2:])}
+    methods = {name: scores for name, scores in rows.items() if name not in {"target", "retrained"}}
+    assert len(methods) == 3
+    assert len(set(methods.values())) == 3
+    forget, retain = zip(*methods.values(), strict=True)
+    assert max(forget) - min(forget) > 0.2
+    assert max(retain) - min(retain) > 0.2
+    assert min(rows["target"]) > max(forget)
