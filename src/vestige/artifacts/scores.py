@@ -135,19 +135,6 @@ class Texts(NamedTuple):
     reply: str = ""
 
 
-class ScoreRow(NamedTuple):
-    """One score with all that the table knows of it. `score` is None where it is missing, for `reason`."""
-
-    source: Source
-    measurement: str
-    role: Role
-    item: str
-    question: Question
-    score: float | None
-    reason: str
-    chance: float | None
-
-
 class ScoreColumn(Mapping[str, float]):
     """The scores of one model by one measurement, by question, in eight bytes each. NaN is a missing score.
 
@@ -374,23 +361,6 @@ class ScoreTable:
                 for n in np.flatnonzero(np.isnan(scores.array))[:1].tolist():
                     raise InputError(f"{where}, {one_line(scores.questions[n], width=60)}: there is no score.")
                 _within(where, "score", scores, self.measurements[name])
-
-    def every_row(self) -> Iterator[ScoreRow]:
-        """Every score as a row, in the order in which the columns came."""
-        for source, tables in self.values.items():
-            for name, table in tables.items():
-                chances, reasons = self.chances.get(name, {}), self.reasons.get((source, name), {})
-                for item, score in table.items():
-                    yield ScoreRow(
-                        source=source,
-                        measurement=name,
-                        role=self.roles[source.subject],
-                        item=item,
-                        question=self.questions[item],
-                        score=None if math.isnan(score) else score,
-                        reason=reasons.get(item, ""),
-                        chance=chances.get(item),
-                    )
 
 
 def _those(items: Sequence[str], there: Bool[np.ndarray, " N"]) -> tuple[str, ...]:

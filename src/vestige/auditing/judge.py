@@ -3,7 +3,7 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,31 +11,29 @@ import numpy as np
 from vestige.artifacts.audits import (
     AuditOutcome,
     AuditPlan,
-    BudgetLine,
     FactLine,
     GroupLine,
     VerdictLine,
 )
 from vestige.artifacts.scores import Source
-from vestige.auditing.ability import AttackAbility, read_ability
+from vestige.auditing.ability import read_ability
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
 from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
-from vestige.auditing.matrix import Matrix, build_matrix
+from vestige.auditing.matrix import build_matrix
 from vestige.auditing.measures import (
-    KeptKnowledge,
     read_budget,
     read_exposure,
     read_kept,
     read_measures,
     weak_controls,
 )
-from vestige.auditing.membership import Membership, read_membership
+from vestige.auditing.membership import read_membership
 from vestige.auditing.missing import filled, with_missing
-from vestige.auditing.recovery import Recovery, gain_line, try_attacks, with_searches
+from vestige.auditing.recovery import gain_line, try_attacks, with_searches
 from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
 from vestige.core.text import listed, sentence
@@ -93,9 +91,31 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested, ability)
     budget = read_budget(ground)
-    verdicts, facts, groups = _verdicts(
-        ground, tested, stored, matrix, recovery, ability, budget, membership, losses_read
-    )
+    lines: list[VerdictLine] = []
+    facts: list[FactLine] = []
+    groups: list[GroupLine] = []
+    of_groups, of_stored_groups = parts_of(ground, tested), parts_of(ground, stored)
+    for subject in plan.audited:
+        about = SubjectEvidence(
+            subject=subject,
+            ground=ground.about(subject),
+            tested=tested,
+            groups=of_groups,
+            expressed=matrix.expressed[subject],
+            stored=stored,
+            stored_groups=of_stored_groups,
+            recovery=recovery,
+            ability=ability,
+            budget=budget,
+            membership=membership,
+            losses=losses_read.losses[subject],
+        )
+        lines += verdicts(about)
+        # What the positive control gives away is no leak.
+        if subject != plan.suppressed:
+            for evidence in about.decided.values():
+                facts += evidence.facts
+                groups += evidence.groups
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
     of_subjects = (
         sentence(f"No claim about {shown(name)} that rests on controls holds here: {doubt}")
@@ -122,11 +142,11 @@ def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: in
         target=plan.target,
         unlearned=plan.unlearned,
         retrained=plan.retrained,
-        verdicts=tuple(line for line in verdicts if line.subject != plan.suppressed),
-        facts=facts,
-        groups=groups,
+        verdicts=tuple(line for line in lines if line.subject != plan.suppressed),
+        facts=tuple(facts),
+        groups=tuple(groups),
         suppressed=plan.suppressed,
-        control=tuple(line for line in verdicts if line.subject == plan.suppressed),
+        control=tuple(line for line in lines if line.subject == plan.suppressed),
         able=ability.lines,
         exposure_error=exposure_error,
         formats=tuple(read.line for read in tested.reads),
@@ -317,46 +337,6 @@ def lay(case: Case, resamples: int) -> Ground:
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
     judged, apart = judged_items(plan)
     return Ground(case, thresholds, judged, apart, resamples, n_questions / len(plan.splits["forget"]))
-
-
-def _verdicts(
-    ground: Ground,
-    tested: TestedFormats,
-    stored: TestedFormats,
-    matrix: Matrix,
-    recovery: Recovery,
-    ability: AttackAbility,
-    budget: Sequence[BudgetLine],
-    membership: Membership,
-    kept: KeptKnowledge,
-) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
-    """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
-    lines: list[VerdictLine] = []
-    facts: list[FactLine] = []
-    groups: list[GroupLine] = []
-    of_groups, of_stored_groups = parts_of(ground, tested), parts_of(ground, stored)
-    for subject in ground.plan.audited:
-        about = SubjectEvidence(
-            subject=subject,
-            ground=ground.about(subject),
-            tested=tested,
-            groups=of_groups,
-            expressed=matrix.expressed[subject],
-            stored=stored,
-            stored_groups=of_stored_groups,
-            recovery=recovery,
-            ability=ability,
-            budget=budget,
-            membership=membership,
-            losses=kept.losses[subject],
-        )
-        lines += verdicts(about)
-        # What the positive control gives away is no leak.
-        if subject != ground.plan.suppressed:
-            for evidence in about.decided.values():
-                facts += evidence.facts
-                groups += evidence.groups
-    return tuple(lines), tuple(facts), tuple(groups)
 
 
 def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:

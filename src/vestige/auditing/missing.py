@@ -6,7 +6,7 @@ subject's missing scores change no other subject's.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,17 +19,17 @@ from vestige.auditing.measures import SPLITS
 Tables = dict[Source, dict[str, Mapping[str, float]]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Missing:
     """The questions without a score: by subject its own, and those that the target or a control lacks.
 
     Questions are of the forget set, or of a split that was to be kept (`kept`).
     """
 
-    own: Mapping[str, frozenset[str]]
-    shared: frozenset[str]
-    kept: Mapping[str, frozenset[str]]
-    asked_to_keep: frozenset[str]
+    own: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    shared: set[str] = field(default_factory=set)
+    kept: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    asked_to_keep: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.shared or any(self.own.values()) or any(self.kept.values()))
@@ -43,10 +43,7 @@ class _Filling:
     values: Tables
     chances: dict[str, dict[str, float]]
     known: bool
-    own: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    shared: set[str] = field(default_factory=set)
-    kept: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    asked_to_keep: set[str] = field(default_factory=set)
+    missing: Missing = field(default_factory=Missing)
 
     def put(self, source: Source, key: str, scores: Mapping[str, float]) -> None:
         """Add scores to the table of one source."""
@@ -79,15 +76,9 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
         if form.kept:
             for split in SPLITS:
                 _fill_kept(filling, form.key, plan.splits.get(split, ()))
-    missing = Missing(
-        own={name: frozenset(items) for name, items in filling.own.items()},
-        shared=frozenset(filling.shared),
-        kept={name: frozenset(items) for name, items in filling.kept.items()},
-        asked_to_keep=frozenset(filling.asked_to_keep),
-    )
-    if missing:
+    if filling.missing:
         case = replace(case, scores=replace(case.scores, values=values, chances=filling.chances))
-    return case, missing
+    return case, filling.missing
 
 
 def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> None:
@@ -115,7 +106,7 @@ def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> Non
     untested = set[str]()
     for source in compared:
         untested |= set(reference) - values[source][key].keys()
-    filling.shared |= untested
+    filling.missing.shared |= untested
     of_target = values[target][key]
     chances = filling.chances.get(key, {})
     of_controls = [{i: score for i, score in values[source][key].items() if i in forget} for source in controls]
@@ -125,7 +116,7 @@ def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> Non
     for source in subjects:
         own = values[source][key]
         lacks = {item for item in reference if item not in own}
-        filling.own[source.subject] |= lacks
+        filling.missing.own[source.subject] |= lacks
         if filling.known:
             filling.put(source, key, {item: max(own.get(item, -np.inf), knows[item]) for item in lacks | untested})
         else:
@@ -158,7 +149,7 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
     having = {source: values[source].get(key, {}) for source in sources if source in values}
     asked_of_any = set().union(*having.values())
     reference = [item for item in items if item in asked_of_any]
-    filling.asked_to_keep |= set(reference)
+    filling.missing.asked_to_keep |= set(reference)
     of_target = having.get(Source(plan.target), {})
     there = [of_target[item] for item in reference if item in of_target]
     if not there:
@@ -169,7 +160,7 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
         if source.subject == plan.target or not any(item in table for item in reference):
             continue
         lacks = {item for item in reference if item not in table or item not in of_target}
-        filling.kept[source.subject] |= lacks
+        filling.missing.kept[source.subject] |= lacks
         lost = {item: 0.0 if filling.known else of_target.get(item, typical) for item in lacks}
         filling.put(source, key, {item: score for item, score in lost.items() if filling.known or item in of_target})
     if filling.known:
@@ -201,23 +192,23 @@ def with_missing(unknown: AuditOutcome, known: AuditOutcome, plan: AuditPlan, mi
     return replace(unknown, verdicts=merged(unknown.verdicts), control=merged(unknown.control), untested=untested)
 
 
-def _facts(plan: AuditPlan, items: frozenset[str]) -> set[str]:
+def _facts(plan: AuditPlan, items: Iterable[str]) -> set[str]:
     """The judged facts that these questions ask for."""
     judged = set(judged_items(plan)[0])
     return {plan.facts.get(item, item) for item in items if item in judged}
 
 
 def _n_facts(plan: AuditPlan) -> int:
-    return len(_facts(plan, frozenset(plan.splits["forget"])))
+    return len(_facts(plan, plan.splits["forget"]))
 
 
 def _worse(line: VerdictLine, known: VerdictLine, plan: AuditPlan, missing: Missing) -> VerdictLine:
     """One claim about one subject, by the worse of its two verdicts."""
     if line.claim == "utility preserved":
-        lacks = set(missing.kept.get(line.subject, ()))
+        lacks = missing.kept[line.subject]
         of, what = len(missing.asked_to_keep), "retained questions"
     else:
-        lacks = _facts(plan, missing.own.get(line.subject, frozenset()) | missing.shared)
+        lacks = _facts(plan, missing.own[line.subject] | missing.shared)
         of, what = _n_facts(plan), "facts"
     line = replace(line, n_tested=of - len(lacks), n_asked=of)
     if not lacks or line.claim == "benchmark valid":

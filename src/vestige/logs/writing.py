@@ -5,6 +5,7 @@ tool allows free metadata, so that its reader here gives the same scores back. N
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -75,12 +76,21 @@ class ExportedModel:
 def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
     """The models of a table, each as it is and after each attack."""
     rows: dict[tuple[str, str], list[ExportedScore]] = {}
-    for row in table.every_row():
-        texts = table.texts.get(row.source, {}).get(row.item, Texts())
-        measurement = table.measurements[row.measurement]
-        rows.setdefault((row.source.subject, row.source.attack), []).append(
-            ExportedScore(row.item, row.question, measurement, row.score, without_paths(row.reason), row.chance, texts)
-        )
+    for source, tables in table.values.items():
+        texts = table.texts.get(source, {})
+        for name, scores in tables.items():
+            reasons, chances = table.reasons.get((source, name), {}), table.chances.get(name, {})
+            for item, score in scores.items():
+                row = ExportedScore(
+                    item=item,
+                    question=table.questions[item],
+                    measurement=table.measurements[name],
+                    score=None if math.isnan(score) else score,
+                    reason=without_paths(reasons.get(item, "")),
+                    chance=chances.get(item),
+                    texts=texts.get(item, Texts()),
+                )
+                rows.setdefault((source.subject, source.attack), []).append(row)
     for (model, attack), own in rows.items():
         yield ExportedModel(model, table.roles[model], attack, ids[model], when, tuple(own))
 
