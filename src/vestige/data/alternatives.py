@@ -154,8 +154,6 @@ class _Known:
         data = self.corpus.dataset
         if data is None or not data.contracts:
             return None
-        if data.graph.edges.keys() != data.contract_of.keys():
-            return None
         drawing = ContractDrawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
         for contract in data.contracts:
             texts = drawing.texts(contract.edge)

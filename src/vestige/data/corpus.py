@@ -347,9 +347,8 @@ def named_splits(
     if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
         raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
     unknown = () if corpus.dataset is None else corpus.dataset.unknown
-    further = f" (and {len(unknown) - 1} edges more)" if len(unknown) > 1 else ""
     reworded = said_of_rewordings(splits["forget"], splits.get("retain", ()))
-    for warning in (_doubled(corpus), reworded, *(text + further for text in unknown[:1])):
+    for warning in (_doubled(corpus), reworded, *unknown):
         notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
     # A control may have been trained without this set alone, or without the earlier ones too.

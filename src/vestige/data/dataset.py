@@ -243,8 +243,7 @@ def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType])
         type_, values = types[contract.type], contract.values
         names |= {values[attribute] for attribute in type_.names}
         owners = ((attribute, values[type_.name_of[role]]) for attribute, role in type_.addresses.items())
-        # PISTOL's published rows may ask for fewer attributes than the type has.
-        addresses |= {(name, values[attribute]) for attribute, name in owners if attribute in values}
+        addresses |= {(name, values[attribute]) for attribute, name in owners}
     return Known(frozenset(names), frozenset(addresses))
 
 

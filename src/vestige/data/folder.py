@@ -252,8 +252,8 @@ def _check_parts(folder: Path, data: Dataset) -> None:
         if not (
             type_ is not None
             and contract.edge in edges
-            and {*type_.name_of.values()} <= contract.values.keys() <= type_.spec.attributes.keys()
-            and contract.parties.keys() <= {*type_.roles}
+            and contract.values.keys() == type_.spec.attributes.keys()
+            and contract.parties.keys() == {*type_.roles}
             and {*contract.parties.values()} <= {*data.graph.nodes}
         ):
             raise InputError(f"{folder / CONTRACTS}: {shown(contract.edge)} fits no contract of {GRAPH}; {_AGAIN}")
