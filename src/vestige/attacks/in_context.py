@@ -7,14 +7,12 @@ What follows from items that are shown: of a forget set's other items, those who
 where it has to guess: an item too many is left untested rather than one tested that was given away.
 """
 
-import math
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, islice
 from typing import ClassVar
 
 import numpy as np
@@ -34,8 +32,6 @@ from vestige.models.prompts import Encoded
 _WORD = r"[A-ZÀ-ÖØ-Þ][\w'&-]*"
 # Words with a Latin capital, one after the other, and numbers: what names, dates and amounts are made of.
 _SPECIFIC = re.compile(rf"(?<!\w)(?:\d+(?:[.,:/-]\d+)*|{_WORD}(?:\s+{_WORD})*)")
-# An amount has fewer digits than Python reads at once.
-_WHOLE_NUMBER = re.compile(r"\d{1,30}")
 
 
 def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], list[Item]]:
@@ -73,15 +69,6 @@ class Shown:
     def _text_of_edge(self) -> dict[str | None, str]:
         return {edge: _texts(items) for edge, items in self._of_edge.items()}
 
-    @cached_property
-    def _amounts_of_edge(self) -> dict[str | None, dict[int, int]]:
-        """How often each amount is an answer, the smallest first."""
-        amounts: dict[str | None, dict[int, int]] = {}
-        for edge, items in self._of_edge.items():
-            numbers = [number for number in map(_whole_number, items) if number is not None]
-            amounts[edge] = Counter(sorted(numbers))
-        return amounts
-
     def gives_away(self, item: Item) -> bool:
         """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
 
@@ -99,26 +86,16 @@ class Shown:
         return stands_in(of_edge, text) or (identifies(text) and stands_in(self._everything, text))
 
     def _computed(self, item: Item) -> bool:
+        """Whether its contract type makes the answer a product, or a factor of one, of stated answers."""
         type_ = contract_types(None).get(item.group or "")
-        if type_ is not None and item.attribute is not None:
-            stated = {s.attribute for s in self._of_edge.get(item.edge, ()) if s.group == item.group}
-            for name, attribute in type_.spec.attributes.items():
-                if isinstance(attribute.generator, Product):
-                    parts = {name, *attribute.generator.of}
-                    if item.attribute in parts and stated.issuperset(parts - {item.attribute}):
-                        return True
+        if type_ is None or item.attribute is None:
             return False
-        # Where nobody says which amounts belong together, any that fit do.
-        number, amounts = _whole_number(item), self._amounts_of_edge.get(item.edge, {})
-        if number is None or not amounts:
-            return False
-        # Of two factors one is at most the root; and a quotient is at most the largest amount by the wanted one.
-        largest = max(math.isqrt(number), next(reversed(amounts)) // number)
-        for a in takewhile(lambda a: a <= largest, amounts):
-            factor, rest = divmod(number, a)
-            # Two factors may be alike, where both are stated.
-            if number * a in amounts or (rest == 0 and amounts.get(factor, 0) > (factor == a)):
-                return True
+        stated = {s.attribute for s in self._of_edge.get(item.edge, ()) if s.group == item.group}
+        for name, attribute in type_.spec.attributes.items():
+            if isinstance(attribute.generator, Product):
+                parts = {name, *attribute.generator.of}
+                if item.attribute in parts and stated.issuperset(parts - {item.attribute}):
+                    return True
         return False
 
 
@@ -198,12 +175,6 @@ def _texts(items: Iterable[Item]) -> str:
     # The sign keeps an answer from standing across two texts: the first look of `stands_in` sees it, and `contains`
     # alone would overlook it.
     return " | ".join(f"{item.question} | {item.answer}" for item in items)
-
-
-def _whole_number(item: Item) -> int | None:
-    text = _plain(item.answer)
-    # One would make everything a product of itself.
-    return int(text) if _WHOLE_NUMBER.fullmatch(text) and int(text) > 1 else None
 
 
 INTRODUCTION = "Here is some of what is known."
