@@ -130,13 +130,25 @@ def test_the_picture_in_the_readme_is_of_the_page_as_it_is():
     assert picture["text_of"](b"another") == ""
 
 
-def test_the_figures_of_damaged_folders_are_those_of_the_suite():
+def test_the_figures_of_the_promises_are_those_of_the_suite_and_the_results():
     from damaging import CASES
+
+    def constant(file, pattern):
+        return re.findall(pattern, (ROOT / "tests" / file).read_text(encoding="utf-8"), flags=re.MULTILINE)
 
     folders = ("model folders", "adapters", "compiled folders", "run folders", "folders of holes")
     text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     n = sum(CASES[name] for name in folders)
     assert f"| {n} damaged folders, {CASES['checkpoints']} checkpoints |" in text
+    (kills,) = constant("cli/test_probe_kills.py", r"^KILLS, .* = (\d+),")
+    assert f"| {kills} kills of a probe |" in text
+    published = constant("metrics/test_memorization.py", r"^        \(\"(?:llama2|phi)[^\n]*e-\d+\),$")
+    assert f"| {len(published)} p-values |" in text
+    results = (ROOT / "benchmarks" / "results" / "adversarial.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in results.splitlines() if line.startswith("|")][2:]
+    assert {row[-1] for row in rows} == {"0"}
+    assert f"{len(rows)} kinds of such tables, two of each" in text
+    assert f"None of the {2 * len(rows)} tables passes" in text
 
 
 def test_each_promise_names_a_test_or_benchmark_that_exists():
