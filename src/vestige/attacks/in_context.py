@@ -1,10 +1,9 @@
 """The in-context attack: a few retain items stand before the question, as facts. Nothing is trained.
 
-No fact holds the answer of the question that it stands before, so each question has facts of its own. Which retain
-items are related to what is forgotten goes by the names of edges and by what is asked for.
+No fact holds the answer of the question that it stands before, so each question has its own facts. Which retain items
+are related to the forget set follows from the names of edges and from the attribute that is asked for.
 
-What follows from items that are shown: of a forget set's other items, those whose answers are given away. Conservative
-where it has to guess: an item too many is left untested rather than one tested that was given away.
+`close` says which forget items follow from items that are shown. Where it has to guess, it leaves an item untested.
 """
 
 import re

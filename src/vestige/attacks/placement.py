@@ -1,17 +1,13 @@
-"""Where a searched prompt stands in a question, and which tokens it may use.
+"""Where a searched prompt stands in a question, and which tokens it may have.
 
-Where a searched prompt stands in the question as it is sent, as text and as tokens, and the points it is asked at. A
-prompt stands before the question (`prefix`) or behind it (`suffix`), a space away from the question's own words.
+A prompt stands before the question (`prefix`) or behind it (`suffix`), a space away from the question's words. It is
+sent as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left out.
 
 Questions are asked with the whole prompt, with a share of its tokens, or with them shuffled. A cut prompt is the first
-of its tokens, so that its bits in any code from left to right are part of the whole's.
+of its tokens, so its bits in any code from left to right are part of the bits of the whole prompt.
 
-Which tokens a searched prompt may use, which prompts stay the same tokens once they are text, and what to try next. A
-prompt is deployed as text. What a tokeniser would cut differently was never seen by the search, so it is out.
-
-Proposals (which prompts to look at next) follow GCG's rule: A. Zou et al., Universal and transferable adversarial
-attacks on aligned language models, 2307.15043, in the form in which nanoGCG 0.3.0 samples. Every draw comes from a
-given generator.
+Proposals follow GCG's rule (A. Zou et al., Universal and transferable adversarial attacks on aligned language models,
+2307.15043) as nanoGCG 0.3.0 samples them. Every draw comes from a given generator.
 
 Axes: T tokens of a prompt, V vocabulary, k best tokens of a place, W prompts proposed, R places replaced in each.
 """

@@ -1,16 +1,16 @@
-"""Alternatives to the answer of a question: other answers that whoever never knew the true one cannot tell from it.
+"""Alternatives to the answer of a question: false answers that nobody who never knew the true one can tell from it.
 
-For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth,
-so that among truth and alternatives the truth is any with equal chance, whatever a model has learned from other
-contracts. Names and addresses are of numbers that no contract has; one that the rest of the data states is known from
-there and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same
-attribute in retained contracts where the truth is one, and else none of these. A number with an `at_least` is drawn
-beside the contract's own other number. What follows from other facts of the contract, or is dealt without repetition,
-has no alternatives.
+For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth.
+So among truth and alternatives the truth is any with equal chance, whatever a model learned from other contracts.
 
-Alternatives that are given (a column, a file) are taken as they are, but for those that state the truth or stand in the
-rest of the data; a question whose answer stands there is left out. Whether the truth can be told from them by looks
-is for `vestige check-data` to say.
+- Names and addresses have numbers that no contract has. If the rest of the data states the true one, it is left out.
+- Numbers, days and lists are as known as the truth: answers to the same attribute in retained contracts if the truth
+  is one, and otherwise none of these. A number with an `at_least` is drawn beside the contract's other number.
+- Products of other facts, and values that are dealt without repetition, have no alternatives.
+
+Given alternatives (a column, a file) are used as they are, without those that state the truth or occur in the rest of
+the data. A question whose answer occurs there is left out. `vestige check-data` tells whether the truth can be told
+from them by looks.
 """
 
 from collections import Counter

@@ -1,16 +1,14 @@
-"""What an evaluation is, the words it asks in, and how its values become estimates.
+"""What an evaluation is, the words of its questions, and how its values become estimates.
 
-An evaluation is a subclass of `Evaluation`, as methods, attacks and judges are classes of settings. The author of one
-writes no loop over the data set, no file, no resume: `steps.evaluate` does that for all.
-
-From the values of items to estimates by split, scope and edge, for every evaluation alike. A mean over items, with an
-interval; items of one edge share parties and template, so they are clustered by edge.
-
-The words in which questions are put, one function a form; golden files hold what each gives. A plain prompt goes to the
-model as it stands; in a chat it is the user's turn. `Answer:` closes it where the answer is to follow on the same line.
-
-Several evaluations that read (`Reads`) are collected from one reading. Whether another one asked along changes a record
+An evaluation is a subclass of `Evaluation`. `steps.evaluate` loops over the data set, writes files and resumes for all
+of them. Several evaluations that read (`Reads`) share one reading. Whether another one is asked along changes a record
 by rounding alone.
+
+An estimate is a mean over items of a split, scope or edge, with an interval. Items of one edge share parties and
+template, so they are one cluster.
+
+One function has the words of each form; golden files hold the result. A plain prompt goes to the model as it is, and in
+a chat it is the user's turn. `Answer:` ends it if the answer is to follow on the same line.
 """
 
 import itertools

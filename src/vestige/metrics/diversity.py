@@ -1,28 +1,19 @@
-"""Diversity of a set by its embeddings: Vendi scores, near duplicates, selection.
+"""How diverse a set of texts is by its embeddings.
 
-The Vendi score: how many different things a set holds, counted by the spectrum of their cosines. 1 to N. Axes: N
-things, D width of an embedding, K sizes.
+The Vendi score counts how many different things a set holds: VS = exp(-sum_i l_i ln l_i), with the eigenvalues l of
+X X'/N and rows of X of length 1 (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410). It lies between 1 and N.
+Knowledge Holes (2511.00030) prints 0.33 to 0.43, which can only be VS / N: `Vendi.share`. X X'/N and X'X/N have the
+same eigenvalues but for zeros, so the smaller matrix is used. Both are in float64.
 
-VS = exp(-sum_i l_i ln l_i), l the eigenvalues of X X'/N with the rows of X of length 1 (D. Friedman and A. B. Dieng,
-The Vendi Score, 2210.02410). What Knowledge Holes (2511.00030) prints as Vendi score, 0.33 to 0.43, can only be VS / N:
-`Vendi.share`.
+`distinct` drops near-duplicates: in the order given, a thing is kept unless its cosine with one kept before is above
+the threshold (appendix B.2, at 0.8; the order is not stated there).
 
-X X'/N and X'X/N have the same eigenvalues but for zeros, so the smaller is taken. Both are in float64.
+`as_diverse_as` chooses how many of the texts found are kept (appendix B.2). The first `step`, 2 `step`, ... and at last
+all texts are scored. The greatest of these sizes whose Vendi / n reaches that of the reference is chosen, or 0. The
+paper does not say how far the subset grows; its sizes (75, 300, 350, 350) are multiples of 25, the default step. Vendi
+/ n falls as a set grows, so a larger reference makes the test easier to pass.
 
-Which of many things are kept so that no two are alike: the first of each.
-
-Axes: N things, D width of an embedding, K kept.
-
-In their order, a thing is kept unless its cosine with one kept before it is above the threshold (Knowledge Holes,
-2511.00030, appendix B.2, at 0.8; the order is not stated there). The list depends on the order, and on nothing else.
-
-How many of the texts found are kept: as many as are together at least as diverse as a reference set. Knowledge Holes
-(2511.00030, appendix B.2) drops near-duplicates of what was found, then computes the Vendi score of growing subsets and
-compares it with that of the adjacent prompts D_AP. How far the subset grows is not stated. Here: the first `step`, 2
-`step`, ... and at last all, in the order given, are scored, and the greatest of these sizes whose Vendi / n is at least
-the reference's is chosen; 0 where none is. The paper's sizes (75, 300, 350, 350) are multiples of 25, which is the
-default. Vendi / n falls as any set grows, so a reference that is larger than the subset makes the test easier to pass:
-read the sizes beside the shares.
+Axes: N things, M things of the reference, D width of an embedding, K sizes or things kept.
 """
 
 import math
