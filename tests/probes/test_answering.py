@@ -123,10 +123,6 @@ def test_nobody_is_in_memory_whom_nobody_asks(tmp_path):
     # What a search takes from it; only the filters and the grounded judge ask the target.
     assert (cast.grader.identity["judge"], cast.unlearned) == ("server", "unlearned")
     assert loaded == ["unlearned"]
-    # Another model's holes are looked for by the same, who are not loaded again.
-    after = cast.about("mended", seed=1)
-    assert (after.unlearned, after.target, after.target, after.seed) == ("mended", "target", "target", 1)
-    assert loaded == ["unlearned", "target"]
 
 
 def test_a_search_and_a_filter_with_models_of_7b_fit_a_card_of_80_gb_in_bfloat16_alone():

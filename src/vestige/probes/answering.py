@@ -65,13 +65,20 @@ class LocalAnswerer:
     settings: AnswerSettings = field(default_factory=AnswerSettings)
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order, computed in batches. Raises NotFinite where logits are no numbers."""
-        encoded = self._encoded(prompts)
-        with finite_logits(self.loaded):
-            replies = self.loaded.engine.generate(list(encoded.values()), **self._how(list(encoded), seed))
-        texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
-        answers = dict(zip(encoded, texts, strict=True))
+        """One answer each, in order."""
+        answers: dict[str, str] = {}
+        self.answer_each(prompts, answers.update, seed=seed)
         return [answers.get(prompt) for prompt in prompts]
+
+    def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
+        """Give `keep` the answers by prompt, a portion at a time. Raises NotFinite where logits are no numbers."""
+        distinct = list(dict.fromkeys(prompts))
+        for start in range(0, len(distinct), PORTION):
+            encoded = self._encoded(distinct[start : start + PORTION])
+            with finite_logits(self.loaded):
+                replies = self.loaded.engine.generate(list(encoded.values()), **self._how(list(encoded), seed))
+            texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
+            keep(dict(zip(encoded, texts, strict=True)))
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """The tokens of each prompt that the context holds; equal prompts stand there once."""
@@ -103,14 +110,8 @@ _PLAIN_QUESTION = "What is the capital of France?"
 class PaidAnswerer(LocalAnswerer):
     """A model whose answers are paid for, behind an address. A prompt that its server refuses has no answer."""
 
-    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order."""
-        answers: dict[str, str] = {}
-        self.answer_each(prompts, answers.__setitem__, seed=seed)
-        return [answers.get(prompt) for prompt in prompts]
-
-    def answer_each(self, prompts: Sequence[str], keep: Callable[[str, str], None], *, seed: int) -> None:
-        """Give `keep` each prompt and its answer as soon as the answer is there.
+    def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
+        """Give `keep` each prompt with its answer as soon as the answer is there.
 
         Raises InputError where a plain question is refused as well: then the settings are at fault, or the account.
         """
@@ -122,7 +123,7 @@ class PaidAnswerer(LocalAnswerer):
             if reply is None:
                 refused.append(sent[n])
             else:
-                keep(sent[n], self.loaded.prompter.decode(reply.ids))
+                keep({sent[n]: self.loaded.prompter.decode(reply.ids)})
 
         engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
         # One refused prompt is its own fault; if a plain question is refused too, the settings or the account are.
@@ -150,7 +151,7 @@ Answers that are paid for are kept one by one.
 class KeptAnswers:
     """An answerer that keeps what `inner` said in `folder`; `identity` is all of it that can change an answer."""
 
-    inner: Answerer
+    inner: LocalAnswerer
     folder: Path
     identity: Mapping[str, Any]
 
@@ -166,13 +167,7 @@ class KeptAnswers:
             append_lines(path, [json_line({"answers": new})])
             stored.update(new)
 
-        if isinstance(self.inner, PaidAnswerer):
-            self.inner.answer_each(missing, lambda prompt, answer: keep({prompt: answer}), seed=seed)
-            return [stored.get(prompt) for prompt in prompts]
-        for start in range(0, len(missing), PORTION):
-            portion = missing[start : start + PORTION]
-            answers = zip(portion, self.inner.answer(portion, seed=seed), strict=True)
-            keep({prompt: answer for prompt, answer in answers if answer is not None})
+        self.inner.answer_each(missing, keep, seed=seed)
         return [stored.get(prompt) for prompt in prompts]
 
 
@@ -279,10 +274,3 @@ class Participants:
         if isinstance(judge.settings, GroundedSettings):
             return grounded_grader(self.target, self.embedder, judge.settings)
         return grader_of(judge, replies, device)
-
-    def about(self, unlearned: Asked, *, seed: int) -> "Participants":
-        """The same, who look for the holes of another model; nobody is loaded anew."""
-        # Still lazily: who was not wanted so far is not loaded for the sake of a copy.
-        return Participants(
-            lambda: self.target, lambda: unlearned, lambda _: self.grader, lambda: self.embedder, self.answers, seed
-        )
