@@ -64,13 +64,6 @@ SOURCES = (
         r"tmp/modal_retainref/retain(?P<retain>\d+)_eval\.json",
         "llama-3.2-1b",
     ),
-    Source(
-        "harishm17",
-        "harishm17/llm-unlearning",
-        "6cf690417713b11b96427dcb25c4fc27daac37a6",
-        r"saves/eval/oracle_retain(?P<retain>90)/TOFU_EVAL\.json",
-        "llama-3.2-1b",
-    ),
 )
 
 
