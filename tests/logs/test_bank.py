@@ -25,7 +25,7 @@ def test_every_control_of_the_bank_is_free_and_pinned():
     assert all(one.copyright.startswith("Copyright") for one in banks.bank())
     assert [one.name for one in keys()[KEY]] == ["retain90", "retain95", "retain99"]
     assert [one.name for one in keys("target")[KEY]] == ["full, forget01"]
-    assert len(keys()["tofu/llama-3.2-1b/forget10"]) == 3
+    assert len(keys()["tofu/llama-3.2-1b/forget10"]) == 2
     assert [one.name for one in keys()["tofu/llama-3.2-3b/forget10"]] == ["retain90"]
 
 

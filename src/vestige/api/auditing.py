@@ -334,6 +334,7 @@ def judge(
     *,
     output_dir: PathLikeStr = "runs/judged",
     forget: str = "the forget set",
+    without_controls: bool = False,
     margins: "vestige.Margins | None" = None,
 ) -> Audit:
     """Judge models by scores that were made elsewhere; no model is loaded.
@@ -343,13 +344,14 @@ def judge(
             that docs/logs.md names.
         output_dir: The run's folder.
         forget: The name of the forget set.
+        without_controls: Predict the controls: `table` is then a folder with logs of TOFU.
         margins: The margins of the verdicts.
 
     Returns:
         The verdicts.
 
     Raises:
-        InputError: The table has other columns, or no target.
+        InputError: The table has other columns, or no target, or the controls cannot be predicted.
 
     Example:
         >>> vestige.judge("scores.csv").passed
@@ -358,6 +360,8 @@ def judge(
     from vestige.auditing.scored import read_scores
     from vestige.auditing.table import judge_table
 
+    if without_controls:
+        return _judge_without_controls(table, Path(output_dir), forget, given_margins(margins))
     source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
     outcome = judge_table(
         RunFolder(Path(output_dir)),
@@ -367,6 +371,24 @@ def judge(
         source=str(source),
     )
     return Audit(Path(output_dir), (outcome,), {})
+
+
+def _judge_without_controls(folder: Any, run: Path, forget: str, margins: Mapping[str, Any]) -> Audit:
+    from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.logs import judge_logs
+    from vestige.auditing.predicted import predicting
+    from vestige.logs.folders import recognise
+
+    if not isinstance(folder, str | PathLike) or not Path(folder).is_dir():
+        raise InputError("without controls a folder of logs is judged, since a table does not say its questions")
+    named = "" if forget == "the forget set" else forget
+    groups = recognise([Path(folder)], None, named, without_controls=True).groups
+    if not groups:
+        raise InputError(f"{one_line(str(folder), width=200)} holds no target and unlearned model of one forget set")
+    outcomes = []
+    for group in map(predicting, groups):
+        outcomes.append(judge_logs(RunFolder(run), group.logs, forget=group.name, margins=margins, forgiving=True))
+    return Audit(run, tuple(outcomes), {})
 
 
 def given_margins(margins: "vestige.Margins | None") -> Mapping[str, Any]:

@@ -167,6 +167,7 @@ def _facts(
     run: "RunFolder", audit: "AuditFolder", plan: "AuditPlan", outcome: "AuditOutcome", ids: Mapping[str, str]
 ) -> "dict[str, ModelFacts]":
     """The known facts about each judged model."""
+    from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.exports import ModelFacts
     from vestige.artifacts.layout import SubjectFolder
     from vestige.artifacts.provenance import installed_versions
@@ -175,7 +176,7 @@ def _facts(
 
     version = installed_versions()["vestige"]
     subjects = dict.fromkeys(v.subject for v in outcome.verdicts)
-    if outcome.evidence_level == "logs":
+    if outcome.evidence_level in FROM_LOGS:
         digest = file_digest(audit.scores)
         return {name: ModelFacts(ids[name], digest, version, seen=False) for name in subjects}
     folders = {name: SubjectFolder(run.path / path) for name, path in plan.folders.items()}

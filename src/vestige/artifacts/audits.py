@@ -173,17 +173,21 @@ REQUIRED = tuple(claim for claim, statement in STATEMENTS.items() if not stateme
 """The claims that every audit judges."""
 Outcome = Literal["holds", "fails", "inconclusive"]
 
-EvidenceLevel = Literal["verified", "given", "logs", ""]
+EvidenceLevel = Literal["verified", "given", "logs", "predicted", ""]
 LEVELS: Mapping[EvidenceLevel, str] = {
     "verified": "controls trained here from these data (verified)",
     "given": "controls as given, origin not verified",
     "logs": "controls from logs, weights not seen",
+    "predicted": "predicted controls, none was retrained",
     "": "no controls",
 }
 """What is known of where the models come from that stand for one that never knew; docs/verdicts.md says what each is.
 
 Nothing but `verified` lets a page state as a fact that they never knew.
 """
+
+FROM_LOGS = ("logs", "predicted")
+"""The levels at which only scores were seen."""
 
 
 def never_knew(level: EvidenceLevel, n: int = 2) -> str:
@@ -312,6 +316,7 @@ class AuditPlan:
     what of each control's training differs from the target's, where both are known. `unchanged` are those of
     `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `banked` names the laboratory of each control that is from the bank of public logs.
+    `predicted` has the error of predicted controls, by score.
     `skipped` names by attack the models that it was not made on, since it could have changed no verdict.
     `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores.
     `carried` says by attack and subject what an attack carried in, `prompts` are those that searches found. `soundness`
@@ -352,6 +357,7 @@ class AuditPlan:
     recipes: dict[str, str] = field(default_factory=dict)
     luck: dict[str, Luck] = field(default_factory=dict)
     banked: Mapping[str, str] = field(default_factory=dict)
+    predicted: Mapping[str, float] = field(default_factory=dict)
     sealed: "SealedPlan | None" = None
     asked_twice: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)

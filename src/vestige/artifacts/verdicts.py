@@ -9,6 +9,7 @@ from typing import Any
 
 from vestige.artifacts.audits import (
     CLAIMS,
+    FROM_LOGS,
     LEVELS,
     STATEMENTS,
     AuditOutcome,
@@ -81,7 +82,7 @@ def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
 
     What is left of the forgotten is always tested, or nothing was.
     """
-    if outcome.evidence_level != "logs" or v.outcome != "inconclusive" or v.claim == "not expressed":
+    if outcome.evidence_level not in FROM_LOGS or v.outcome != "inconclusive" or v.claim == "not expressed":
         return True
     if v.claim == "indistinguishable":
         return any(line.subject == v.subject for line in outcome.membership)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vestige.artifacts.audits import GIVEN, AuditPlan
+from vestige.artifacts.audits import FROM_LOGS, GIVEN, AuditPlan
 from vestige.artifacts.scores import Format
 from vestige.auditing.formats import Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
@@ -108,7 +108,7 @@ def _score_type(ground: Ground, key: str) -> str:
 
 def seen(plan: AuditPlan, name: str) -> bool:
     """Whether the model's weights were there to be looked at."""
-    return plan.evidence_level != "logs" and name not in plan.unseen
+    return plan.evidence_level not in FROM_LOGS and name not in plan.unseen
 
 
 def made_of_others(ground: Ground) -> dict[str, str]:

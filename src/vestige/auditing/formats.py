@@ -112,6 +112,8 @@ class Scale:
         if self.unit == "bits":
             return self.gap.ends[0] > thresholds.delta_bits
         graded = self.unit == "leakage" and self.form.graded and self.key == self.form.key
+        if graded and self.name in self.ground.plan.predicted:
+            return True
         return admitted(self.gap, thresholds) or (graded and steady(gap_of_a_training(self.controls), thresholds))
 
     def evidence(self, subject: str) -> Evidence:
@@ -363,6 +365,7 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
         gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
         # The target's laboratory differs too, so that one is added to the mean over those of the controls.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
+    prior = prior._replace(laboratory=ground.plan.predicted.get(form.name, prior.laboratory))
     return Controls(form.name, target, rows, ground.sample(items), clustered(ground, prior, target, rows, items))
 
 
@@ -493,12 +496,18 @@ def _line(scale: Scale) -> FormatLine:
         interval = interval_over_seeds(
             rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed, resamples=sample.resamples
         )
-        retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
+        level, error = float(rows.mean()), 1.96 * ground.plan.predicted.get(scale.name, 0.0)
+        low, high = min(interval[0], level - error), max(interval[1], level + error)
+        retrained = Estimate(metric, "share", level, max(0.0, low), min(1.0, high), sample.n, interval.method)
     estimate = gap.estimate("admission", "share")
-    control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
+    predicted = scale.name in ground.plan.predicted
+    alone = "predicted" if predicted else "retrained"
+    control = {"leakage": alone, "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
     needed = f"{ground.thresholds.admission:g}"
     if admitted(gap, ground.thresholds):
         why = f"all of it above {needed}"
+    elif predicted and scale.is_clear:
+        why = "of which the held-out error of the prediction is at most a quarter"
     elif scale.is_clear:
         why = f"of which another training would move less than a share of {needed}"
     else:
@@ -508,6 +517,6 @@ def _line(scale: Scale) -> FormatLine:
     earlier = ground.plan.repeats.get(scale.form.key.partition("/")[0])
     first = next((f for f in ground.formats if f.key.partition("/")[0] == earlier), None)
     prompt = scale.form.prompt if first is None else first.prompt or first.name
-    level = ground.level(controls.target, sample, metric)
+    of_target = ground.level(controls.target, sample, metric)
     n_same = len(scale.same)
-    return FormatLine(scale.name, metric, level, retrained, estimate, scale.is_clear, reason, prompt, n_same)
+    return FormatLine(scale.name, metric, of_target, retrained, estimate, scale.is_clear, reason, prompt, n_same)

@@ -33,6 +33,7 @@ from vestige.auditing.measures import (
 )
 from vestige.auditing.membership import read_membership
 from vestige.auditing.missing import filled, with_missing
+from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, try_attacks, with_searches
 from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
@@ -190,6 +191,9 @@ def _like_target(tested: TestedFormats) -> Iterator[str]:
 
 def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
     """The ground without the controls that are none, and these in a sentence each."""
+    if ground.plan.predicted:
+        # No training stands behind a predicted control.
+        return replace(ground, doubts=(NOT_ENOUGH,)), ()
     n_given = len(ground.plan.retrained)
     doubts: list[str] = []
     made = made_of_others(ground)

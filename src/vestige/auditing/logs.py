@@ -20,7 +20,8 @@ import numpy as np
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
-from vestige.auditing.questions import Items, Questions, by_position
+from vestige.auditing.predicted import with_predicted
+from vestige.auditing.questions import Items, LogColumn, Questions, by_position
 from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
@@ -122,14 +123,6 @@ def judge_logs(
             together = together._replace(columns=kept, left_out=(*together.left_out, f"{error} It is left out."))
 
 
-class LogColumn(NamedTuple):
-    """The scores of one model by one measurement on the questions of one split; `items` are their ids."""
-
-    entry: GivenLog
-    part: LogPart
-    items: Items
-
-
 class TogetherRead(NamedTuple):
     """Logs with their questions matched.
 
@@ -190,7 +183,19 @@ def _judged(
     not_read = []
     for problem, n in unread.items():
         not_read.append(f"Not read of {n} of {len(together.logs)} logs: {one_line(problem, width=300)}.")
-    banked = {parsed.entry.name: parsed.entry.laboratory for parsed in read if parsed.entry.laboratory}
+    columns: Sequence[LogColumn] = together.columns
+    predicted = None
+    if any(column.entry.base for column in columns):
+        predicted = with_predicted(columns)
+        columns = predicted.columns
+        labelled = ", ".join(sorted({parsed.entry.base for parsed in read if parsed.entry.base}))
+        not_read.append(
+            f"No control was given. The bank's models of {labelled} predict how a model that never saw the forget set "
+            "would score; the held-out error of the prediction is in every bound."
+        )
+        not_read += predicted.untested
+    lent = [parsed.entry for parsed in read if parsed.entry.laboratory and not parsed.entry.base]
+    banked = {entry.name: entry.laboratory for entry in lent}
     if banked:
         labelled = ", ".join(f"{one_line(name, width=60)} ({laboratory})" for name, laboratory in banked.items())
         not_read.append(
@@ -202,12 +207,13 @@ def _judged(
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
-        _rows(together.columns),
+        _rows(columns),
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
         untested=(*left_out, *together.notes, *not_read),
         banked=banked,
+        predicted=predicted,
     )
     files = [
         {**log.entry._asdict(), "path": str(log.entry.path), "sha256": log.digest}
@@ -796,6 +802,8 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
         key = column.part.split, column.part.name
+        if key not in of_target and column.entry.base:
+            continue
         if key not in of_target:
             lacking[key].append(column.entry.name)
             continue

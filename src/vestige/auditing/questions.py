@@ -8,14 +8,23 @@ tells apart, is refused: pairing it by position would pair different questions w
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
-from vestige.logs.log import LogPart
+from vestige.logs.log import GivenLog, LogPart
 
 Items = tuple[str, ...]
 """The ids of the questions of one part, in its order."""
+
+
+class LogColumn(NamedTuple):
+    """The scores of one model by one measurement on the questions of one split; `items` are their ids."""
+
+    entry: GivenLog
+    part: LogPart
+    items: Items
 
 
 def by_position(items: Items) -> bool:

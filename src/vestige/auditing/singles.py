@@ -110,7 +110,7 @@ def single_facts(
     """
     # Ranks need no controls: chance is known.
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
-    if graded and len(_controls(graded)) < LEAST_CONTROLS:
+    if graded and (ground.plan.predicted or len(_controls(graded)) < LEAST_CONTROLS):
         return Singles(None, (), (_TOO_FEW,))
     ratios = _ratios(scales)
     by_name = {attack.name: attack for attack, _ in attacks}

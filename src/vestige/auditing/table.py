@@ -5,6 +5,7 @@ at other margins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
@@ -12,6 +13,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import ScoreTable
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
+from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
 from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, score_table
 from vestige.auditing.settings import AuditSettings
@@ -52,6 +54,7 @@ def judge_table(
     source: str = "a table of scores",
     untested: Sequence[str] = (),
     banked: Mapping[str, str] | None = None,
+    predicted: PredictedControls | None = None,
 ) -> AuditOutcome:
     """Judge the models of one table; the scores, the plan, the outcome and the verdicts lie in `run`.
 
@@ -63,6 +66,7 @@ def judge_table(
         source: Where the scores are from.
         untested: In sentences, what could not be read.
         banked: The laboratories of controls from the bank, by name.
+        predicted: How the controls were predicted, where none was retrained.
     """
     run.refuse_others_files()
     with locked(run.lock):
@@ -72,6 +76,8 @@ def judge_table(
             )
         table = score_table(rows)
         plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
+        if predicted is not None:
+            plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         plan = write_scores(run, plan, table)
         return judge_plan(run, run.audit(forget), plan)

@@ -54,6 +54,7 @@ def audit_command(
     rejudge: Path | None = None,
     logs: Sequence[str] = (),
     controls: Sequence[str] = (),
+    without_controls: bool = False,
     require: Sequence[str] = (),
     dry_run: bool = False,
     plan: bool = False,
@@ -78,6 +79,8 @@ def audit_command(
         controls: With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01
             (`vestige list controls`); with a folder behind it, bank:KEY:FOLDER, from a clone of their repository.
             --target takes the same.
+        without_controls: With --logs on TOFU: predict how a model that never saw the forget set would score, from the
+            public models of other bases. A model can fail by it and not pass.
         require: With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may
             be given several times.
         dry_run: Show what would run, with its cost, and exit.
@@ -126,6 +129,7 @@ def audit_command(
             call,
             earlier,
             controls=controls,
+            without_controls=without_controls,
             target=from_bank,
             required=required,
             dry_run=dry_run,
@@ -134,6 +138,8 @@ def audit_command(
         )
     if require:
         raise InputError("--require goes with --logs; without it every claim decides the exit code")
+    if without_controls:
+        raise InputError("--without-controls goes with --logs. Give the logs of the target and the unlearned models.")
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     if seal and not plan:
@@ -212,6 +218,7 @@ def _judge_logs(
     baseline: "Earlier | None",
     *,
     controls: Sequence[str],
+    without_controls: bool,
     target: str | None,
     required: Sequence[str],
     dry_run: bool,
@@ -222,7 +229,9 @@ def _judge_logs(
     from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
     forget = call.arguments.get("forget")
-    taken = with_bank(take(logs, forget), controls, target)
+    if without_controls and controls:
+        raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
+    taken = with_bank(take(logs, forget, without_controls=without_controls), controls, target)
     if dry_run:
         return show(taken)
 

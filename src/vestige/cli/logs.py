@@ -33,13 +33,14 @@ class Taken(NamedTuple):
     stated: "Stated | None" = None
 
 
-def take(words: Sequence[str], forget: str | None) -> Taken:
+def take(words: Sequence[str], forget: str | None, *, without_controls: bool = False) -> Taken:
     """The logs, folders or table that `--logs` names, and what it states of them.
 
     Args:
         words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`; beside them `roles=FILE`,
             `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
         forget: The forget set that is judged.
+        without_controls: Predict the controls from the models of the bank.
 
     Returns:
         The logs in groups, or the table.
@@ -48,6 +49,7 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         InputError: A word names nothing, or the words do not go together.
     """
     from vestige.auditing.logs import Stated, files_of
+    from vestige.auditing.predicted import predicting
     from vestige.auditing.scored import ROLES
     from vestige.logs import reader_of
     from vestige.logs.folders import LogGroup
@@ -110,10 +112,16 @@ def take(words: Sequence[str], forget: str | None) -> Taken:
         raise InputError("--logs roles=FILE names the logs of a folder. Give the folder beside it.")
     stated = Stated(splits, How(scales, columns))
     if logs:
-        return Taken((LogGroup(forget or FORGET, tuple(logs)),), stated=stated)
-    if tables:
-        return Taken((), tables[0], stated=stated)
-    return _of_folders(folders, roles, forget, stated)
+        taken = Taken((LogGroup(forget or FORGET, tuple(logs)),), stated=stated)
+    elif tables:
+        taken = Taken((), tables[0], stated=stated)
+    else:
+        taken = _of_folders(folders, roles, forget, stated, without_controls=without_controls)
+    if not without_controls:
+        return taken
+    if taken.table is not None:
+        raise InputError("--without-controls goes with logs, since a table does not say its questions. Give logs.")
+    return taken._replace(groups=tuple(predicting(group) for group in taken.groups))
 
 
 def _scale(word: str, value: str) -> "Scale":
@@ -148,11 +156,13 @@ def _kind_of_column(name: str) -> str:
     return name
 
 
-def _of_folders(folders: Sequence[Path], roles: Path | None, forget: str | None, stated: "Stated") -> Taken:
+def _of_folders(
+    folders: Sequence[Path], roles: Path | None, forget: str | None, stated: "Stated", *, without_controls: bool
+) -> Taken:
     """The groups that folders hold, or an error that tells what they hold instead and what is missing."""
     from vestige.logs.folders import recognise
 
-    recognised = recognise(folders, roles, forget or "")
+    recognised = recognise(folders, roles, forget or "", without_controls=without_controls)
     if recognised.groups:
         return Taken(recognised.groups, None, recognised.left_out, forgiving=True, stated=stated)
     names = ", ".join(one_line(str(folder), width=200) for folder in folders)
@@ -270,11 +280,13 @@ def show(taken: Taken) -> None:
     """Print which log is taken for what, before anything is judged."""
     rows = []
     for group in taken.groups:
-        for role in dict.fromkeys(log.role for log in group.logs):
-            names = [
-                f"{log.name} after {log.attack}" if log.attack else log.name for log in group.logs if log.role == role
-            ]
-            rows.append([group.name if role == group.logs[0].role else "", role, _without_repeats(names)])
+        logs = [log for log in group.logs if not log.base]
+        for role in dict.fromkeys(log.role for log in logs):
+            names = [f"{log.name} after {log.attack}" if log.attack else log.name for log in logs if log.role == role]
+            rows.append([group.name if role == logs[0].role else "", role, _without_repeats(names)])
+        bases = dict.fromkeys(log.base for log in group.logs if log.base)
+        if bases:
+            rows.append(["", "predicted controls", f"from models of {', '.join(bases)}"])
     if rows:
         print_table("logs as they are taken", ["forget set", "role", "models"], rows)
     if taken.left_out:

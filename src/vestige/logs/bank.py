@@ -120,6 +120,29 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     )
 
 
+def never_saw(forget: str) -> tuple[GivenLog, ...]:
+    """The models of all bases that never saw a forget set, and the targets, from which controls are predicted.
+
+    The targets have the role placebo: they surely know.
+
+    Raises:
+        InputError: The bank has no such forget set.
+    """
+    models = [model for model in bank() if forget in model.forget]
+    if not models:
+        names = sorted({name for model in bank() for name in model.forget})
+        raise InputError(
+            f"controls can be predicted for the forget sets {', '.join(names)} of TOFU, and not for "
+            f"{one_line(forget, width=80)!r}. Name one with --forget, or retrain a model."
+        )
+    logs = []
+    for model in models:
+        name = f"bank {model.base} {model.name}"
+        role = "placebo" if model.role == "target" else model.role
+        logs.append(GivenLog(role, name, _table(model.base), "", model.laboratory, model.name, model.base))
+    return tuple(logs)
+
+
 def _table(base: str) -> Path:
     return Path(str(resources.files("vestige.logs"))) / "bank" / f"tofu-{base}.json.gz"
 

@@ -99,13 +99,16 @@ UNCLEAR = (
 _NOTHING = _Unplaced("nothing in its place says whose it is; name it in a roles file (roles.csv) or with its role")
 
 
-def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = "") -> Recognised:
+def recognise(
+    folders: Sequence[Path], roles: Path | None = None, forget: str = "", *, without_controls: bool = False
+) -> Recognised:
     """The groups of logs in these folders, which may hold each other's controls.
 
     Args:
         folders: The folders; links in them are followed.
         roles: A roles file for all of them; else each folder's own roles.csv is read.
         forget: The forget set to judge; all of them where it is empty.
+        without_controls: Leave the controls out of all groups.
 
     Returns:
         The groups, and every file that may be a log and is in none, with the reason.
@@ -149,7 +152,10 @@ def recognise(folders: Sequence[Path], roles: Path | None = None, forget: str = 
             "out."
         )
     placed = _without_early(placed, left_out)
-    groups = tuple(_groups(placed, left_out))
+    if without_controls:
+        left_out += [(log.path, "controls are predicted") for log in placed if log.role == "retrained"]
+        placed = [log for log in placed if log.role != "retrained"]
+    groups = tuple(_groups(placed, left_out, without_controls=without_controls))
     explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
     further = [(log.path, _unused(log)) for log in placed if log.path not in explained]
     if forget:
@@ -439,7 +445,9 @@ def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]
     return kept
 
 
-def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> Iterator[LogGroup]:
+def _groups(
+    placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]], *, without_controls: bool = False
+) -> Iterator[LogGroup]:
     subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
     for log in placed:
         if log.role == "unlearned":
@@ -451,7 +459,7 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> I
         targets = [t for t in targets if t.forget == forget] + [t for t in targets if not t.forget]
         controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
         placebos = [log for log in same if log.role == "placebo"]
-        if targets and controls:
+        if targets and (controls or without_controls):
             # Of several targets that from which the unlearned models started: they lie below it.
             start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
             members = (

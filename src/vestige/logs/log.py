@@ -93,7 +93,7 @@ class GivenLog(NamedTuple):
     """One log and its model: as the model is, or after an `attack`. `role` is one of a table of scores.
 
     `laboratory` is that of a control from the bank (`vestige.logs.bank`). `key` names the model inside a file that
-    holds several.
+    holds several. `base` is the base model of one that only predicts controls.
     """
 
     role: str
@@ -102,6 +102,7 @@ class GivenLog(NamedTuple):
     attack: str = ""
     laboratory: str = ""
     key: str = ""
+    base: str = ""
 
 
 class Scale(NamedTuple):

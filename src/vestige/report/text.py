@@ -127,10 +127,11 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """The last lines of an audit, one a forget set: how many models passed, and what the others failed."""
+    from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
 
     for outcome in outcomes:
-        if outcome.evidence_level == "logs":
+        if outcome.evidence_level in FROM_LOGS:
             lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
             answer, next_step = logs_said(outcome)
             print(one_line(f"{lead}{answer} {next_step}".strip(), width=199))
