@@ -32,6 +32,8 @@ WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive"
 
 ASSUMED = "if the controls never saw the data"
 """What verdicts assume of controls whose making is not known: scores alone do not show what all of them know alike."""
+ALIKE = "if the base model differs from those of the bank as they differ from each other"
+"""What verdicts assume of predicted controls."""
 
 _TYPES: Mapping[QuestionType, str] = {
     "own words": "free replies",

@@ -12,6 +12,7 @@ from typing import Any
 
 from vestige.artifacts.audits import (
     CLAIMS,
+    FROM_LOGS,
     NOT_A_CONTROL,
     STATEMENTS,
     AuditOutcome,
@@ -22,6 +23,7 @@ from vestige.artifacts.audits import (
     by_level,
 )
 from vestige.artifacts.verdicts import (
+    ALIKE,
     ASSUMED,
     BOUNDS_SAID,
     UNCHANGED,
@@ -155,7 +157,7 @@ def first_screen(
     # Logs test few claims. A column for each of the others would hold nothing.
     judged = {v.claim for v in outcome.verdicts if is_tested(outcome, v)}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
-    from_logs = outcome.evidence_level == "logs"
+    from_logs = outcome.evidence_level in FROM_LOGS
     # Contracts by the names of their parties, which readers know.
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     # Warnings stand above the table already.
@@ -259,7 +261,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     if outcome.retrained:
         facts.append(controls_said(outcome))
         if outcome.evidence_level != "verified":
-            facts.append(ASSUMED)
+            facts.append(ALIKE if outcome.evidence_level == "predicted" else ASSUMED)
     elif outcome.against == "alternatives":
         facts.append("alternatives to the answers in place of controls")
     else:
@@ -267,7 +269,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     ways = outcome.prompts_asked
     readings = len(outcome.formats)
     facts.append(f"{ways} {_plural('kind', ways)} of prompt, {readings} {_plural('reading', readings)} of the answers")
-    if attacks or outcome.evidence_level != "logs":
+    if attacks or outcome.evidence_level not in FROM_LOGS:
         facts.append(f"{attacks} {_plural('attack', attacks)}")
     return facts
 

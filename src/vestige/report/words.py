@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import (
     CLAIMS,
+    FROM_LOGS,
     NO_ATTACK,
     REQUIRED,
     STATEMENTS,
@@ -278,7 +279,7 @@ def headline(
         forgotten = f"forgotten {people_said(people)}"
     if not n:
         return "No unlearned model was audited."
-    if outcome.evidence_level == "logs":
+    if outcome.evidence_level in FROM_LOGS:
         answer, _ = logs_said(outcome)
         return f"{people_said(people) or label}: {answer}"
     model = method_name(next(iter(verdicts)))
@@ -321,7 +322,7 @@ def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
 
 def _passing(outcome: AuditOutcome) -> list[str]:
     """The models that pass every claim, or of logs every claim that was tested."""
-    if outcome.evidence_level == "logs":
+    if outcome.evidence_level in FROM_LOGS:
         tested = tested_claims(outcome)
         return [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
     return [subject for subject, claims in _by_model(outcome).items() if _passes(claims)]
@@ -337,7 +338,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
     passing = _passing(outcome)
     failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
     open_ = [s for s in verdicts if s not in passing and s not in failing]
-    passes = _PASSES_LOGS if outcome.evidence_level == "logs" else _PASSES
+    passes = _PASSES_LOGS if outcome.evidence_level in FROM_LOGS else _PASSES
     clauses = []
     if passing and not unsound:
         clauses.append([*_names(passing), Span(f" {passes[len(passing) > 1]}")])
