@@ -22,12 +22,12 @@ from benchmarks.public_logs import Training as Published
 from benchmarks.rejudged import ROLES
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
+from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.logs import _rows, judge_logs
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn
-from vestige.auditing.scored import score_table, scores_of
-from vestige.auditing.scores import Case
+from vestige.auditing.scored import score_table
 from vestige.auditing.table import plan_of
 from vestige.core.errors import InputError
 from vestige.logs import read_log
@@ -205,7 +205,7 @@ def verdict(columns: Sequence[LogColumn], *, predicting: bool = False) -> str:
     plan = plan_of(table, forget="forget")
     if predicting:
         plan = replace(plan, evidence_level="predicted", predicted=dict(errors))
-    outcome = judge(Case(plan, scores_of(table), {}, formats=plan.formats), resamples=1_000)
+    outcome = judge(Case(plan, table), resamples=1_000)
     return next(line.outcome for line in outcome.verdicts if line.claim == CLAIM)
 
 
