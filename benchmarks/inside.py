@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from vestige.api.requests import attack as attack_request
-from vestige.api.requests import tiny_unlearning
+from vestige.api.selection import tiny_unlearning
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_scores
 from vestige.attacks.ablate import AblateSettings

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.small import vestige
 
-from vestige.api.requests import evaluations
+from vestige.api.selection import evaluations
 from vestige.core.errors import InputError
 
 
@@ -31,10 +31,12 @@ def test_each_evaluation_gets_its_own_words_and_the_shared_ones():
         ("freeform", ['freeform.forms=["rhyme"]'], "freeform"),
     ],
 )
-def test_names_and_settings_that_do_not_exist_are_refused(evals, assignments, complaint):
+def test_names_and_settings_that_do_not_exist_are_refused(evals, assignments, complaint, tmp_path):
+    data = tmp_path / "qa.jsonl"
+    data.write_text('{"question": "Who?", "answer": "Nobody."}\n')
     words = [word for assignment in assignments for word in ("--set", assignment)]
     with pytest.raises(InputError, match=complaint):
-        vestige("evaluate", "m", "--data", "none.jsonl", "--evals", evals, *words)
+        vestige("evaluate", "m", "--data", data, "--evals", evals, *words)
 
 
 def test_an_unknown_evaluation_is_refused_before_torch_is_imported():
@@ -49,3 +51,13 @@ finally:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert "unknown evaluation 'foo'" in done.stderr
+
+
+def test_a_mistake_in_the_data_is_named_before_torch_is_imported():
+    vestige("evaluate", "--help")
+    code = "import sys\nfrom vestige.cli.app import run\ntry:\n    run()\nfinally:\n    print('torch' in sys.modules)"
+    for words in (["evaluate", "m"], ["finetune", "m", "--output-dir", "out"]):
+        command = [sys.executable, "-c", code, *words, "--data", "none.jsonl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "False\n")
+        assert "none.jsonl" in done.stderr

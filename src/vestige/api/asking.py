@@ -88,31 +88,34 @@ def evaluate(
         >>> vestige.evaluate("runs/npo", data="data.csv", forget="forget.csv", evals=["qa", "choices"]).to_frame()
     """
     refuse_torchrun("evaluate")
-    from vestige.api import requests
+    from vestige.api import selection
     from vestige.artifacts.provenance import odd_tokens_told
     from vestige.artifacts.records import ItemScores, read_summary, result_rows
     from vestige.data.alternatives import with_alternatives
     from vestige.data.loaders import published_of
     from vestige.evals import eval_home
-    from vestige.steps.evaluate import check_published, requests_of
-    from vestige.steps.evaluate import evaluate as collect
 
     for entry in evals:
         if isinstance(entry, str):
             eval_home(entry)  # A name is looked up before anything is loaded.
     path = path_of(model)
-    settings = requests.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
+    source = corpus_of(data)
+    # Evaluations load torch, so that a mistake in the data is named before.
+    settings = selection.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
     if alternatives is not None and "exposure" not in settings:
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
-    source = corpus_of(data)
     # A model that the pack has no figures of is refused before anything is asked.
     figures = published_of(source.settings.data, path, published)
-    asked = requests.questions(source, selector(forget), selector(retain), models=[path])
+    asked = selection.questions(source, selector(forget), selector(retain), models=[path])
     if forget is not None:
         if "exposure" in settings:
             asked = with_alternatives(source, asked, selector(alternatives))
         say_notes(asked, alternatives=True)
-    asked = requests.fewer(source, asked, splits, most_items)
+    asked = selection.fewer(source, asked, splits, most_items)
+    from vestige.api import requests
+    from vestige.steps.evaluate import check_published, requests_of
+    from vestige.steps.evaluate import evaluate as collect
+
     read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
     subject = requests.subject(path, read, text_of(output_dir), role=role, name=name, verify=verify)
     _say_not_forgotten(subject, [item.id for item in asked.splits.get("forget", ())], asked.forget)
@@ -218,7 +221,7 @@ def attack(
     Example:
         >>> vestige.attack("runs/npo", vestige.Relearn(items=50), data="data.csv", forget="forget.csv").to_frame()
     """
-    from vestige.api import requests
+    from vestige.api import requests, selection
     from vestige.artifacts.records import ItemScores, read_prompt, read_summary, result_rows
     from vestige.attacks.planning import further
     from vestige.core.files import read_json
@@ -229,8 +232,8 @@ def attack(
     # Before any model is loaded, so that a mistake in the data or the names costs no time.
     settings = further(attack) if isinstance(attack, str) else attack
     path, evidence = path_of(model), text_of(output_dir)
-    asked_by = requests.evaluations(evals, max_new_tokens=max_new_tokens)
-    splits = requests.questions(corpus_of(data), selector(forget), selector(retain), models=[path])
+    asked_by = selection.evaluations(evals, max_new_tokens=max_new_tokens)
+    splits = selection.questions(corpus_of(data), selector(forget), selector(retain), models=[path])
     say_notes(splits, alternatives=True)
     read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
     guide = None if target is None else partial(requests.guide, path_of(target), read, evidence)

@@ -293,28 +293,33 @@ def audit_request(
     reading: Reading,
 ) -> "AuditRequest":
     """The request of an audit or a plan. The notes on the data are printed."""
-    from vestige.api import requests
-    from vestige.auditing.request import named_models
-    from vestige.data.loaders import pack_named
+    from vestige.api import selection
+    from vestige.auditing.request import AuditRequest, named_models
+    from vestige.data.loaders import pack_named, published_of
     from vestige.models.address import shown_address
 
     control = None if suppressed is None else path_of(suppressed)
     # Settings first: they are wrong more often than data, and cost nothing to check.
-    built, untested = requests.audit_settings(
+    built, untested = selection.audit_settings(
         settings, margins, attacks=attacks, quick=quick, suppressed=control is not None
     )
     models = named_models(path_of(target), paths_of(unlearned), paths_of(retrained), control)
     corpus = corpus_of(data)
-    request = requests.audit(
-        models,
-        corpus,
-        selector(forget),
-        built,
-        reading,
-        retain=selector(retain),
-        holdout=selector(holdout),
-        alternatives=selector(alternatives),
-        published=published,
+    paths = [model.model for model in models]
+    request = AuditRequest(
+        models=tuple(models),
+        splits=selection.audit_questions(
+            corpus, selector(forget), paths, built, selector(retain), selector(holdout), selector(alternatives)
+        ),
+        settings=built,
+        # Of the target alone: the others were made from it, and have no published figures.
+        published=published_of(corpus.settings.data, paths[0], published),
+        device=reading.device,
+        dtype=reading.dtype or "float32",
+        trust_remote_code=reading.trust_remote_code,
+        chat_template=reading.chat_template,
+        base=reading.base,
+        tokenizer=reading.tokenizer,
         seed=seed,
         verify=verify,
         untested=untested,
@@ -323,7 +328,7 @@ def audit_request(
     pack = pack_named(corpus.settings.data)
     if request.published is None and published is None and pack is not None and pack.published:
         figures = ", ".join(row.model for row in pack.published)
-        shown = one_line(shown_address(models[0].model))
+        shown = one_line(shown_address(paths[0]))
         say(f"the pack has no figures of {shown} to compare with; it has those of {figures}")
     return request
 

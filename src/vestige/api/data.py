@@ -86,14 +86,18 @@ def check_data(
         >>> found = vestige.check_data(data="data.csv", forget="forget.csv", checks=vestige.Checks(alpha=0.01))
         >>> [line.check for line in found.lines if line.sound is False]
     """
-    from vestige.api import requests
     from vestige.api.output import say_notes
     from vestige.artifacts.layout import RunFolder
+    from vestige.data.alternatives import with_alternatives
+    from vestige.data.corpus import named_splits, refuse_nothing_kept
+    from vestige.data.findings import SoundnessSettings
+    from vestige.steps.check_data import CheckRequest
     from vestige.steps.check_data import check_data as check
 
-    false_answers = selector(alternatives)
-    request = requests.data_check(
-        corpus_of(data), selector(forget), checks, retain=selector(retain), alternatives=false_answers, seed=seed
-    )
-    say_notes(request.splits, alternatives=false_answers is not None)
+    corpus, false_answers = corpus_of(data), selector(alternatives)
+    # The check sees the alternatives that an audit would be given.
+    splits = with_alternatives(corpus, named_splits(corpus, selector(forget), retain=selector(retain)), false_answers)
+    refuse_nothing_kept(corpus, splits)
+    request = CheckRequest(splits, checks or SoundnessSettings(), seed)
+    say_notes(splits, alternatives=false_answers is not None)
     return check(RunFolder(Path(output_dir)), request)

@@ -85,21 +85,24 @@ def finetune(
         >>> target = vestige.finetune("./model", data="data.csv", output_dir="runs/target",
         ...                           training=vestige.Training(learning_rate=2e-5))
     """
-    from vestige.api import requests
-    from vestige.steps.finetune import finetune as train
+    from vestige.api import selection
 
     path, forgotten = path_of(model), selector(forget)
-    requests.training_settings(path, training)  # Refused before the data are read.
+    selection.training_settings(path, training)  # Refused before the data are read.
     corpus = corpus_of(data)
     splits = None
     notes: tuple[str, ...] = ()
     if forgotten is not None:
-        splits = requests.questions(corpus, forgotten)
+        splits = selection.questions(corpus, forgotten)
         notes = splits.told
         say_notes(splits)
     if corpus.factual:
         taught = "taught too" if train_factual else "not taught (--train-factual teaches them)"
         say(f"factual: {len(corpus.factual)} questions, {taught}")
+    # Torch is loaded only now, so that mistakes in data and settings are named at once.
+    from vestige.api import requests
+    from vestige.steps.finetune import finetune as train
+
     start = requests.model_settings(path, Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer))
     request = requests.finetuning(
         start,
@@ -200,7 +203,7 @@ def unlearn(
         >>> vestige.unlearn("runs/target", method="npo_gd", data="data.csv", forget="forget.csv",
         ...                 output_dir="runs/npo", training=vestige.Training(learning_rate=2e-5))
     """
-    from vestige.api import requests
+    from vestige.api import requests, selection
     from vestige.methods import find_method
     from vestige.steps.unlearn import unlearn as train
 
@@ -213,7 +216,7 @@ def unlearn(
         path, Reading(device, dtype, trust_remote_code, chat_template, tokenizer=tokenizer), as_made=True
     )
     corpus = corpus_of(data)
-    splits = requests.questions(corpus, forgotten, kept_back, models=[path])
+    splits = selection.questions(corpus, forgotten, kept_back, models=[path])
     say_notes(splits)
     request = requests.unlearning(
         target,

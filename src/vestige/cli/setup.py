@@ -69,7 +69,7 @@ def init_command(
         holdout: A file of items that no model was taught.
         edge_key: Column with the contract or person that an item is about.
     """
-    from vestige.api.requests import audit_questions
+    from vestige.api.selection import audit_questions
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.auditing.settings import AuditSettings
@@ -189,7 +189,7 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
 
 def _commands(model: str, options: Mapping[str, str | None], audited: _Models, settings: Path) -> list[str]:
     """What to run, in order: `find-rate` searches the rate of a method for which no rate is known."""
-    from vestige.api.requests import TINY, TINY_RATES
+    from vestige.api.selection import TINY, TINY_RATES
     from vestige.methods import find_method
 
     columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]

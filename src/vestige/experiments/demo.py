@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, PositiveInt
 
-from vestige.api import requests
+from vestige.api import requests, selection
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -88,7 +88,7 @@ class DemoSettings(Settings):
     """Methods to compare."""
     factual: bool = False
     """Add the built-in factual questions."""
-    epochs: PositiveInt = requests.TINY_FINETUNE.epochs
+    epochs: PositiveInt = selection.TINY_FINETUNE.epochs
     """Epochs of fine-tuning."""
     controls: PositiveInt = 5
     """Models trained without each forget set."""
@@ -129,7 +129,7 @@ class DemoEnd:
 
 
 # On the processor, so that the demo comes to the same numbers on machines with a card.
-_TINY = ModelSettings(model=requests.TINY, device="cpu")
+_TINY = ModelSettings(model=selection.TINY, device="cpu")
 _REFERENCE = "retrained"
 """The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
 

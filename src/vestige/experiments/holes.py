@@ -332,7 +332,7 @@ def taught(
     Raises:
         InputError: No prompt is left, or the target answers none.
     """
-    from vestige.api import requests
+    from vestige.api import requests, selection
     from vestige.api.inputs import Reading, corpus_of
     from vestige.artifacts.holes import read_tested
     from vestige.artifacts.layout import ProbeFolder
@@ -359,7 +359,7 @@ def taught(
         raise InputError(f"The target answers none of the {len(prompts)} prompts of {probe}, so none can be taught.")
     if data is not None:
         corpus = corpus_of(data)
-        kept = requests.questions(corpus, forget).splits.get("retain", ())
+        kept = selection.questions(corpus, forget).splits.get("retain", ())
         known = {row["question"] for row in rows}
         for item in _drawn([item for item in kept if item.question not in known], n_retain):
             rows.append({"question": item.question, "answer": item.answer})
@@ -369,11 +369,11 @@ def taught(
 
 def question_lists(data: SourceSettings, forget: str, output_dir: Path, n_lists: int = 400, n: int = 5) -> None:
     """Write lists of retained and factual questions, as a search begins them, to lists.jsonl."""
-    from vestige.api import requests
+    from vestige.api import selection
     from vestige.api.inputs import corpus_of
     from vestige.probes.latent import listed_questions
 
-    splits = requests.questions(corpus_of(data), forget).splits
+    splits = selection.questions(corpus_of(data), forget).splits
     questions = [item.question for name in ("retain", "factual") for item in splits.get(name, ())]
     draw = generator(0, "policy lists")
     rows = []

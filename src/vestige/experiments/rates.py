@@ -197,12 +197,12 @@ def _questions(
     model: ModelLike, data: DataLike, forget: DataLike, retain: DataLike | None, most: int, seed: int
 ) -> set[str]:
     """The ids of the questions that choose."""
-    from vestige.api import requests
+    from vestige.api import selection
     from vestige.data.corpus import CHOSEN_ON, held_apart
 
     corpus = corpus_of(data)
-    splits = requests.questions(corpus, selector(forget), selector(retain), models=[path_of(model)])
-    splits = requests.fewer(corpus, splits, ["retain"], 2 * most)
+    splits = selection.questions(corpus, selector(forget), selector(retain), models=[path_of(model)])
+    splits = selection.fewer(corpus, splits, ["retain"], 2 * most)
     chosen = held_apart(splits, most=most, seed=seed).validation.splits
     return {item.id for name in CHOSEN_ON for item in chosen[name]}
 

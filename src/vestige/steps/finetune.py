@@ -21,7 +21,7 @@ from vestige.steps.making import Form, Made, Saving, make_subject
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, RowSource, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
-from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
+from vestige.training.loop import Hooks, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import TrainingSettings
@@ -111,7 +111,6 @@ def finetune(
     request: FinetuneRequest,
     on_step: Callable[[Progress], None] = lambda _: None,
     world: World = ALONE,
-    on_line: Callable[[Line], None] = lambda _: None,
 ) -> Made:
     """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
     start = starting_model(request.model, request.vocabulary, request.seed)
@@ -124,7 +123,7 @@ def finetune(
                 f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is "
                 "an adapter itself: --save merged"
             )
-    saving, hooks = Saving(form=request.save), Hooks(on_step, on_line)
+    saving, hooks = Saving(form=request.save), Hooks(on_step)
     return make_subject(folder, spec, lambda: teach(folder, request, start, hooks, world, saving), world, saving)
 
 

@@ -45,7 +45,7 @@ from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, TrainingJob
-from vestige.training.loop import Hooks, Line, Progress, TrainingEnd, train
+from vestige.training.loop import Hooks, Progress, TrainingEnd, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
@@ -257,7 +257,6 @@ def unlearn(
     request: UnlearnRequest,
     on_step: Callable[[Progress], None] = lambda _: None,
     world: World = ALONE,
-    on_line: Callable[[Line], None] = lambda _: None,
 ) -> Made:
     """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
     method = build_method(request.method, request.method_settings)
@@ -277,7 +276,7 @@ def unlearn(
         "forget_items": {"n": len(request.forget_items), "digest": items_digest(request.forget_items)},
         "retain_items": {"n": len(request.retain_items), "digest": items_digest(request.retain_items)},
     }
-    saving, hooks = Saving(facts, request.save), Hooks(on_step, on_line)
+    saving, hooks = Saving(facts, request.save), Hooks(on_step)
     spec = unlearn_spec(request)
     return make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving), world, saving)
 

@@ -339,13 +339,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What others may do while a model trains: be told of each step and of its line in the log; say why to stop.
+    """What others may do while a model trains: be told of each step; say why to stop.
 
     `stop` is asked after each step, by all processes that train the model together, and given the model that computes.
     """
 
     on_step: Callable[[Progress], None] = lambda _: None
-    on_line: Callable[[Line], None] = lambda _: None
     stop: Callable[[Progress, PreTrainedModel], str | None] = lambda _now, _model: None
 
 
@@ -417,7 +416,6 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         line: Line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
         line |= {**asdict(added), "state": state, **took}
         log.add(line)
-        hooks.on_line(line)
         # After its line in the log, which has the state that the step was taken with.
         state = carries.advance(state, added.observed) if carries else {}
         now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
