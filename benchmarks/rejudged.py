@@ -246,14 +246,16 @@ def _copies(logs: Path) -> str:
 
 
 _DROPPED = re.compile(r"(?!No claim).*(byte for byte|is left out as a control|It is left out)")
+_PLACE = re.compile(r" \(/[^)]*\)")
+"""The path of a log in a message."""
 
 
 ROLES = Path(__file__).parent / "roles" / "calibration.csv"
 """Whose the logs are that the folder of `calibration` does not say by its names."""
 
 
-def judged_groups(logs: Path) -> Iterator[tuple[LogGroup, AuditOutcome]]:
-    """Every group of checkpoints that others published, as `vestige audit --logs FOLDER` judges it.
+def judged_groups(logs: Path) -> Iterator[tuple[LogGroup, AuditOutcome | InputError]]:
+    """Every group of checkpoints that others published, as `vestige audit --logs FOLDER` judges it or rejects it.
 
     For `calibration` the command is `vestige audit --logs saves --logs roles=benchmarks/roles/calibration.csv`.
     """
@@ -261,13 +263,19 @@ def judged_groups(logs: Path) -> Iterator[tuple[LogGroup, AuditOutcome]]:
     for group in (*saves.groups, *recognise([folder_of(logs, "muse")]).groups):
         with TemporaryDirectory() as folder:
             run = RunFolder(Path(folder) / "run")
-            yield group, judge_logs(run, group.logs, forget=group.name, forgiving=True)
+            try:
+                yield group, judge_logs(run, group.logs, forget=group.name, forgiving=True)
+            except InputError as error:
+                yield group, error
 
 
 def rejudged(logs: Path) -> str:
     """One row for each published checkpoint: the field's own figure, leakage by every score, utility, verdict."""
     questions, parts = questions_of(logs), []
     for group, outcome in judged_groups(logs):
+        if isinstance(outcome, InputError):
+            parts.append(f"## {group.name}\n\nNot judged: {re.sub(_PLACE, '', str(outcome))}")
+            continue
         formats = [line.format for line in outcome.formats if line.admitted]
         if not formats:
             continue
@@ -284,15 +292,20 @@ def rejudged(logs: Path) -> str:
             if line.admitted and line.retrained
         )
         told = [f"{levels}.", f"Controls: {', '.join(outcome.retrained)}."]
-        # Where a log lies on this machine is nobody's business.
-        told += [re.sub(r" \(/[^)]*\)", "", said) for said in outcome.untested if _DROPPED.match(said)]
+        dropped = [re.sub(_PLACE, "", said) for said in outcome.untested if _DROPPED.match(said)]
+        unread = sum("It is left out" in said for said in dropped)
+        told += [said for said in dropped if "It is left out" not in said]
+        told += [f"{unread} logs are left out. The command prints the reasons."] if unread else []
         untold = len(outcome.unlearned) - len(rows)
         told += [f"{untold} more were not asked in {' or '.join(formats)}."] if untold else []
-        passing = [row for row in rows if figure != "PrivLeak" and float(row[1]) > 0.05]
+        # A checkpoint without the log of truth ratios has no forget quality.
+        passing = [row for row in rows if figure != "PrivLeak" and row[1] and float(row[1]) > 0.05]
         fail = sum(row[-2].startswith("fail") for row in passing)
         told += [f"{len(passing)} of {len(rows)} pass forget quality at 0.05, and {fail} fail here."] * bool(passing)
         parts.append(f"## {group.name}, {outcome.n_judged} questions\n\n{table(head, rows)}\n\n{' '.join(told)}")
-    return filled("rejudged", parts="\n\n".join(parts), sources=sources("calibration", "muse"))
+    # Where the logs lie on this machine is nobody's business.
+    text = "\n\n".join(parts).replace(f"{logs}/", "")
+    return filled("rejudged", parts=text, sources=sources("calibration", "muse"))
 
 
 def _qualities(group: LogGroup, outcome: AuditOutcome, questions: tuple[str, ...]) -> dict[str, str]:

@@ -177,6 +177,8 @@ def _judged(
     left_out: Sequence[str],
     stated: Stated,
 ) -> AuditOutcome:
+    if left_out and not any(column.entry.role == "unlearned" for column in together.columns):
+        raise InputError(f"the logs of all unlearned models were left out. The first reason: {left_out[0]}")
     names = {column.entry.name for column in together.columns}
     read = [parsed for parsed in together.logs if parsed.entry.name in names]
     unread = Counter(problem for parsed in together.logs for problem in parsed.log.unread)
