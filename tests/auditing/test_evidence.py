@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from hand_made import FORGET, RETRAINED, N, attack, case, everywhere, spent, subject, verdict
+from scipy.special import ndtr, ndtri
 
 from vestige.auditing.judge import judge, lay
 from vestige.auditing.singles import _stored
+from vestige.metrics.planning import masked, masked_among
 
 QUICK = 500
 PART = attack("relearn forget_part n=30", material="forget_part")
@@ -59,3 +61,16 @@ def test_a_reversal_of_two_models_is_found_between_formats():
     assert "generate" in (line.more_in, line.less_in)
     alike = case({"ga": first, "npo": first}, unlearned=("ga", "npo"))
     assert judge(alike, resamples=4000).reversals == ()
+
+
+def test_a_mask_is_told_beside_controls_that_differ_as_a_whole_and_a_low_training_is_none():
+    # Four controls, two low and two high on all of sixteen facts. The outer ones count as z = -3.09 and 3.09, and the
+    # inner ones are 16 ranks of 1 and of 2 among 0 to 3, with z = -1.9 and 1.7. The root of the mean square is 2.5.
+    steps = np.arange(16) / 100
+    controls = np.stack([steps, steps + 0.1, steps + 1, steps + 1.1])
+    low = masked(steps - 0.05, controls)
+    assert low == pytest.approx(5.0**-16)
+    assert masked_among(steps - 0.05, controls) == pytest.approx(ndtr(ndtri(low) / 2.5), rel=0.1)
+    # Controls that take turns show no more than independent facts do, so the exact test stands.
+    turns = np.stack([np.roll(np.tile([0.0, 1.0, 2.0, 3.0], 4), k) for k in range(4)])
+    assert masked_among(np.full(16, -1.0), turns) == pytest.approx(5.0**-16)

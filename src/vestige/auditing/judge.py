@@ -43,7 +43,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 16
+VERSION = 17
 """Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """What they are called in a sealed plan."""

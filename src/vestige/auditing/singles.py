@@ -34,7 +34,7 @@ from vestige.metrics.planning import (
     Together,
     extreme,
     fewer_than_guesses,
-    masked,
+    masked_among,
     standings,
     stated,
 )
@@ -187,7 +187,7 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
         # A fact of which no group is known is by itself.
         numbers = [labels_by_item.get(item, len(groups) + n) for n, item in enumerate(scale.items)]
         labels = np.unique(np.array(numbers)[rest], return_inverse=True)[1]
-    p = masked(scores[rest], controls[:, rest], labels)
+    p = masked_among(scores[rest], controls[:, rest], labels)
     if p <= level:
         n = int(alone.sum())
         yield (

@@ -477,6 +477,35 @@ def masked(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | 
     return _at_most(int(ranks[0].sum()), ranks, chances)
 
 
+_LEAST_OF_CONTROL = 0.001
+"""A control's own p-value counts as no further out than this, so that no control can hide a mask."""
+_SURELY = 0.05
+
+
+def masked_among(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | None = None) -> float:
+    """`masked`, where a training can be lower on all facts at once: as far as the controls show that.
+
+    Each of the M controls is judged by the others. Were facts independent, their p-values as normal scores z would have
+    a mean square of 1. Where it is clearly above 1 (5 % level), the subject's z is divided by its root. With controls
+    as far apart as independent facts put them this is `masked` itself.
+
+    Example:
+        Two of four controls are high throughout and two low, so that being low throughout is less strange.
+        >>> low, high = np.zeros(6), np.ones(6)
+        >>> controls = np.stack([low, low + 0.1, high, high + 0.1])
+        >>> masked_among(low - 1, controls) > masked(low - 1, controls)
+        True
+    """
+    p = masked(subject, control, labels)
+    of_controls = [masked(row, np.delete(control, n, axis=0), labels) for n, row in enumerate(control)]
+    scores = ndtri(np.clip(of_controls, _LEAST_OF_CONTROL, 1 - _LEAST_OF_CONTROL))
+    square = float(np.mean(scores**2))
+    # Of independent facts the sum of squares has a chi-squared distribution.
+    if square * len(scores) <= chdtri(len(scores), _SURELY):
+        return p
+    return float(ndtr(ndtri(p) / math.sqrt(square)))
+
+
 def _at_most(observed: int, outcomes: Int[np.ndarray, "K N"], chances: Float[np.ndarray, "K N"]) -> float:
     """The chance that the sum of N independent whole numbers, of K outcomes each, is at most what was observed."""
     most = int(outcomes.max(axis=0, initial=0).sum())
