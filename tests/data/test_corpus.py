@@ -3,6 +3,7 @@ import json
 import pytest
 
 from vestige.core.errors import InputError
+from vestige.core.items import Item
 from vestige.data.corpus import (
     SourceSettings,
     everything,
@@ -12,7 +13,8 @@ from vestige.data.corpus import (
     open_corpus,
     refuse_not_found,
 )
-from vestige.data.selectors import select_edges
+from vestige.data.graph import named_graph
+from vestige.data.selectors import select_edges, select_items
 
 
 def rows(n):
@@ -119,9 +121,9 @@ def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(InputError, match="has no graph to select from; give a file of the items"):
         named_splits(plain, "node:A")
     people = opened(write(tmp_path / "of.jsonl", [{"question": "Q?", "answer": "A.", "person": "Zoë"}]))
-    for words in ("person:Zoë", "Zoë"):
-        with pytest.raises(InputError, match="did you mean 'edge:Zoë'"):
-            named_splits(people, words)
+    assert len(named_splits(people, "person:Zoë").splits["forget"]) == 1
+    with pytest.raises(InputError, match="did you mean 'edge:Zoë'"):
+        named_splits(people, "Zoë")
 
 
 @pytest.mark.slow
@@ -279,3 +281,14 @@ def test_a_part_of_a_data_set_has_no_scopes_and_must_hold_the_forget_set(folder1
 def test_the_first_rows_can_be_taken(tmp_path):
     path = write(tmp_path / "all.jsonl", rows(10))
     assert [len(opened(path, limit=limit).items) for limit in ("3", "0.5")] == [3, 5]
+
+
+def test_a_person_is_selected_by_name_as_an_edge_is():
+    items = [Item("When was Ana born?", "1970.", edge="Ruiz, Ana"), Item("When was Bo born?", "1980.", edge="Bo Ek")]
+    for kind in ("person", "edge"):
+        assert select_items(items, f"{kind}:Ruiz, Ana", seed=0, source="people.csv") == (items[0],)
+        assert select_items(items, f"{kind}:Bo Ek", seed=0, source="people.csv") == (items[1],)
+    with pytest.raises(InputError, match=r"no person 'Bo Eck' in people.csv; did you mean 'Bo Ek'\?"):
+        select_items(items, "person:Bo Eck", seed=0, source="people.csv")
+    with pytest.raises(InputError, match="has contracts and no persons"):
+        select_edges(named_graph("star:3", seed=0), "person:Bo Ek", seed=0)

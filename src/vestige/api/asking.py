@@ -193,8 +193,8 @@ def attack(
         attack: `Relearn(items=50)`, `Quantize(bits=4)` or another attack; or its name with settings, as in
             "relearn items=50".
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
-            superseded.
+        forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
+            type:sales, random:3, superseded.
         output_dir: Where the evidence goes; by default into the subject's own folder.
         target: The target model, whose words and hidden states the prefix should elicit.
         start: Folder of an earlier attack whose prompt the search starts from; its cost counts.

@@ -74,8 +74,8 @@ def audit(
         target: The target model: a Vestige folder, or any model.
         unlearned: The unlearned model, or a list of models.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
-            superseded.
+        forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
+            type:sales, random:3, superseded.
         output_dir: The run's folder: evidence, verdicts, report.
         retrained: Models that never saw the forget set, one for each seed; five are advised.
         suppressed: Your positive control: a target that withholds its knowledge. By default one is made.

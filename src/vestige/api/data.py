@@ -68,8 +68,8 @@ def check_data(
 
     Args:
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
-            superseded.
+        forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
+            type:sales, random:3, superseded.
         output_dir: The folder of soundness.json, where an audit of the folder reads it.
         retain: Items to keep: a file or selectors. By default all other items.
         alternatives: A file of false answers to the forget questions (columns question, alternatives).

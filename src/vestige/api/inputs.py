@@ -127,6 +127,7 @@ def path_of(model: ModelLike) -> str:
 
     from vestige.core.files import new_folder
     from vestige.models.cache import cache_folder
+    from vestige.models.folders import quietly
     from vestige.models.load import LoadedModel
 
     # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
@@ -140,7 +141,7 @@ def path_of(model: ModelLike) -> str:
     # By its digest: the same model is written once, and what was stored of it is found again.
     folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
     if not folder.exists():
-        with new_folder(folder) as written:
+        with quietly(), new_folder(folder) as written:
             network.save_pretrained(written)
             tokenizer.save_pretrained(written)
     return str(folder)

@@ -73,8 +73,8 @@ def probe(
         target: The target model: a folder, any model, or URL#MODEL.
         unlearned: The unlearned model: a folder, any model, or URL#MODEL.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
-            superseded.
+        forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
+            type:sales, random:3, superseded.
         output_dir: Where the output goes; the same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the

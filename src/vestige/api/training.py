@@ -168,8 +168,8 @@ def unlearn(
         model: The target model: a folder from `vestige finetune`, or any model.
         method: A name of `vestige list methods`, or package.module:Class.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: A file of items, or comma-separated selectors: edge:A_B, node:A, component:2, type:sales, random:3,
-            superseded.
+        forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
+            type:sales, random:3, superseded.
         output_dir: Where the output goes; the same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         reference: Frozen model in the loss; by default the target.

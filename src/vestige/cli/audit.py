@@ -47,7 +47,7 @@ DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
     repeated=("unlearned", "retrained", "logs", "controls", "require"),
     optional=("target", "unlearned", "data", "forget", "output_dir"),
     without=("margins",),
-    common="target unlearned retrained data forget retain holdout output_dir quick plan why config",
+    common="target unlearned retrained data forget holdout logs output_dir quick plan why config",
 )
 def audit_command(
     call: Call,

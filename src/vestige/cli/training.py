@@ -9,7 +9,7 @@ import typer
 from vestige import api
 from vestige.cli.command import Call, Given, Part, command
 from vestige.cli.options import SOURCE, TRAINING, UNLEARNING
-from vestige.core.errors import GoalNotReached, InputError
+from vestige.core.errors import GoalNotReached, InputError, NotLearned
 from vestige.core.progress import say
 from vestige.core.text import one_line
 from vestige.report.text import print_json
@@ -30,14 +30,25 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
     """Train MODEL on a data set; with --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
-    `builtin:tiny` has its own default settings, everything else PISTOL's.
+    `builtin:tiny` has its own default settings, everything else PISTOL's. Exit code 3: the model is kept, and has not
+    learned the answers.
     """
     from vestige.api.output import say_next
 
     model = call.run()
+    loss = _last_loss(model)
+    learned = loss is None or loss <= _LEARNT
     if _printed(model, as_json=as_json):
-        _say_learnt(model)
-        say_next("evaluate", model.path, *call.data_words())
+        if loss is not None:
+            say(f"last epoch: mean loss {loss:.2f} nats a token")
+        if learned:
+            say_next("evaluate", model.path, *call.data_words())
+    # torchrun would call one process's exit code a failure of the training.
+    if not learned and "RANK" not in os.environ:
+        raise NotLearned(
+            f"{model.path}: the model has not learned the answers (mean loss {loss:.2f} nats a token). Train longer "
+            "(--epochs), faster (--learning-rate), or all weights (--lora-rank 0), with --fresh into the same folder."
+        )
 
 
 def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
@@ -107,20 +118,11 @@ _LEARNT = 1.0
 """Nats a token. Trainings whose answers were exact ended at 0.3 and below, one that had learnt nothing at 7."""
 
 
-def _say_learnt(model: "Model") -> None:
-    """Print the mean loss of the last epoch, and what to do if answers cannot be exact yet."""
+def _last_loss(model: "Model") -> float | None:
+    """The mean loss of the last epoch in nats a token; None without a step."""
     steps = model.training_log()
-    last = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
-    if not last:
-        return
-    loss = sum(last) / len(last)
-    advice = ""
-    if loss > _LEARNT:
-        advice = (
-            "; the model has not learned the answers: train longer (--epochs), faster (--learning-rate), or all "
-            "weights (--lora-rank 0), with --fresh into the same folder"
-        )
-    say(f"last epoch: mean loss {loss:.2f} nats a token{advice}")
+    losses = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
+    return sum(losses) / len(losses) if losses else None
 
 
 RUINED = 0.5

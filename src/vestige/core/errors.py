@@ -47,6 +47,12 @@ class GoalNotReached(VestigeError):
     exit_code = 7
 
 
+class NotLearned(VestigeError):
+    """A model was trained and kept, and it has not learned its answers: a list of commands should end here."""
+
+    exit_code = 3
+
+
 class Interrupted(VestigeError):
     """Somebody stopped the run. It can be resumed with the same command."""
 

@@ -31,7 +31,8 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
 
     console = Console(stderr=True)
     started = time.monotonic()
-    if not console.is_terminal:
+    # Jupyter shows the bar in the notebook's output.
+    if not (console.is_terminal or console.is_jupyter):
         yield _plain_lines(title, started) if SPEAKING else lambda _share, _note: None
         return
     columns = (

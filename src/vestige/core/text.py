@@ -31,15 +31,28 @@ _THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", r
 
 def without_thoughts(text: str) -> str:
     """`text` without the thoughts that a reasoning model wrote before it; "" if the thoughts never end."""
+    return split_thoughts(text)[1]
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The reasoning trace of a reply ("" without one) and its answer ("" if the trace never ends).
+
+    Example:
+        >>> split_thoughts("<think>It was 1970.</think> I do not know.")
+        ('It was 1970.', ' I do not know.')
+    """
     marks = list(_THOUGHT.finditer(text))
     closed = 0
     for mark in marks:
         if "/" in mark[0]:
             closed = mark.end()
+    opened = len(text)
     for mark in marks:
         if mark.start() >= closed:
-            return text[closed : mark.start()]
-    return text[closed:]
+            opened = mark.start()
+            break
+    trace = _THOUGHT.sub(" ", f"{text[:closed]} {text[opened:]}")
+    return trace.strip(), text[closed:opened]
 
 
 def open_thought(prompt: str) -> str:

@@ -522,7 +522,7 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     if not (_split_names(corpus.settings, name) or Path(name).exists()):
         edges = list(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
         first_edges = ", ".join(edges[:5]) + (", ..." if len(edges) > 5 else "")
-        is_listed = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
+        is_listed = not edges or name.replace("person:", "edge:") == ",".join(f"edge:{edge}" for edge in edges)
         return f"{one_line(name, width=120)}{'' if is_listed else f' ({first_edges})'}, {n}"
     pairs = [(i, _nearest(i, alike)) for i in items if (alike := corpus.asking_alike(i))]
     letter = sum(item.question == match.question for item, match in pairs)
@@ -551,7 +551,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
     # A typing error in a path would else be told to be a wrong selector.
     if Path(name).suffix.lower() in FORMS or "/" in name or os.sep in name:
         raise InputError(
-            f"{option} {one_line(name, width=60)}: no such file; name a file of items, or edges as in edge:A_B"
+            f"{option} {one_line(name, width=60)}: no such file; name a file of items, edge:NAME or person:NAME"
         )
 
 

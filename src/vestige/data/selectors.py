@@ -1,5 +1,7 @@
 """Which edges to forget or keep: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`, `superseded`.
 
+`person:NAME` selects the items of a person where the data have a column `person`; it means the same as `edge:NAME`.
+
 Selectors are joined by commas; together they select every edge that one of them does. A component goes by its
 number (in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse,
 semi-dense, dense). `file:PATH` lists edges. What `random` draws depends on the graph and on a seed of its own, which
@@ -16,7 +18,9 @@ from vestige.core.text import closest, one_line
 from vestige.data.graph import Graph, shown
 from vestige.data.tables import text_lines
 
-_KINDS = ("edge", "node", "component", "type", "random", "file")
+_KINDS = ("edge", "person", "node", "component", "type", "random", "file")
+_NAMED = ("edge", "person")
+"""The kinds whose value is a name in the data's column `edge`, `contract` or `person`."""
 SUPERSEDED = "superseded"
 """The selector without a colon: contracts that later ones replace (the temporal feature)."""
 
@@ -52,15 +56,15 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
     groups = {i.group for i in items if i.group is not None}
     kind, _, whole = selector.strip().partition(":")
     # An edge of one's own may have a comma in its name.
-    parts = [selector.strip()] if kind == "edge" and whole in edges else _parts(selector)
+    parts = [selector.strip()] if kind in _NAMED and whole in edges else _parts(selector)
     chosen: set[str] = set()
     types: set[str] = set()
     for part in parts:
         kind, _, value = part.partition(":")
-        if kind == "edge" and value in edges:
+        if kind in _NAMED and value in edges:
             chosen.add(value)
-        elif kind == "edge" and edges:
-            raise InputError(f"no edge {one_line(value, width=40)!r} in {source}; {closest(value, sorted(edges))}")
+        elif kind in _NAMED and edges:
+            raise InputError(f"no {kind} {one_line(value, width=40)!r} in {source}; {closest(value, sorted(edges))}")
         elif kind == "type" and value in groups:
             types.add(value)
         elif kind == "random" and edges and "@" not in value:
@@ -104,6 +108,10 @@ def check_edges(graph: Graph, edges: Iterable[str]) -> None:
 def _edges_of(graph: Graph, kind: str, value: str, seed: int) -> Sequence[str]:
     """The ids of the edges that one part of a selector names."""
     match kind:
+        case "person":
+            raise InputError(
+                f"selector {shown(f'person:{value}')}: {graph.name} has contracts and no persons; give edge:NAME"
+            )
         case "node":
             if value not in graph.nodes:
                 raise InputError(f"no node {shown(value)} in {graph.name}; {_nearest(value, graph.nodes)}")

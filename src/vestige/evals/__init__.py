@@ -22,6 +22,7 @@ EVALS = {
     "acr": "vestige.evals.compression:AcrSettings",
     "exposure": "vestige.evals.exposure:ExposureSettings",
     "inside": "vestige.evals.inside:InsideSettings",
+    "reasoning": "vestige.evals.reasoning:ReasoningSettings",
 }
 """Read by `--help`, so that nothing more is imported here."""
 

@@ -32,7 +32,7 @@ from vestige.models.prompts import Encoded, Prompter
 from vestige.models.reading import Asking, Prompted, Reading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
-VERSION = 1
+VERSION = 2
 """Part of a served model's identity; raised when the same server would be asked otherwise."""
 
 _LOG = logging.getLogger(__name__)
@@ -201,8 +201,7 @@ class Endpoint:
         """The first reply in `body`, which was given to a prompt of so many tokens, where they are known."""
         choice = _choice(body)
         self._check_read(body, n_prompt)
-        message = choice.get("message")
-        text = self.client.text(message.get("content") if isinstance(message, dict) else choice.get("text"))
+        text = self.client.text(_said(choice))
         if len(text) > _MOST_LETTERS * room:
             raise Rejected(f"{self.to.shown} replies to {room} tokens with {len(text):,} characters")
         ids: Any = choice.get("token_ids")
@@ -286,6 +285,19 @@ def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> Tex
         raise Rejected("its log-probabilities of prompts are not those of the prompt's tokens") from error
     n = len(chosen)
     return TextScore(tuple(numbers([entry["logprob"] for entry in chosen], n)), tuple(ranks), tuple(numbers(best, n)))
+
+
+def _said(choice: Mapping[str, Any]) -> Any:
+    """The text of a reply. A reasoning field stands before the answer as a trace, since it is a part of the output."""
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return choice.get("text")
+    content = message.get("content")
+    trace = message.get("reasoning_content") or message.get("reasoning")
+    if not isinstance(trace, str):
+        return content
+    # A reply that was cut within its trace has no content.
+    return f"<think>{trace}</think>{content or ''}"
 
 
 def messages_of(text: str) -> list[dict[str, str]]:

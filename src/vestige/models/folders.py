@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils import logging as hf_logging
 
 from vestige.core.errors import InputError, MachineError, VestigeError, out_of_memory
 from vestige.core.files import open_input, read_json
@@ -188,13 +189,21 @@ def refusing(role: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without transformers' own report on what is missing or unexpected: that is refused, in a sentence."""
+    """Without transformers' bars, and its report on what is missing or unexpected: that is refused, in a sentence."""
     loggers = [logging.getLogger(f"transformers.{name}") for name in ("modeling_utils", "utils.loading_report")]
     for logger in loggers:
         logger.addFilter(_no_report)
+    bars = hf_logging.is_progress_bar_enabled()
+    if bars:
+        hf_logging.disable_progress_bar()
     try:
         yield
     finally:
+        if bars:
+            with warnings.catch_warnings():
+                # The hub's own bars may be off by a variable of the environment, and stay off.
+                warnings.simplefilter("ignore")
+                hf_logging.enable_progress_bar()
         for logger in loggers:
             logger.removeFilter(_no_report)
 

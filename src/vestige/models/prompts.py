@@ -547,6 +547,12 @@ class Prompter:
             token = self.tokenizer.convert_ids_to_tokens(max(ids))
             raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows); leave it out")
 
+    def ids_of(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that is put into a reply, without special tokens; refused where the model has no row."""
+        ids = self._tokens(text)
+        self._check_rows(ids)
+        return ids
+
     def _tokens(self, text: str) -> tuple[int, ...]:
         # Not verbose: what is too long is refused here, in a sentence, and needs no warning before it.
         return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

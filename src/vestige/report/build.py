@@ -57,6 +57,7 @@ from vestige.report.words import (
     listed,
     method_name,
     named_values,
+    next_steps,
     plain_sentence,
     typeset,
 )
@@ -256,7 +257,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
     return {
         "screen": screen,
         "models": [(subject, digests.get(subject, "")) for subject in audited(outcome)],
-        "next_steps": next_steps(outcome),
+        "next_steps": next_steps(outcome).values(),
         "untested": outcome.untested,
         "attacks": [
             (attack_name(a.name), a.material, len(a.tested), could[able.get(a.name)], named_values(a.settings))
@@ -291,36 +292,6 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             for entry in frameworks()
         ],
     }
-
-
-def next_steps(outcome: AuditOutcome) -> list[str]:
-    """One sentence for each model: release, improve the evidence, or unlearn again.
-
-    Args:
-        outcome: The outcome of the audit.
-
-    Returns:
-        A sentence a model, in the order of the models.
-    """
-    steps = []
-    for subject in audited(outcome):
-        lines = [v for v in outcome.verdicts if v.subject == subject]
-        failed = [v.claim for v in lines if v.outcome == "fails"]
-        undecided = [v for v in lines if v.outcome == "inconclusive"]
-        name = method_name(subject)
-        if "benchmark valid" in failed:
-            steps.append(f"{name}: these questions cannot tell. Write others (vestige check-data), then audit again.")
-        elif failed:
-            steps.append(
-                f"{name}: do not release it as forgotten. Unlearn again or retrain without the facts, then audit again."
-            )
-        elif undecided:
-            needed = next((v.needed for v in undecided if v.needed), "")
-            step = f"add {needed}" if needed else "run vestige audit --plan for the facts and controls that it takes"
-            steps.append(f"{name}: {listed([v.claim for v in undecided])} is not decided. To decide it, {step}.")
-        else:
-            steps.append(f"{name}: keep this bundle with the model, and audit again when the model changes.")
-    return steps
 
 
 def frameworks() -> Sequence[Mapping[str, Any]]:

@@ -30,6 +30,7 @@ from vestige.report.evidence import (
     RunAnswers,
     RunEvidence,
     forget_label,
+    forget_parts,
     forget_set,
     greedy_rouge,
     read_answers,
@@ -146,7 +147,7 @@ def plain_outcome(
 
     An attack may leave no record of its own answers, so that of a fact it gave away the outcome has the id alone.
     """
-    parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
+    parts = forget_parts(outcome.forget)
     # A list of a hundred selectors would bury the sentence that it stands in.
     contracts = len(parts) > 1 and parts[0] in parties
     forgotten = f"these {len(parts)} contracts" if contracts else forget_label(outcome.forget, parties)

@@ -176,12 +176,17 @@ def _strange(subjects: Sequence[RunModel], asked_ids: Mapping[str, frozenset[str
     return notes
 
 
+def forget_parts(forget: str) -> list[str]:
+    """The names in a forget set's selector, without `edge:` and `person:`."""
+    return [part.strip().removeprefix("edge:").removeprefix("person:") for part in forget.split(",")]
+
+
 def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({})) -> str:
     """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`.
 
     `parties` has the names of contracts by their ids. Of more than two named contracts the first stands for all.
     """
-    parts = [part.strip().removeprefix("edge:") for part in forget.split(",")]
+    parts = forget_parts(forget)
     names = [parties.get(part) or part for part in parts]
     if names != parts and len(parts) > 2:
         return f"{names[0]} + {len(parts) - 1} more"

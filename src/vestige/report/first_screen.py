@@ -43,7 +43,7 @@ from vestige.artifacts.verdicts import (
 )
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
-from vestige.report.evidence import forget_label
+from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
     WORDS_OF,
     attack_name,
@@ -56,6 +56,7 @@ from vestige.report.words import (
     people_said,
     per_cent,
     plain_number,
+    reasoning_only,
     typeset,
     verdict_answer,
 )
@@ -159,7 +160,7 @@ def first_screen(
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     from_logs = outcome.evidence_level in FROM_LOGS
     # Contracts by the names of their parties, which readers know.
-    parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
+    parts = forget_parts(outcome.forget)
     # Warnings stand above the table already.
     warnings = [*(line for line in outcome.untested if line.startswith(NOT_A_CONTROL)), *outcome.warnings]
     untested = [_folded(line) for line in outcome.untested if line not in warnings]
@@ -199,7 +200,12 @@ def first_screen(
         "label": people_said(people) or forget_label(outcome.forget, parties),
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
-        "first": [*verbatim, *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged), *warnings],
+        "first": [
+            *verbatim,
+            *(f"{method_name(name)} {UNCHANGED}." for name in outcome.unchanged),
+            *reasoning_only(outcome),
+            *warnings,
+        ],
         "spans": verdict_answer(outcome),
         "next": logs_said(outcome)[1] if from_logs else "",
         "rejudged": rejudged(outcome),

@@ -129,6 +129,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """The last lines of an audit, one a forget set: how many models passed, and what the others failed."""
     from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
+    from vestige.report.words import next_steps
 
     for outcome in outcomes:
         if outcome.evidence_level in FROM_LOGS:
@@ -147,6 +148,9 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
         if judged:
             line += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
+        steps = next_steps(outcome)
+        for name in [name for name, state in states.items() if state.startswith("OPEN")][:_MOST_MODELS]:
+            print(one_line(f"next: {steps[name]}", width=400))
         print(one_line(line, width=2000))
 
 
@@ -184,7 +188,7 @@ def print_verdicts(
         verdict_word,
     )
     from vestige.report.contents import people_of, plain_outcome, verbatim_of
-    from vestige.report.words import people_said
+    from vestige.report.words import people_said, reasoning_only
 
     # In the words of the page.
     for outcome in (plain_outcome(outcome, {}) for outcome in outcomes):
@@ -194,7 +198,7 @@ def print_verdicts(
         forgotten = people_said(people_of(folder)) or outcome.forget
         first = [f"{subject} {words}" for subject, words in verbatim.items()]
         first += [f"{subject} {UNCHANGED}." for subject in outcome.unchanged]
-        for text in (*first, *outcome.warnings):
+        for text in (*first, *reasoning_only(outcome), *outcome.warnings):
             print(one_line(text, width=1000))
         verdicts = (*outcome.verdicts, *outcome.control)
         rows, reasons = [], []

@@ -231,6 +231,24 @@ _PASSES_LOGS = (
 _TESTED = "as far as was tested"
 
 
+def reasoning_only(outcome: AuditOutcome) -> list[str]:
+    """A sentence for each model that leaks in its reasoning and is not shown to leak in the answer after it."""
+    left = {(c.subject, c.format): c.leakage for c in outcome.matrix if c.leakage is not None}
+    # Logs may be judged without stated margins.
+    margin = float(outcome.thresholds.get("delta", math.inf))
+    sentences = []
+    for subject in audited(outcome):
+        worse, answer = left.get((subject, "reasoning")), left.get((subject, "reasoning_answer"))
+        if worse is None or answer is None:
+            continue
+        if answer.low <= margin < worse.low and answer.value < worse.low:
+            sentences.append(
+                f"{method_name(subject)} leaks in its reasoning only: {per_cent(worse.value)} left in its reasoning, "
+                f"{per_cent(answer.value)} in the answer after it (95 % interval {interval(answer)})."
+            )
+    return sentences
+
+
 def audited(outcome: AuditOutcome) -> list[str]:
     """The unlearned models, and those that could not be evaluated and have verdicts that say so."""
     return list(dict.fromkeys([*outcome.unlearned, *(v.subject for v in outcome.verdicts)]))
@@ -318,6 +336,28 @@ def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
 def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
     """The verdicts on each model that the audit is about."""
     return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in audited(outcome)}
+
+
+def next_steps(outcome: AuditOutcome) -> dict[str, str]:
+    """A sentence for each model, by its name: release it, improve the evidence, or unlearn again."""
+    steps = {}
+    for subject, claims in _by_model(outcome).items():
+        failed = [claim for claim, v in claims.items() if v.outcome == "fails"]
+        undecided = [claim for claim, v in claims.items() if v.outcome == "inconclusive"]
+        if "benchmark valid" in failed:
+            step = "these questions cannot tell. Write others (vestige check-data), then audit again."
+        elif failed:
+            step = "do not release it as forgotten. Unlearn again or retrain without the facts, then audit again."
+        elif undecided:
+            needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
+            add = f"add {needed}; " if needed else ""
+            step = (
+                f"{listed(list(undecided))} is not decided. To decide it, {add}vestige audit --plan says what it takes."
+            )
+        else:
+            step = "keep the evidence with the model, and audit again when the model changes."
+        steps[subject] = f"{method_name(subject)}: {step}"
+    return steps
 
 
 def _passing(outcome: AuditOutcome) -> list[str]:

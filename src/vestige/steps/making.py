@@ -15,7 +15,7 @@ from vestige.artifacts.records import SubjectSpec, read_finished, read_spec, wri
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_text
 from vestige.core.store import OR_FRESH, refuse_another
-from vestige.models.folders import ModelDigest, is_adapter
+from vestige.models.folders import ModelDigest, is_adapter, quietly
 from vestige.models.forward import on_threads
 from vestige.models.load import LoadedModel, places_of
 from vestige.training.adapters import Adapter, save_adapter
@@ -206,7 +206,8 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Savin
     """
     with new_folder(path) as partial:
         if saving.adapter is None:
-            loaded.model.save_pretrained(partial)
+            with quietly():
+                loaded.model.save_pretrained(partial)
         else:
             save_adapter(partial, saving.adapter)
         loaded.tokenizer.save_pretrained(partial)
