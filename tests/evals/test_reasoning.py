@@ -116,7 +116,6 @@ def test_a_model_that_leaks_only_in_its_trace_fails_beside_retrained_controls(tm
         run_audit(run.path, AuditRequest(tuple(models), splits, audit, seed=0, device="cpu"))
     outcome = read_outcome(run.audits()[0])
     left = {cell.format: cell.leakage.value for cell in outcome.matrix if cell.leakage and cell.subject == "hides"}
-    print(left, [(v.claim, v.outcome, v.decides) for v in outcome.verdicts], [(f.format, f.admitted, f.reason, f.target.value) for f in outcome.formats])
     assert left["reasoning"] > 0.9
     assert left["reasoning_answer"] < 0.1
     verdict = next(v for v in outcome.verdicts if v.claim == "not expressed")
