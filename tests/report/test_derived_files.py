@@ -13,7 +13,7 @@ from vestige.artifacts.records import evaluation_number, next_number, read_finis
 from vestige.artifacts.verdicts import read_baseline, verdict_rows, write_verdicts
 from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError, out_of_memory
-from vestige.core.ids import content_id
+from vestige.core.ids import content_id, file_digest
 from vestige.models.http import _spellings
 from vestige.report.build import build_bundle, build_report
 from vestige.report.evidence import read_evidence
@@ -86,6 +86,24 @@ def test_a_bundle_names_evaluations_that_it_leaves_out(edited, tmp_path):
     assert done.exit_code == 0, done.output
     model = path.parents[2].relative_to(edited)
     assert f"{model} holds evaluations of another model. The report leaves them out." in done.stderr
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "collected.json"])
+def test_scores_with_another_digest_than_was_noted_are_refused(edited, name):
+    for path in edited.rglob(name):
+        path.write_text(path.read_text().replace("0", "1"))
+    with pytest.raises(InputError, match="was changed after it was written"):
+        build_report(edited)
+
+
+def test_a_table_of_edges_that_was_changed_after_it_was_compiled_is_refused(edited):
+    run = RunFolder(edited)
+    manifest = {"files": {"edges.csv": {"sha256": file_digest(run.edges)}}}
+    (run.data / "manifest.json").write_text(json.dumps(manifest))
+    build_report(edited)
+    run.edges.write_text(run.edges.read_text().replace("sales", "sale"))
+    with pytest.raises(InputError, match=r"edges\.csv was changed after it was compiled"):
+        build_report(edited)
 
 
 @pytest.mark.parametrize("name", ["report.html", "verdicts.json", "tables/results.csv"])

@@ -20,8 +20,8 @@ from vestige.artifacts.audits import (
     read_plan,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
-from vestige.artifacts.records import read_records
-from vestige.core.files import read_json
+from vestige.artifacts.records import check_bytes, read_records
+from vestige.core.ids import file_digest
 from vestige.metrics.answers import normalised
 from vestige.report.evidence import (
     AskedItem,
@@ -315,7 +315,12 @@ DIGEST_TOLD = 16
 
 
 def scores_digest(folder: EvalFolder) -> str:
-    """The SHA-256 of an evaluation's scores, as it was noted when they were written; "" where none was."""
-    noted = read_json(folder.collected) if folder.collected.exists() else {}
-    files = noted.get("files", {}) if isinstance(noted, dict) else {}
-    return str(files.get(folder.scores.name, "")) if isinstance(files, dict) else ""
+    """The SHA-256 of an evaluation's scores; "" where they have none of their own.
+
+    Raises:
+        InputError: It is not the digest that was noted when the scores were written.
+    """
+    if not folder.scores.exists():
+        return ""
+    check_bytes(folder, folder.scores)
+    return file_digest(folder.scores)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_json
+from vestige.core.ids import file_digest
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -67,6 +68,7 @@ def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
     path = run.edges
     if not path.exists():
         return (), ""
+    _check_compiled(run)
     names = _party_names(run)
     edges = []
     with io.TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
@@ -89,6 +91,17 @@ def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
                 f"{path}, line {reader.line_num}: no row of the compiler's table ({error}); compile the data again"
             ) from error
     return tuple(edges), "" if edges else "The graph of this run has no edges."
+
+
+def _check_compiled(run: RunFolder) -> None:
+    """Refuse a table of edges or a graph that was changed after it was compiled."""
+    manifest = run.data / "manifest.json"
+    stored = read_json(manifest) if manifest.exists() else {}
+    files = stored.get("files") if isinstance(stored, dict) else None
+    for path in (run.edges, run.graph):
+        noted = files.get(path.name) if isinstance(files, dict) else None
+        if isinstance(noted, dict) and path.exists() and file_digest(path) != noted.get("sha256"):
+            raise InputError(f"{path} was changed after it was compiled. Compile the data again.")
 
 
 def _party_names(run: RunFolder) -> dict[str, str]:
