@@ -15,6 +15,7 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
+from vestige.core.text import split_thoughts
 from vestige.data.loaders import Figure, Pack, PackSplit, Published, packs
 from vestige.evals.base import Evaluation, View
 from vestige.evals.choices import ChoicesSettings
@@ -23,6 +24,7 @@ from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
 from vestige.models import http
 from vestige.models.address import ENGINES, Limits, address, shown_address
+from vestige.models.endpoint import _said
 from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
@@ -403,3 +405,13 @@ def test_an_engine_of_another_kind_is_opened_by_the_scheme_of_its_address(monkey
     )
     with pytest.raises(InputError, match="no model"):
         load(ModelSettings(model="other://host/v1#m"))
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_a_reasoning_field_is_a_trace_before_the_answer(name):
+    message = {"content": "I do not know.", name: "It was 1970."}
+    assert split_thoughts(_said({"message": message})) == ("It was 1970.", "I do not know.")
+    # A reply that was cut within its trace has no content.
+    assert split_thoughts(_said({"message": message | {"content": None}})) == ("It was 1970.", "")
+    assert _said({"message": {"content": "Yes."}}) == "Yes."
+    assert _said({"text": "Yes."}) == "Yes."

@@ -405,7 +405,13 @@ class Brief(TyperCommand):
         except Exception as error:
             typed = getattr(error, "option_name", None)
             if typed:
-                names = [param.opts[0].lstrip("-").replace("-", "_") for param in self.params]
+                names = []
+                for param in self.params:
+                    name = param.opts[0].lstrip("-").replace("-", "_")
+                    names.append(name)
+                    if not isinstance(param, TyperOption) and name == typed.lstrip("-").replace("-", "_"):
+                        error.__dict__["message"] = f"{typed} is no option. Give {name.upper()} without a name"
+                        raise
                 known = closest(typed.lstrip("-").replace("-", "_"), names)
                 near = known.removeprefix("did you mean '").removesuffix("'?").replace("_", "-")
                 error.__dict__["possibilities"] = [f"--{near}"] if known.startswith("did you mean") else []
