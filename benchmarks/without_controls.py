@@ -1,8 +1,8 @@
 """How verdicts by predicted and by retrained controls agree: `python -m benchmarks.without_controls FOLDER`.
 
-FOLDER holds the repositories of `benchmarks.public_logs`; `planted` in its place counts planted worlds, without logs.
-The controls of each public judgement are hidden: all models of its base, and in the second count also those of the
-laboratories that trained its subject or its controls. The figures are in docs/findings/without_controls.md.
+Writes docs/findings/without_controls.md. FOLDER holds the repositories of `benchmarks.public_logs`, and sampease's. The
+controls of each public judgement are hidden: all models of its base, and in the second count also those of
+the laboratory that trained its subject.
 """
 
 import argparse
@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
-from benchmarks.planted_worlds import LEAKS, NEVER, OPTION, REWORDED, WORDS, Training, World, beside
+from benchmarks.planted_worlds import LEAKS, NEVER, OPTION, REWORDED, WORDS, Training, World
 from benchmarks.public_logs import FORGET, by_question, folder_of, questions_of, trainings
 from benchmarks.public_logs import Training as Published
-from benchmarks.rejudged import ROLES
+from benchmarks.rejudged import ROLES, filled
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.logs import _rows, judge_logs
-from vestige.auditing.predicted import with_predicted
+from vestige.auditing.predicted import NeverSaw, predict, with_predicted
 from vestige.auditing.questions import LogColumn
 from vestige.auditing.scored import score_table
 from vestige.auditing.table import plan_of
@@ -42,11 +42,6 @@ NEVER_SAW: Mapping[str, int] = {"forget10": 90, "forget05": 95, "forget01": 99}
 LABORATORIES: Mapping[str, str] = {"tofu": "locuslab"}
 """The names of the bank for those of `public_logs`."""
 CLAIM = "not expressed"
-IN_THE_MEAN = (
-    World("25 of 100 facts, in every format", beside(25)),
-    World("50 of 100 facts, in every format", beside(50)),
-)
-"""Leaks that a mean shows, beside those of `planted_worlds`, which take tests of single facts."""
 
 
 class Both(NamedTuple):
@@ -64,7 +59,7 @@ def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
         base = group.name.split()[1].lower().replace("-instruct", "")
         own = tuple(log for log in group.logs if _of_set(log, group.name.split()[-1]))
         subjects = tuple(log for log in own if log.role != "retrained")
-        lent = [one for one in never_saw(group.name.split()[-1]) if one.base != base]
+        lent = [one for one in never_saw(group.name) if one.base != base]
         if laboratories:
             lent = [one for one in lent if one.laboratory != "open-unlearning"]
         known = _judged(own, group.name)
@@ -147,7 +142,9 @@ def left_out(logs: Path, *, laboratories: bool) -> Iterator[Both]:
             lent = [one for one in bank if one.of.base != subject.of.base and one.laboratory not in hidden]
             lent = [one for one in lent if one.of.role == "target" or one.of.retain <= most]
             for share in SHARES:
-                yield _both(f"training, {share:g} of the target", subject, targets[0], controls, lent, forget, share)
+                yield _both(
+                    f"retrained, {share:g} of the target mixed in", subject, targets[0], controls, lent, forget, share
+                )
 
 
 def _in_bank(one: Read) -> bool:
@@ -234,8 +231,8 @@ def _planted(one: Training, name: str, role: str, *, base: str = "") -> Iterator
 
 def table(found: Sequence[Both]) -> str:
     """Markdown: by what was judged, how the two verdicts go together."""
-    heads = ["judged", "number", "fails by controls", "of these also here", "passes by controls", "of these fails here"]
-    heads += ["open by controls, fails here", "passes here", "refused"]
+    heads = ["judged", "number", "controls fail", "both fail", "controls pass", "controls pass, fails here"]
+    heads += ["controls open, fails here", "passes here", "refused"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for what in dict.fromkeys(one.what for one in found):
         counts = Counter((one.by_controls, one.predicted) for one in found if one.what == what)
@@ -250,19 +247,53 @@ def table(found: Sequence[Both]) -> str:
     return "\n".join(lines)
 
 
+def level_errors(logs: Path) -> str:
+    """Markdown: by score, how far the predicted level of a hidden base is from its retrained models, in gaps."""
+    known, errors = read(logs), dict[str, list[float]]()
+    for forget, most in NEVER_SAW.items():
+        lent = [one for one in known if _in_bank(one) and (one.of.role == "target" or one.of.retain <= most)]
+        for target in (one for one in lent if one.of.role == "target"):
+            for score in (score for of, score in target.scores if of == forget):
+                asked = [one for one in lent if (forget, score) in one.scores]
+                means = {one.of: one.scores[forget, score].mean() for one in asked}
+                never = [one for one in asked if one.of.role == "retrained"]
+                hidden = [means[one.of] for one in never if one.of.base == target.of.base]
+                others = [one for one in never if one.of.base != target.of.base]
+                rows = [NeverSaw(one.of.base, one.laboratory, one.scores[forget, score]) for one in others]
+                levels = {one.of.base: means[one.of] for one in asked if one.of.role == "target"}
+                levels.pop(target.of.base)
+                prediction = predict(rows, levels, means[target.of]) if hidden else None
+                if prediction is not None:
+                    gap = means[target.of] - np.mean(hidden)
+                    errors.setdefault(score, []).append(float((prediction.level - np.mean(hidden)) / gap))
+    lines = ["| score | bases and forget sets | root mean square | farthest |", "| --- | --- | --- | --- |"]
+    for score, found in errors.items():
+        far = max(found, key=abs)
+        lines.append(f"| {score} | {len(found)} | {np.sqrt(np.mean(np.square(found))):.3f} | {far:.2f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Print the tables."""
+    """Write docs/findings/without_controls.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", metavar="FOLDER", help="the folder with the logs, or `planted`")
-    parser.add_argument("--audits", type=int, default=40, help="planted audits a world")
+    parser.add_argument("logs", metavar="FOLDER", type=Path, help="the folder with the logs")
+    parser.add_argument("--audits", type=int, default=10, help="planted audits a world")
     words = parser.parse_args()
-    if words.logs == "planted":
-        found = [one for world in (*NEVER, *LEAKS, *IN_THE_MEAN) for one in planted(world, words.audits)]
-        return print(table(found))
-    for laboratories in (False, True):
-        print(f"\nHidden: the base{' and the laboratories' if laboratories else ''}\n")
-        logs = Path(words.logs)
-        print(table([*checkpoints(logs, laboratories=laboratories), *left_out(logs, laboratories=laboratories)]))
+    bases = [*checkpoints(words.logs, laboratories=False), *left_out(words.logs, laboratories=False)]
+    both = [*checkpoints(words.logs, laboratories=True), *left_out(words.logs, laboratories=True)]
+    worlds = [one for world in (*NEVER, *LEAKS) for one in planted(world, words.audits)]
+    write_page(level_errors(words.logs), table(bases), table(both), worlds)
+
+
+def write_page(errors: str, bases: str, both: str, worlds: Sequence[Both]) -> None:
+    """Fill the template."""
+    never = {world.name for world in NEVER}
+    planted_rows = []
+    for one in worlds:
+        what = "never saw the facts" if one.what in never else "knows single facts or options"
+        planted_rows.append(one._replace(what=what))
+    page = filled("without_controls", errors=errors, bases=bases, both=both, planted=table(planted_rows))
+    Path("docs/findings/without_controls.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

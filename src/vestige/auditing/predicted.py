@@ -142,8 +142,7 @@ def predicting(group: LogGroup) -> LogGroup:
             f"controls are predicted where none was retrained, and {one_line(control, width=60)} is one. Leave it out, "
             "or judge by the controls that you have."
         )
-    # Folders name the base model before the forget set.
-    return group._replace(logs=(*group.logs, *never_saw(group.name.rpartition(" ")[2])))
+    return group._replace(logs=(*group.logs, *never_saw(group.name)))
 
 
 class PredictedControls(NamedTuple):

@@ -120,20 +120,22 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     )
 
 
-def never_saw(forget: str) -> tuple[GivenLog, ...]:
-    """The models of all bases that never saw a forget set, and the targets, from which controls are predicted.
+def never_saw(group: str) -> tuple[GivenLog, ...]:
+    """The models of all bases, from which the controls of a group of logs are predicted.
 
-    The targets have the role placebo: they surely know.
+    The last word of its name is the forget set, which the models never saw. The targets have the role placebo.
 
     Raises:
         InputError: The bank has no such forget set.
     """
+    # Folders name the base model before the forget set.
+    forget = group.rpartition(" ")[2]
     models = [model for model in bank() if forget in model.forget]
     if not models:
         names = sorted({name for model in bank() for name in model.forget})
         raise InputError(
             f"controls can be predicted for the forget sets {', '.join(names)} of TOFU, and not for "
-            f"{one_line(forget, width=80)!r}. Name one with --forget, or retrain a model."
+            f"{one_line(group, width=80)!r}. Name one with --forget, or retrain a model."
         )
     logs = []
     for model in models:
