@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -25,9 +25,6 @@ from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
 from vestige.core.text import one_line
-
-if TYPE_CHECKING:
-    from vestige.artifacts.audits import PlannedAttack
 
 SCHEMA = 2
 """Version of the file. A file of another version is refused."""
@@ -106,6 +103,18 @@ class Format(NamedTuple):
         return self.question_type == "forced answer" and self.graded and not self.ratio
 
 
+class Staged(Protocol):
+    """An attack, by its name and the stages at which models are asked."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """Its stages, the last of which is judged."""
+
+
 class Source(NamedTuple):
     """Whose scores: a model as it is, or (`attack`, `point`) as an attack left it at one stage."""
 
@@ -114,7 +123,7 @@ class Source(NamedTuple):
     point: str = ""
 
     @classmethod
-    def after(cls, subject: str, attack: "PlannedAttack | None") -> "Source":
+    def after(cls, subject: str, attack: Staged | None) -> "Source":
         """A model as the last stage of an attack left it; without one as it is."""
         return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
 
