@@ -300,7 +300,7 @@ from pathlib import Path
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import GenerateConfig
+from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.scorer import includes
 from inspect_ai.solver import generate
 
@@ -313,7 +313,9 @@ def vestige_forget():
         row = json.loads(line)
         prompt = f"Question: {row['question']}\\nAnswer:"
         samples.append(Sample(id=row["id"], input=prompt, target=row["answer"].strip().rstrip(".")))
-    config = GenerateConfig(temperature=0, max_tokens=64)
+    # The provider of local models rejects a temperature of 0.
+    greedy = {"top_k": 1} if str(get_model()).startswith("hf/") else {"temperature": 0}
+    config = GenerateConfig(max_tokens=64, **greedy)
     return Task(dataset=MemoryDataset(samples), solver=generate(), scorer=includes(), config=config)
 '''
 

@@ -227,14 +227,17 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
     """The quantities that the verdict rests on."""
     results = []
     for name, e in v.evidence.items():
+        observed = [end for end in (e.value, e.low, e.high) if math.isfinite(end)]
+        if e.unit != "bits":
+            observed += [0.0, 1.0]
         config = {
             "metric_id": f"vestige.{e.metric}",
             "metric_unit": e.unit,
             "lower_is_better": v.claim != "benchmark valid",
             "score_type": "continuous",
-            # Leakage may lie below 0 and above 1.
-            "min_score": None,
-            "max_score": None,
+            # The format demands a range. Leakage can be below 0 and above 1, and bits have no range.
+            "min_score": min(observed),
+            "max_score": max(observed),
         }
         uncertainty: dict[str, Any] = {"num_samples": e.n}
         # JSON has no infinity, which is what an end is that the items do not tell.

@@ -74,9 +74,9 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
                 if split != "forget" and _hit_share(rows) > _MOSTLY:
                     continue
                 if _hit_share(rows) == 1:
-                    near_pairs = near_hits(rows, trusted)
+                    near_pairs = near_hits(rows, trusted, plan.retrained)
                 else:
-                    near_pairs = near(rows, _score_type(ground, key), trusted)
+                    near_pairs = near(rows, _score_type(ground, key), trusted, plan.retrained)
                 where = f"in {scale.name} on {split}"
                 pairs += [pair._replace(why=f"{where} {pair.why}") for pair in near_pairs]
     controls = set(plan.retrained)

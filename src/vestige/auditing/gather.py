@@ -269,6 +269,8 @@ def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ..
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
+    if not facts:
+        return ()
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
     best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
     given = replies_on_disk(run, plan, {key[:2] for key in keys}) if plan.evaluations else _given_replies(run, plan)

@@ -17,7 +17,10 @@ _MOST_NAMED = 100
 def one_line(text: str, *, width: int = 100) -> str:
     """`text` on one line of at most `width` characters; what a terminal could act upon becomes '·'."""
     # No more is looked at than is shown, since a text may have megabytes.
-    visible = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text[: width + 1])
+    visible = text[: width + 1]
+    # Most names are printable ASCII, which has no hidden character.
+    if not (visible.isascii() and visible.isprintable()):
+        visible = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in visible)
     return visible if len(text) <= width else visible[: width - 1] + "…"
 
 

@@ -90,7 +90,9 @@ def same_pattern(own: ByItem, controls: ByItem, target: ByItem) -> bool:
     return bool(np.var(own - controls) < _SAME_PATTERN * np.var(own - target))
 
 
-def near(rows: Rows, score_type: str, trusted: Collection[str] = ()) -> Iterator[Near]:
+def near(
+    rows: Rows, score_type: str, trusted: Collection[str] = (), among: Collection[str] | None = None
+) -> Iterator[Near]:
     """The pairs of models that are nearer to each other than any two trainings of the public logs.
 
     Args:
@@ -98,14 +100,16 @@ def near(rows: Rows, score_type: str, trusted: Collection[str] = ()) -> Iterator
         score_type: Key of `LEAST_DISTANCES`. Of any other type the least of all distances is asked.
         trusted: Models whose records say that they were trained apart. No pair of these is returned, and the limit is
             at most their least distance.
+        among: Only pairs with one of these models are compared; all pairs if None.
     """
+    among = set(rows if among is None else among)
     limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
     for first, second in combinations([name for name in rows if name in trusted], 2):
         apart = distance(rows[first], rows[second])
         if apart is not None:
             limit = min(limit, apart)
     for first, second in combinations(rows, 2):
-        if first in trusted and second in trusted:
+        if (first in trusted and second in trusted) or not (first in among or second in among):
             continue
         apart = distance(rows[first], rows[second])
         if apart is not None and apart < limit:
@@ -147,7 +151,7 @@ def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -
     return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
 
 
-def near_hits(rows: Rows, trusted: Collection[str] = ()) -> Iterator[Near]:
+def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] | None = None) -> Iterator[Near]:
     """The pairs of models whose hits are more alike than those of independent trainings are by luck.
 
     How far trainings agree is what models here agree whose hits differ (the median), and at most what is usual in the
@@ -156,9 +160,11 @@ def near_hits(rows: Rows, trusted: Collection[str] = ()) -> Iterator[Near]:
     Args:
         rows: Hits (0 or 1) of one measurement, by model.
         trusted: Models whose records say that they were trained apart; no pair of these is returned.
+        among: Of pairs whose hits differ only those with one of these models are returned; all if None.
     """
     if len(rows) < 2:
         return
+    among = set(rows if among is None else among)
     values = np.array(list(rows.values()))
     table = dict(zip(rows, values[:, ~np.isnan(values).any(axis=0)], strict=True))
     pairs: list[tuple[str, str]] = []
@@ -185,7 +191,7 @@ def near_hits(rows: Rows, trusted: Collection[str] = ()) -> Iterator[Near]:
             if p < SURE and not (names[0] in trusted and name in trusted):
                 yield Near(names[0], name, f"their hits are equal in all {len(hits)} questions (p = {p:.1g})")
     for first, second in pairs:
-        if first in trusted and second in trusted:
+        if (first in trusted and second in trusted) or not (first in among or second in among):
             continue
         differing = int((table[first] != table[second]).sum())
         share = float(np.mean([table[first], table[second]]))
