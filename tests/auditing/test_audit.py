@@ -115,14 +115,11 @@ def test_what_is_unchanged_is_not_judged_again_and_any_changed_byte_is(run, monk
     assert len(judged) == 1
     assert (delta.thresholds["delta"], again(run).outcome.thresholds["delta"]) == (0.06, 0.05)
     assert len(judged) == 2
-    # Neither are other files of answers, nor an outcome that somebody wrote in.
-    place = read_plan(run.audit("edge:p0_q0")).evaluations[0].path
-    (run.path / place / "note.json").write_text("{}")
-    again(run)
+    # An outcome that somebody wrote in is judged again from the table of scores.
     outcome = run.audit("edge:p0_q0").outcome
     outcome.write_text(f"{outcome.read_text()} ")
     assert again(run).outcome == first
-    assert len(judged) == 4
+    assert len(judged) == 3
 
 
 def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
@@ -633,15 +630,13 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
 def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
-        "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
-        "the evaluation exposure, the evaluation inside, relearning on related items, relearning on unrelated items, "
-        "relearning on forget_part items, relearning on forget items, weights of 4 bits, weights in NF4, "
-        "directional ablation, facts before the question, "
-        "a searched suffix, a searched prefix"
+        "not asked for: the evaluations reversed, freeform, memory, acr, exposure, inside, reasoning; "
+        "relearning on items of related, unrelated, forget_part, forget; weights of 4 bits; weights in NF4; "
+        "directional ablation; facts before the question; a searched suffix; a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
-    assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
-    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
+    assert "the membership scores min_k_plus, reference" in not_asked_for(fewer)[0]
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside", "reasoning")
     attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4")}
     everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), patch=True, **attacks)
     assert not_asked_for(everything) == ()
@@ -737,6 +732,6 @@ def test_several_wordings_are_one_fact_in_a_plan_too():
 def test_forms_count_as_left_out_only_where_free_replies_are_asked_for():
     (with_them,) = not_asked_for(AuditSettings(evals=("freeform",), forms=("plain",)))
     (without,) = not_asked_for(AuditSettings(evals=("qa",)))
-    assert "the form paraphrase" in with_them
+    assert ", paraphrase," in with_them
     assert "the form plain" not in with_them
     assert "the form" not in without

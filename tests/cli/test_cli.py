@@ -210,6 +210,7 @@ run()
     assert hidden("audit", "--logs", "example", "--output-dir", "o").returncode == 3
     assert hidden("export", "o", "--to", "junit").returncode == 0
     assert hidden("evidence", "o", "bundle").returncode == 0
+    (tmp_path / "d.csv").write_text("question,answer\nWho?,Me.\n")
     refused = hidden("finetune", "m", "--data", "d.csv", "--output-dir", "t")
     assert refused.returncode == 2
     assert "pip install 'vestige[models]'" in refused.stderr

@@ -90,7 +90,7 @@ def test_drawn_alternatives_cannot_be_told_from_the_truth_and_wrong_answers_can(
     assert min(p.values()) > 0.05
     # Wrong answers come from other contracts and from lists of values that are never true.
     forget = tuple(replace(i, alternatives=i.perturbed) for i in splits.splits["forget"])
-    assert min(told(replace(splits, splits={**splits.splits, "forget": forget}, drawn=frozenset())).values()) < 0.01
+    assert min(told(replace(splits, splits={**splits.splits, "forget": forget}, drawn=frozenset())).values()) < 0.05
 
 
 def test_contracts_that_another_generator_drew_have_none(compiled):

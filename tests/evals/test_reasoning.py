@@ -1,5 +1,7 @@
 """`reasoning`: a trace and an answer are scored apart, and a leak in the trace alone fails the claim."""
 
+from unittest import mock
+
 import pytest
 
 import audited
@@ -89,8 +91,8 @@ def test_a_model_that_leaks_only_in_its_trace_fails_beside_retrained_controls(tm
     config = audited.WHOLE()
     config.update({"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2})
     config.update({"num_key_value_heads": 2, "head_dim": 32})
-    with nano():
-        monkeypatch.setattr(tiny, "tiny_config", lambda: config)
+    # Patched within the block, so that the whole model comes back after it.
+    with nano(), mock.patch.object(tiny, "tiny_config", return_value=config):
         target = run.control("target")
         finetune(target, FinetuneRequest(start, FACTS, WORLD, settings, seed=0))
         models = [AuditedModel("target", "target", str(target.path))]

@@ -85,7 +85,8 @@ def test_the_command_line_unlearns_by_the_method_that_is_shown(shown):
 
     def vestige(*words: str) -> None:
         done = launched(*words, "--data", "qa.jsonl", "--set", "epochs=1", folder=shown)
-        assert done.returncode == 0, done.stderr
+        # One epoch teaches little, which finetune reports by the exit code 3.
+        assert done.returncode == (3 if words[0] == "finetune" else 0), done.stderr
 
     vestige("finetune", "builtin:tiny", "--output-dir", "target")
     own = ["--method", "me_gd:MEGD", "--set", "me_gd:MEGD.retain_weight=0.5"]

@@ -1,11 +1,12 @@
 """Models, a judge and an embedder of a few words, with every answer and score laid down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from vestige.judges.base import Judgement, Request
+from vestige.probes.answering import PORTION
 
 
 @dataclass
@@ -23,6 +24,13 @@ class Says:
         self.seeds.append(seed)
         round_ = len(self.seeds) - 1
         return [self.answers[p][min(round_, len(self.answers[p]) - 1)] for p in prompts]
+
+    def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
+        """The answers of this round, a portion at a time; a prompt without an answer is left out."""
+        for start in range(0, len(prompts), PORTION):
+            portion = prompts[start : start + PORTION]
+            answers = zip(portion, self.answer(portion, seed=seed), strict=True)
+            keep({prompt: answer for prompt, answer in answers if answer is not None})
 
 
 @dataclass

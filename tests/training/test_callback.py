@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import vestige
-from vestige.artifacts.scores import read_table
+from vestige.artifacts.scores import Source, read_table
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.tiny import tiny_tokenizer
@@ -51,12 +51,11 @@ def test_each_epoch_is_a_stage_of_the_table_and_the_forget_questions_are_learnt(
     callback = vestige.TrainerCallback(FORGET, RETAIN, tmp_path / "run")
     Trainer(model, args, train_dataset=rows * 6, processing_class=tokenizer, callbacks=[callback]).train()
     table = read_table(tmp_path / "run" / "scores.jsonl.gz")
-    assert [asked.stage for asked in table.columns] == ["before", "epoch 1", "epoch 2", "epoch 3"]
+    assert [source.point for source in table.values] == ["before", "epoch 1", "epoch 2", "epoch 3"]
     items = table.items("forget")
     assert (len(items), len(table.items("retain"))) == (3, 2)
     before, after = (
-        table.of("unlearned", "probability", items, attack="training", stage=stage).mean()
-        for stage in ("before", "epoch 3")
+        table.of(Source("unlearned", "training", stage), "probability", items).mean() for stage in ("before", "epoch 3")
     )
     assert before < 0.1 < after
 

@@ -245,29 +245,35 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
 
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
-    out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
+    evaluations = [name for name in EVALS if name not in settings.evals]
     forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
-    # One sentence for all languages, of which there are many.
-    out += [f"the form {form}" for form in forms if not form.startswith("in_")]
-    relearning = [name for name in get_args(Material) if name not in settings.relearn]
-    scores = [name for name in get_args(MemberScore) if name not in settings.membership]
-    if any(form.startswith("in_") for form in forms):
-        out.append("answers in other languages")
-    out += [f"relearning on {name} items" for name in relearning]
-    out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
-    if "nf4" not in settings.quantize:
-        out.append("weights in NF4")
+    # One name for all languages, of which there are many.
+    named_forms = [form for form in forms if not form.startswith("in_")]
+    if named_forms != forms:
+        named_forms.append("other languages")
+    bits = [str(bits) for bits in (8, 4) if bits not in settings.quantize]
+    scores: list[str] = []
     if "memory" in settings.evals:
-        out += [f"the membership score {name}" for name in scores]
-    if "inside" in settings.evals and not settings.patch:
-        out.append("block outputs patched into the target")
-    if not settings.ablate:
-        out.append("directional ablation")
-    if not settings.in_context:
-        out.append("facts before the question")
-    out += [] if settings.gcg else ["a searched suffix"]
-    out += [] if settings.prefix else ["a searched prefix"]
-    return (f"not asked for: {', '.join(out)}",) if out else ()
+        scores = [name for name in get_args(MemberScore) if name not in settings.membership]
+    groups = {
+        "the evaluations {}": evaluations,
+        "the forms {}": named_forms,
+        "relearning on items of {}": [name for name in get_args(Material) if name not in settings.relearn],
+        "weights of {} bits": bits,
+        "the membership scores {}": scores,
+    }
+    # A kind is named once, so that no list is cut before its end.
+    out = [words.format(", ".join(names)) for words, names in groups.items() if names]
+    single = {
+        "weights in NF4": "nf4" not in settings.quantize,
+        "block outputs patched into the target": "inside" in settings.evals and not settings.patch,
+        "directional ablation": not settings.ablate,
+        "facts before the question": not settings.in_context,
+        "a searched suffix": not settings.gcg,
+        "a searched prefix": not settings.prefix,
+    }
+    out += [words for words, is_left_out in single.items() if is_left_out]
+    return (f"not asked for: {'; '.join(out)}",) if out else ()
 
 
 class AuditQuestions(NamedTuple):
