@@ -261,7 +261,7 @@ def by_attribute(case: Case, plan: AuditPlan, attributes: dict[str, str], never:
     for name, values in rows.items():
         mine, knows = np.mean(values, axis=0)
         lines.append(f"| {name} | {len(values)} | {mine:.2f} | {knows:.2f} |")
-    told = [attributes[i] for i in plan.splits["forget"] if i in case.ranked.revealed]
+    told = [attributes[i] for i in plan.splits["forget"] if i in case.scores.ranked.revealed]
     return [*lines, f"Told by the tokeniser: {', '.join(sorted(told)) or 'none'}."]
 
 

@@ -151,7 +151,7 @@ def ask(model: LoadedModel, items: Sequence[Item]) -> dict[str, dict[str, float]
 def draw_case(repetition: int, thresholds: Thresholds, controls: int = 3) -> Case:
     """The audit of one repetition, every score of it read from a model."""
     facts = draw_facts(repetition)
-    values = {}
+    values: dict[Source, dict[str, Mapping[str, float]]] = {}
     asked: dict[tuple[int, str], dict[str, dict[str, float]]] = {}
 
     def once(model: LoadedModel, split: str) -> dict[str, dict[str, float]]:
@@ -164,8 +164,9 @@ def draw_case(repetition: int, thresholds: Thresholds, controls: int = 3) -> Cas
     models = plant(facts, controls, repetition)
     for name, pair in models.items():
         before, kept = once(pair.before, "forget"), once(pair.retain, "retain")
-        values[Source(name)] = {key: before[key] | kept.get(key, {}) for key in before}
-        values[Source(name, RELEARN, "1")] = once(pair.after, "forget")
+        of_model: dict[str, Mapping[str, float]] = {key: before[key] | kept.get(key, {}) for key in before}
+        values[Source(name)] = of_model
+        values[Source(name, RELEARN, "1")] = dict(once(pair.after, "forget"))
     plan = replace(_plan(facts, tuple(models), thresholds, repetition), carried=_carried(tuple(models)))
     return Case(plan, own_table(plan, values))
 

@@ -174,7 +174,9 @@ class TableModel(PreTrainedModel):
         read = nodes[:, kept]
         rest = self.rest[read][..., None].expand(-1, -1, self.config.vocab_size)
         logits = rest.scatter(-1, self.said[read], self.share[read])
-        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+        fields = {"logits": logits, "past_key_values": past_key_values}
+        # transformers 5.24 types the class without its fields.
+        return CausalLMOutputWithPast(**fields)  # type: ignore[arg-type, call-arg, unused-ignore]
 
     def _walk(
         self, node: Int[Tensor, " B"], ids: Int[Tensor, "B T"], mask: Int[Tensor, "B C"] | None

@@ -302,7 +302,7 @@ def case(audit: Audit) -> Case:
         seed=0,
         alike={what: labels(numbers) for what, numbers in audit.alike.items()},
     )
-    values = {
+    values: dict[Source, dict[str, Mapping[str, float]]] = {
         Source(name): {key: dict(zip(ids, row.tolist(), strict=True)) for key, row in one.items()}
         for name, one in named.items()
     }
