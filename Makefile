@@ -18,7 +18,7 @@ PORTABLE = $$(grep -rl --include="test_*.py" "mark.portable" tests)
 # A shell may forbid it; each of the processes that tests start would compile the package anew.
 test test-fast check-portable check-wheel: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast check check-lowest check-portable check-wheel docs site fix setup clean
+.PHONY: help demo test test-fast check check-lowest check-peers check-portable check-wheel docs site fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -91,5 +91,8 @@ check-wheel: setup  ## The fast tests of commands, reports and studies against t
 	PYTHONPATH=.wheel/site $(BIN)/python -c 'import vestige; assert ".wheel" in vestige.__file__, vestige.__file__'
 	PYTHONPATH=$(CURDIR)/.wheel/site $(BIN)/pytest -q $(TWO) -p no:cacheprovider -m "not slow" tests/cli tests/core tests/report tests/experiments
 
+check-peers: setup  ## Recipes and exports with the newest lm-eval, Inspect and Every Eval Ever, in .peers (minutes)
+	$(BIN)/python tools/check_peers.py
+
 clean:  ## Remove the environment and caches; runs/ stays
-	rm -rf $(VENV) .venv-lowest .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-lowest .peers .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

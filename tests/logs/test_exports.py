@@ -13,6 +13,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
+from vestige.logs import reader_of
 from vestige.logs.log import GivenLog
 
 MODELS = {"target": ("full", 0.9), "retrained": ("r0", 0.15), "unlearned": ("npo", 0.5)}
@@ -123,6 +124,8 @@ def test_a_data_set_loads_and_is_judged_again(run, tmp_path):
     (audit,) = RunFolder(run).audits()
     assert verdicts(again.outcomes[0]) == verdicts(read_outcome(audit))
     assert vestige.judge(files[0], output_dir=tmp_path / "third").outcomes == again.outcomes
+    # The command judges it as a table too.
+    assert not reader_of(files[0])
 
 
 @pytest.mark.parametrize("to", FORMATS)

@@ -56,12 +56,17 @@ class _Block(NamedTuple):
     rows: Sequence[Mapping[str, Any]]
 
 
+_OWNED = {"model", "role"}
+"""Columns of a table of scores, which says whose each row is and is read as one."""
+
+
 def holds(start: Beginning) -> bool:
     """Whether the file holds rows with a column that is known as a score, or rows in a table."""
     if start.path.suffix.lower() in (".csv", ".tsv"):
         names = {name.strip().lower() for name in _header(start.head)}
-        # A table of scores says whose each row is, and is read as one.
-        return not {"model", "role"} <= names and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
+        return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
+    if start.first_row.keys() >= _OWNED:
+        return False
     return any(_scores_in(block.rows[:1], {}) for block in _blocks(start.value))
 
 
