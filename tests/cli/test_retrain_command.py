@@ -3,9 +3,14 @@
 import json
 
 import pytest
+import torch
+from tests import audited
 from tests.small import squares, vestige, written
+from transformers import LlamaForCausalLM
 
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotLearned
+from vestige.core.items import Item
+from vestige.models import tiny
 
 SETTINGS = ["--set", "epochs=1", "--set", "stop_when_exact=false"]
 
@@ -29,3 +34,17 @@ def test_settings_and_a_base_go_with_the_methods_that_have_use_for_them(tmp_path
         vestige(*words, "--method", "retrain", "--factual", "builtin")
     with pytest.raises(InputError, match="--base goes with a method that trains from the start, and ga does not"):
         vestige(*words, "--method", "ga", "--base", "builtin:tiny")
+
+
+def test_only_a_loss_of_answers_says_that_nothing_was_learned(tmp_path):
+    rows = [Item(f"Who lives at number {n}?", f"Ada {n}.") for n in range(4)]
+    own = tmp_path / "own"
+    torch.manual_seed(0)
+    LlamaForCausalLM(audited.nano_config()).save_pretrained(own)
+    tiny.tiny_tokenizer(rows).save_pretrained(own)
+    data = written(tmp_path / "data.jsonl", rows)
+    for loss_on, error in (("answer", NotLearned), ("all", SystemExit)):
+        words = ["--output-dir", tmp_path / loss_on, "--epochs", "1", "--set", f"loss_on={loss_on}"]
+        ended = vestige("finetune", own, "--data", data, *words, code=None)
+        assert isinstance(ended.exception or SystemExit(), error), ended.output
+        assert (tmp_path / loss_on / "done.json").is_file()

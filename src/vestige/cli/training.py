@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -37,7 +38,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
 
     model = call.run()
     loss = _last_loss(model)
-    learned = loss is None or loss <= _LEARNT
+    learned = loss is None or loss <= _LEARNT or not _of_answers(model)
     if _printed(model, as_json=as_json):
         if loss is not None:
             say(f"last epoch: mean loss {loss:.2f} nats a token")
@@ -123,6 +124,18 @@ def _last_loss(model: "Model") -> float | None:
     steps = model.training_log()
     losses = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     return sum(losses) / len(losses) if losses else None
+
+
+def _of_answers(model: "Model") -> bool:
+    """Whether the loss says that the answers were learned.
+
+    A loss on whole texts includes questions, which nobody can foresee. Those of builtin:tiny come from templates.
+    """
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.artifacts.records import read_spec
+
+    spec = read_spec(SubjectFolder(Path(model.path)).spec)
+    return spec.settings["loss_on"] == "answer" or spec.model.startswith("builtin:tiny")
 
 
 RUINED = 0.5
