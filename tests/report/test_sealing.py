@@ -31,6 +31,7 @@ def test_a_redacted_bundle_holds_no_text_of_the_run_and_verifies(run, tmp_path):
     build_bundle(run, tmp_path / "plain")
     out, key = tmp_path / "out", tmp_path / "key"
     build_bundle(run, out, redact=key)
+    assert "quotes facts" not in (out / "evidence.html").read_text()
     contents = read_contents(RunFolder(run))
     texts = {item.question for item in contents.answers.questions}
     texts |= {reply.text for replies in contents.answers.replies.values() for reply in replies.values()}

@@ -195,7 +195,11 @@ def build_bundle(
                 if redactor is not None:
                     without_texts(partial / source.name, redactor)
         people = {"by": one_line(by, width=200), "on_behalf_of": one_line(on_behalf_of, width=200)}
-        variables = _variables(folder, contents) | {"signed": sign_with is not None, "people": people}
+        variables = _variables(folder, contents) | {
+            "signed": sign_with is not None,
+            "redacted": redactor is not None,
+            "people": people,
+        }
         # Before the manifest, which has the digest of each file that lies here by then.
         write_text(partial / PAGE, render_bundle(variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
