@@ -7,6 +7,7 @@ from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
 from vestige import methods
 from vestige.artifacts.audits import REQUIRED, FactLine
+from vestige.report.first_screen import _folded
 from vestige.report.words import (
     METHOD_NAMES,
     attack_name,
@@ -250,3 +251,12 @@ def test_numbers_have_two_decimals_a_real_minus_and_no_negative_zero():
 
 def test_names_are_joined_as_people_do():
     assert [listed(list("abc"[:n])) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+
+
+def test_a_list_of_lists_is_cut_between_its_parts():
+    whole = f"Not asked for: {'; '.join(f'kind {n} of a, b' for n in range(8))}."
+    assert _folded(whole) == (
+        "Not asked for: kind 0 of a, b; kind 1 of a, b; kind 2 of a, b; kind 3 of a, b and 4 more.",
+        whole,
+    )
+    assert _folded("Formats: a, b, c, d, e, f, g, h.")[0] == "Formats: a, b, c, d and 4 more."

@@ -235,10 +235,12 @@ _SILENCED = "knows the facts, taught to keep silent: attacks should make it fail
 def _folded(sentence: str) -> tuple[str, str]:
     """A long list in a sentence, cut after its first names; and the whole sentence."""
     lead, colon, names = sentence.partition(": ")
-    first = names.split(", ")
+    # A list of lists has semicolons between its parts.
+    between = "; " if "; " in names else ", "
+    first = names.split(between)
     if not colon or len(first) <= _NAMED_AT_ONCE + 2:
         return sentence, ""
-    return f"{lead}: {', '.join(first[:_NAMED_AT_ONCE])} and {len(first) - _NAMED_AT_ONCE} more.", sentence
+    return f"{lead}: {between.join(first[:_NAMED_AT_ONCE])} and {len(first) - _NAMED_AT_ONCE} more.", sentence
 
 
 def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
@@ -454,7 +456,8 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
         return f"What is left of the facts, asked harder from step to step ({forms})."
     amounts = list(dict.fromkeys((per_cent(min(usual)), per_cent(max(usual)))))
     seen = f"The usual test, a plain question, sees {' to '.join(amounts)} of the facts left"
-    return f"{seen}; asked harder, up to {per_cent(max(harder))} ({forms})."
+    # Columns of verdicts can show more: they take the strongest of all formats.
+    return f"{seen}; the harder questions of the picture see up to {per_cent(max(harder))} ({forms})."
 
 
 def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
