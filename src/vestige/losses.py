@@ -4,7 +4,7 @@ Axes: B rows, T positions, D hidden width, V vocabulary. Log-probabilities are i
 counts: the answer and the token that ends the turn, or every token where activations are read. Rows without one are
 refused when batches are made.
 
-`n_tokens` and `n_rows` count over the whole effective batch, of which the tensors may hold a part; the values of the
+`n_tokens` and `n_rows` count over the whole effective batch, of which the tensors may hold a part. The values of the
 parts then add up to that of the whole, whatever the lengths in them.
 """
 
@@ -50,7 +50,7 @@ def dpo(
     beta: float,
     n_rows: int,
 ) -> Float[Tensor, ""]:
-    """-mean log sigmoid(beta (policy margin - reference margin)); a margin is logp(preferred) - logp(dispreferred).
+    """-mean log sigmoid(beta (policy margin - reference margin)). A margin is logp(preferred) - logp(dispreferred).
 
     Rafailov et al., Direct Preference Optimization, 2305.18290, Eq. 7. Log-probabilities are summed over tokens.
     """
@@ -68,7 +68,7 @@ def npo(
     """-(2 / beta) mean log sigmoid(-beta (policy - reference)), on answers' log-probabilities summed over tokens.
 
     Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3. As beta goes to 0 the gradient becomes that of
-    ascent on the summed answers (Proposition 1); (2 / beta) ln 2 where policy and reference agree.
+    ascent on the summed answers (Proposition 1). (2 / beta) ln 2 where policy and reference agree.
     """
     return -2 / beta * logsigmoid(beta * (reference_logp - policy_logp)).sum() / n_rows
 
@@ -98,9 +98,9 @@ def weighted_ascent(
     importance: float,
     n_tokens: int,
 ) -> Float[Tensor, ""]:
-    """Mean over tokens of p^saturation (1 - p)^importance log p; no gradient through the weight. Both 0: GA.
+    """Mean over tokens of p^saturation (1 - p)^importance log p. No gradient through the weight. Both 0: GA.
 
-    Wang et al., 2502.19301 (WGA: importance 0); Yang et al., 2505.11953 (SatImp).
+    Wang et al., 2502.19301 (WGA: importance 0). Yang et al., 2505.11953 (SatImp).
     """
     kept = torch.where(mask, logp, 0.0)
     # Rounding can lift a log-probability above 0, where a fractional power of 1 - p would not be a number.

@@ -49,26 +49,26 @@ def evaluate(
 ) -> Results:
     """Evaluate a model on the data set: estimates by split, with intervals and n.
 
-    Keeps per-item records and the summary; the same call resumes a stopped run.
+    Keeps per-item records and the summary. The same call resumes a stopped run.
 
     Args:
         model: A folder of `vestige finetune` or `unlearn`, or any model.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        forget: As for `vestige unlearn`; without it everything is one split.
+        forget: As for `vestige unlearn`. Without it everything is one split.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
-        output_dir: Where the evidence goes; by default into the subject's own folder.
+        output_dir: Where the evidence goes. By default into the subject's own folder.
         role: Role of an external model: base, target, retrained, unlearned.
         name: Name in reports of a model from elsewhere.
         alternatives: File of false answers to the forget questions (columns question, alternatives).
-        max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
+        max_new_tokens: Longest reply, in tokens. A longer one counts as truncated.
         pistol: Also MRR and top-hit ratio as PISTOL's released code computes them.
-        published: With a pack: the model whose published figures the target must show before the
-            evaluation; by default the model of the target's name. none leaves this out.
-        splits: The splits to ask in addition to the forget set (retain, factual, ...); all by default.
+        published: With a pack: the model whose published figures the target must show before the evaluation. By default
+            the model of the target's name. none leaves this out.
+        splits: The splits to ask in addition to the forget set (retain, factual, ...). All by default.
         most_items: At most this many questions of each other split with a contract or person, and as many without.
             They are the same for every model and forget set.
-        summarize: Compute the estimates; otherwise `items()` has the scores alone.
+        summarize: Compute the estimates. Otherwise, `items()` has the scores alone.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
@@ -184,23 +184,23 @@ def attack(
     base: str = "",
     tokenizer: str = "",
 ) -> Attacked:
-    """Attack a model in memory; it is asked about the forget items before and after, and stays as it is.
+    """Attack a model in memory. It is asked about the forget items before and after, and stays as it is.
 
     A gain shows a recovery only in comparison with the same attack on a retrained model: `vestige audit` makes both.
 
     Args:
         model: A folder of `vestige finetune` or `unlearn`, or any model.
-        attack: `Relearn(items=50)`, `Quantize(bits=4)` or another attack; or its name with settings, as in
-            "relearn items=50".
+        attack: `Relearn(items=50)`, `Quantize(bits=4)` or another attack, or its name with settings, as in "relearn
+            items=50".
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3, superseded.
-        output_dir: Where the evidence goes; by default into the subject's own folder.
+        output_dir: Where the evidence goes. By default into the subject's own folder.
         target: The target model, whose words and hidden states the prefix should elicit.
-        start: Folder of an earlier attack whose prompt the search starts from; its cost counts.
+        start: Folder of an earlier attack whose prompt the search starts from. Its cost counts.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
-        max_new_tokens: Longest reply, in tokens; a longer one counts as truncated.
+        max_new_tokens: Longest reply, in tokens. A longer one counts as truncated.
         role: Role of an external model: base, target, retrained, unlearned.
         name: Name in reports of a model from elsewhere.
         seed: Seed of everything random.
@@ -213,7 +213,7 @@ def attack(
         tokenizer: Folder or hub id of the tokeniser. By default the model's own.
 
     Returns:
-        The estimates; in the column `attack` they are empty before, and have attack and point after.
+        The estimates. In the column `attack` they are empty before, and have attack and point after.
 
     Raises:
         InputError: The attack is unknown, or the data do not allow for it.

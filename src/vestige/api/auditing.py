@@ -77,13 +77,13 @@ def audit(
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3, superseded.
         output_dir: The run's folder: evidence, verdicts, report.
-        retrained: Models that never saw the forget set, one for each seed; five are advised.
+        retrained: Models that never saw the forget set, one for each seed. Five are advised.
         suppressed: Your positive control: a target that withholds its knowledge. By default one is made.
         retain: Items to keep: a file or selectors. By default all other items.
-        holdout: File of items that no model was taught; compiled data has its own.
+        holdout: File of items that no model was taught. Compiled data has its own.
         alternatives: File of false answers to the forget questions (columns question, alternatives).
-        published: With a pack: the model whose published figures the target must show before the audit; by default
-            the model of the target's name. none leaves this out.
+        published: With a pack: the model whose published figures the target must show before the audit. By default the
+            model of the target's name. none leaves this out.
         margins: The margins of the verdicts.
         attacks: Only these attacks: `Relearn(items=50)`, `Quantize(bits=4)`, "ablate", "relearn items=20". A name
             alone is made as `settings` say.
@@ -95,7 +95,7 @@ def audit(
         verify: Check stored answers: read all their models' files and regenerate a sample.
         no_cache: Ask target and controls again. By default their answers to the same questions are taken from earlier
             audits on this machine (in `VESTIGE_HOME`).
-        workers: Processes, with one thread each; by default one for each GPU, few on a CPU.
+        workers: Processes, with one thread each. By default one for each GPU, few on a CPU.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
         dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
         trust_remote_code: Run code that comes with the model.
@@ -163,7 +163,7 @@ def audit(
 
 
 def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
-    """The unlearned models of the last audit of the same forget set in this folder; its verdicts are replaced."""
+    """The unlearned models of the last audit of the same forget set in this folder. Its verdicts are replaced."""
     from vestige.artifacts.audits import read_outcome
     from vestige.artifacts.layout import RunFolder
 
@@ -206,11 +206,11 @@ def plan(
         data: The data of the audit.
         forget: The forget set.
         controls: The number of retrained models, if none are named.
-        target: The target model; it need not exist.
-        unlearned: The unlearned models; they need not exist.
-        retrained: The retrained models; they need not exist.
+        target: The target model. It need not exist.
+        unlearned: The unlearned models. They need not exist.
+        retrained: The retrained models. They need not exist.
         suppressed: Your positive control.
-        retain: Items to keep; by default all other items.
+        retain: Items to keep. By default all other items.
         holdout: File of items that no model was taught.
         alternatives: File of false answers to the forget questions.
         margins: The margins of the verdicts.
@@ -342,7 +342,7 @@ def judge(
     without_controls: bool = False,
     margins: "vestige.Margins | None" = None,
 ) -> Audit:
-    """Judge models by scores that were made elsewhere; no model is loaded.
+    """Judge models by scores that were made elsewhere. No model is loaded.
 
     Args:
         table: A CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame: a row for each answer, in the columns
@@ -405,7 +405,7 @@ def given_margins(margins: "vestige.Margins | None") -> Mapping[str, Any]:
 
 @verb
 def read_audit(run: PathLikeStr) -> Audit:
-    """Read the verdicts of a run as they were judged; no model is loaded.
+    """Read the verdicts of a run as they were judged. No model is loaded.
 
     Args:
         run: The folder of a finished audit.
@@ -434,11 +434,11 @@ def read_audit(run: PathLikeStr) -> Audit:
 
 @verb
 def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Audit:
-    """Judge every audit in a run again from its answers, at other margins; no model is loaded.
+    """Judge every audit in a run again from its answers, at other margins. No model is loaded.
 
     Args:
         run: The folder of a finished audit.
-        margins: The margins; margins that are not given stay as they were.
+        margins: The margins. Margins that are not given stay as they were.
 
     Returns:
         The verdicts.
@@ -456,7 +456,7 @@ def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Au
 
 
 def forecast(run: Path, request: "AuditRequest") -> "AuditForecast":
-    """The tasks of an audit with their cost; no model is loaded."""
+    """The tasks of an audit with their cost. No model is loaded."""
     from vestige.auditing.forecast import forecast_audit
     from vestige.auditing.request import check_request
 

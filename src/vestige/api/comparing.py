@@ -16,13 +16,13 @@ def compare(
     difference: float | None = None,
     seed: int = 0,
 ) -> Comparison:
-    """Compare models on the same questions by their logs or tables of scores; no control is needed.
+    """Compare models on the same questions by their logs or tables of scores. No control is needed.
 
     Args:
         first: A log, a folder of logs of one model, or a table of scores. The other models are compared with it.
         others: The logs or tables of the other models. They may be left out if the first is a table of several models.
         clusters: By question id or question text, the document or group that it shares with others.
-        difference: The difference for which the needed number of questions is given; the observed one by default.
+        difference: The difference for which the needed number of questions is given. The observed one by default.
         seed: Seed of the resamples.
 
     Returns:

@@ -37,7 +37,7 @@ def export(
     baseline: PathLikeStr | None = None,
     fail_on_inconclusive: bool = False,
 ) -> list[Path]:
-    """Write verdicts or scores of a run in the format of another tool; no model is loaded.
+    """Write verdicts or scores of a run in the format of another tool. No model is loaded.
 
     `vestige audit --logs` reads the scores of every format back. They are those by which the verdicts were given. Of
     an audit that asked models, attacks and internal layers are not in them.
@@ -48,7 +48,7 @@ def export(
             model's repository on the Hugging Face Hub), eee (Every Eval Ever, with its instance file), inspect,
             lm-eval, open-unlearning (a log for each model), or dataset (a folder for `datasets.load_dataset`).
         output_dir: Where the files go; exports/FORMAT in the run by default.
-        model_id: The public name of the unlearned model (ORG/NAME); of several models a name for each.
+        model_id: The public name of the unlearned model (ORG/NAME). Of several models a name for each.
         dataset: hf: the Hub's id of the benchmark that the results belong to (ORG/NAME).
         baseline: junit: an earlier run's folder or verdicts.json. Only verdicts that are worse than there fail.
         fail_on_inconclusive: junit: an inconclusive claim is a failure, not skipped.
@@ -192,7 +192,7 @@ def _facts(
 
 
 def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
-    """The scores by which the verdicts of a run were given; of models that were asked, as they are without attacks."""
+    """The scores by which the verdicts of a run were given. Of models that were asked, as they are without attacks."""
     from vestige.artifacts.scores import ScoreColumn, ScoreTable, Source, Texts
     from vestige.auditing.gather import read_table_of, replies_on_disk
 
@@ -332,7 +332,7 @@ def export_task(data: DataLike, to: str, *, output_dir: PathLikeStr = "vestige_t
         output_dir: The folder of the task.
 
     Returns:
-        The files; the first is the task.
+        The files. The first is the task.
 
     Raises:
         InputError: The data cannot be read, or no such tool is known.

@@ -71,7 +71,7 @@ _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 
 @dataclass(frozen=True)
 class Reading:
-    """How the weights of a model are read; `dtype` None means the format that the model has."""
+    """How the weights of a model are read. `dtype` None means the format that the model has."""
 
     device: str
     dtype: str | None
@@ -120,7 +120,7 @@ def in_python(text: str) -> str:
 
 
 def path_of(model: ModelLike) -> str:
-    """The name of a model; one in memory is written to the cache once, under its digest."""
+    """The name of a model. One in memory is written to the cache once, under its digest."""
     if isinstance(model, str | PathLike):
         return fspath(model)
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -163,7 +163,7 @@ def text_of(path: PathLikeStr | None) -> str | None:
 
 
 def selector(items: DataLike | None) -> Any:
-    """The selectors or the file that name items; rows in memory become a file."""
+    """The selectors or the file that name items. Rows in memory become a file."""
     return None if items is None else _file(items)
 
 
@@ -182,7 +182,7 @@ def corpus_of(data: DataLike) -> "Corpus":
 
 
 def _file(data: Any) -> str:
-    """A path or name as it is; rows in memory as a file of the cache, which is named by its content."""
+    """A path or name as it is. Rows in memory as a file of the cache, which is named by its content."""
     if isinstance(data, str | PathLike):
         return fspath(data)
     from vestige.core.files import write_text
@@ -209,7 +209,7 @@ def _file(data: Any) -> str:
 
 
 def _row_line(row: Mapping[Any, Any], number: int) -> str:
-    """A row as a line of JSON Lines; a value that is missing in pandas' or NumPy's way is null."""
+    """A row as a line of JSON Lines. A value that is missing in pandas' or NumPy's way is null."""
     from vestige.core.files import json_line
 
     cells = {}

@@ -1,7 +1,7 @@
 """The folder that a command writes to: what may not lie there, and how `--fresh` starts over without losing anything.
 
 What Vestige wrote there is moved to `.before-fresh` in the folder, and is deleted when a command in the folder has
-ended well; one that is refused before anything was trained puts it back. So at any time the old or the new is whole.
+ended well. One that is refused before anything was trained puts it back. So at any time the old or the new is whole.
 Files of other names stay where they are.
 """
 
@@ -47,7 +47,7 @@ _ASIDE, _MOVING = ".before-fresh", ".before-fresh.partial"
 def output_in(
     folder: Path, *, fresh: bool, made_by: Sequence[str], inputs: Sequence[str | None] = ()
 ) -> Iterator[None]:
-    """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it.
+    """The folder, ready for a command to work in. With `fresh` nothing of Vestige's is in it.
 
     `made_by` are files, one of which is there where Vestige made what is in the folder. Refused are an input that lies
     in the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which
@@ -80,7 +80,7 @@ def output_in(
 
 
 def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
-    """Put back what a kill left moved in part, or moved and not replaced; with `fresh` move what is there aside."""
+    """Put back what a kill left moved in part, or moved and not replaced. With `fresh` move what is there aside."""
     aside, moving = folder / _ASIDE, folder / _MOVING
     # A kill between the moves leaves a part here, which is not yet the old as a whole.
     _put_back(moving)

@@ -66,7 +66,7 @@ def probe(
     """Look for knowledge holes: harmless questions that the target answers well and the unlearned model badly.
 
     Adjacent questions are made, the searches begin from them, and both are tested with fresh answers: everything in one
-    folder, with one judge. Each part is kept; the same call resumes a stopped run, and repeats only requests that were
+    folder, with one judge. Each part is kept. The same call resumes a stopped run, and repeats only requests that were
     under way.
 
     Args:
@@ -75,21 +75,21 @@ def probe(
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3, superseded.
-        output_dir: Where the output goes; the same command resumes there.
+        output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the
             same policy without learning), enumeration (adjacent and retained questions as they are), or none.
-        asks: The model that learns to ask questions; a small one is enough.
+        asks: The model that learns to ask questions. A small one is enough.
         asks_dtype: Number format of its weights.
         by: The writer of adjacent questions: graph (the data's own, of other contracts), templates, local:MODEL, or
             http://host/v1#name. By default the graph if the data has one, otherwise templates.
         k: At most this many questions of each forget item.
         judge: The judge: grounded (the target's own answers; no other model), local:MODEL, http://host/v1#name (key in
-            VESTIGE_JUDGE_KEY), or a package's judge; settings behind a question mark.
+            VESTIGE_JUDGE_KEY), or a package's judge. Settings behind a question mark.
         truth: Let the judge know the answers of the data.
         embedder: Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.
         placebos: Models with the target's knowledge, by name: their holes are false.
-        forget_n: Of a forget set of texts or harmful answers: sample this many, by the seed; by default all.
+        forget_n: Of a forget set of texts or harmful answers: sample this many, by the seed. By default all.
         adjacent: How questions are made from texts.
         neighbours: How questions are taken from the graph.
         latent: The search.

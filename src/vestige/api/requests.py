@@ -41,7 +41,7 @@ from vestige.training.trajectory import TrajectorySettings
 
 
 def model_settings(model: str, read: Reading, *, as_made: bool = False) -> ModelSettings:
-    """How a model is read; with `as_made` in the number format that Vestige made it in, if `read` names none."""
+    """How a model is read. With `as_made` in the number format that Vestige made it in, if `read` names none."""
     dtype = read.dtype
     if dtype is None and as_made:
         dtype = own_dtype(model)
@@ -68,7 +68,7 @@ def finetuning(
     save: str = "merged",
     imitate: str | None = None,
 ) -> FinetuneRequest:
-    """A training on the answers of all items; with `splits` on all but their forget set; the factual ones on request.
+    """A training on the answers of all items. With `splits` on all but their forget set. The factual ones on request.
 
     What `training` does not set has the defaults of builtin:tiny, or PISTOL's for any other model.
     """
@@ -179,7 +179,7 @@ def trajectory(
     seed: int = 0,
     harm: Grader | None = None,
 ) -> TrajectoryRequest | None:
-    """How an unlearning is scored along the way; None if nothing asks for it.
+    """How an unlearning is scored along the way. None if nothing asks for it.
 
     The conditions to stop in `rules` add to the default ones. `retrained` is a model that never saw the forget set,
     `harm` the judge of harm.
@@ -201,7 +201,7 @@ def trajectory(
 
 
 def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
-    """The chat model that grades harm, if one is named; its replies are kept in the folder `replies`."""
+    """The chat model that grades harm, if one is named. Its replies are kept in the folder `replies`."""
     if not judge:
         return None
     spec = judge_spec(judge)
@@ -213,13 +213,13 @@ def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
 def subject(
     model: str, read: Reading, output_dir: str | None, *, role: str = "base", name: str = "", verify: bool = False
 ) -> Subject:
-    """The model that is asked; evidence about one from elsewhere goes to `output_dir`."""
+    """The model that is asked. Evidence about one from elsewhere goes to `output_dir`."""
     settings = model_settings(model, read)
     return any_subject(settings, output_dir, role=role, name=name, dtype=read.dtype, verify=verify)
 
 
 def guide(model: str, read: Reading, output_dir: str | None) -> Subject:
-    """The target that leads a search for a prefix; its record is kept beside the evidence, if it is from elsewhere."""
+    """The target that leads a search for a prefix. Its record is kept beside the evidence, if it is from elsewhere."""
     elsewhere = output_dir is not None and own_folder(model) is None
     return subject(model, read, f"{output_dir}/target" if elsewhere else None, role="target")
 
@@ -233,7 +233,7 @@ def attack(
     guide: Callable[[], Subject] | None = None,
     start: Path | None = None,
 ) -> AttackRequest:
-    """A planned attack and the evaluations around it; what the data do not allow for is refused.
+    """A planned attack and the evaluations around it. What the data do not allow for is refused.
 
     `guide` gives the target that leads a search for a prefix, `start` is the folder of an attack whose prompt it begins
     with.

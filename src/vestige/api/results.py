@@ -44,7 +44,7 @@ class Rows:
         return DataFrame(list(self.rows))
 
     def _repr_html_(self) -> str:
-        """A table in HTML; every text in it, which may come from a model or a data set, is escaped."""
+        """A table in HTML. Every text in it, which may come from a model or a data set, is escaped."""
         rows = self.rows
         columns = self.columns or tuple(rows[0] if rows else ())
         head = "".join(f"<th>{_safe(column)}</th>" for column in columns)
@@ -134,7 +134,7 @@ class Attacked(Results):
         attack: The attack as it was planned, with the items that it tested.
         levels: By point of the attack (`before` comes first) the summaries of the evaluations.
         spent: Upper bounds on the bits that the attack carried in (`bounds_bits`), and the amounts it used.
-        prompt: The prompt that a search found; None for other attacks.
+        prompt: The prompt that a search found. None for other attacks.
     """
 
     attack: "PlannedAttackItems | None" = None
@@ -150,7 +150,7 @@ class Verdict:
     Attributes:
         verdict: `pass`, `fail`, `inconclusive`, or `not tested` if the audit did not judge the claim.
         bound: The estimate with its bound in words, as in `87 % left (at least 75 %), choose`.
-        at_least: Lower bound of the quantity that decides, in `unit`; None if nothing was measured.
+        at_least: Lower bound of the quantity that decides, in `unit`. None if nothing was measured.
         at_most: Its upper bound.
         margin: A quantity shown to exceed it fails the claim.
         wide: All quantities below it let the claim pass.
@@ -297,7 +297,7 @@ class Audit(Rows):
         return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
 
     def report(self) -> Path:
-        """Write the report's page and tables; where the page is."""
+        """Write the report's page and tables. Where the page is."""
         from vestige.report import build_report
 
         return build_report(self.path)
@@ -318,7 +318,7 @@ class Holes(Rows):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of each source, with interval and n; false holes are the placebos'."""
+        """A row for each number of each source, with interval and n. False holes are the placebos'."""
         from vestige.artifacts.holes import estimates_of
 
         if self.table is None:

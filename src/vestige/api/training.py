@@ -49,7 +49,7 @@ def finetune(
     base: str = "",
     tokenizer: str = "",
 ) -> Model:
-    """Train a model on the answers of a data set; with `forget`, on all items but those.
+    """Train a model on the answers of a data set. With `forget`, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance. The same
     call continues a training that was stopped.
@@ -57,7 +57,7 @@ def finetune(
     Args:
         model: Hub id, local folder, folder with an adapter, or built-in model.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
-        output_dir: Where the output goes; the same command resumes there.
+        output_dir: Where the output goes. The same command resumes there.
         forget: Leave these items out: makes a `retrained` control.
         imitate: Teach this model's distributions on the answers, by KL, in place of the answers themselves.
         train_factual: Train on the factual questions too.
@@ -79,7 +79,7 @@ def finetune(
 
     Raises:
         InputError: The data, the model or the settings cannot be used.
-        NotFinite: The loss is no longer a number; take a lower learning rate.
+        NotFinite: The loss is no longer a number. Take a lower learning rate.
 
     Example:
         >>> target = vestige.finetune("./model", data="data.csv", output_dir="runs/target",
@@ -157,12 +157,12 @@ def unlearn(
     """Unlearn part of the data from a model by one method.
 
     Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
-    repeats the model's training without the forget set; for an external model, give --base and settings. The output
+    repeats the model's training without the forget set. For an external model, give --base and settings. The output
     folder holds the unlearned model (a Hugging Face folder in model/), its training log and its provenance.
 
     With a trajectory setting, the model is scored during training on validation items: forget, retain, forget_nll,
     retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met
-    --choose; the nearest is kept.
+    --choose. The nearest is kept.
 
     Args:
         model: The target model: a folder from `vestige finetune`, or any model.
@@ -170,9 +170,9 @@ def unlearn(
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3, superseded.
-        output_dir: Where the output goes; the same command resumes there.
+        output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
-        reference: Frozen model in the loss; by default the target.
+        reference: Frozen model in the loss. By default the target.
         idk: Text file of answers such as 'I don't know', one per line.
         base: Method retrain: the model to begin with, if the target does not record it.
         retrained: A model that never saw the forget set, for rules such as 'forget<=retrained'.
@@ -197,7 +197,7 @@ def unlearn(
 
     Raises:
         InputError: The data, the model, the method or the settings cannot be used.
-        NotFinite: The loss is no longer a number; take a lower learning rate.
+        NotFinite: The loss is no longer a number. Take a lower learning rate.
 
     Example:
         >>> vestige.unlearn("runs/target", method="npo_gd", data="data.csv", forget="forget.csv",

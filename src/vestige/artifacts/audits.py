@@ -1,7 +1,7 @@
 """What an audit of one forget set leaves on disk: its plan, what it found, and the verdicts.
 
 An outcome is everything that the report shows and nothing that it would have to compute: estimates in their places,
-named by subject, attack and format. Shares lie in [0, 1]; leakage is 0 for `retrained` and 1 for `target`; bits are
+named by subject, attack and format. Shares lie in [0, 1]. Leakage is 0 for `retrained` and 1 for `target`. Bits are
 bits an answer, and where a name says `_bits` bits in all.
 """
 
@@ -25,7 +25,7 @@ from vestige.core.text import one_line
 class PromptLine:
     """What an audit tells of one subject's prompt: its text, and of how many wanted replies what became.
 
-    `claimed` is whether the search says that it reached all `wanted`; `verified` counts those that replies to the
+    `claimed` is whether the search says that it reached all `wanted`. `verified` counts those that replies to the
     prompt's text show, `anyway` those that are given without it, `brought` those that it takes the prompt to bring.
     """
 
@@ -60,7 +60,7 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
 Claim = Literal[
     "not expressed", "not recoverable", "not stored", "indistinguishable", "utility preserved", "benchmark valid"
 ]
-"""The statements about an unlearned model; `STATEMENTS` has all that is said of them.
+"""The statements about an unlearned model. `STATEMENTS` has all that is said of them.
 
 "not stored" is judged only where the blocks of target and controls were read (evaluation `inside`).
 """
@@ -71,9 +71,9 @@ class Statement:
     """A claim in `words`, how a reason for its outcome begins, and what the page says of it.
 
     Where the tested parts hold and others are missing, a reason begins as if the claim held. `column` is what stands
-    small below its column on the page; a claim about the benchmark, for all models, has none. `size` puts a bound in
-    words. `failing` is what is said of one model that fails it, and of several; `in_bits` where bits decide and
-    `by_facts` where single facts do, if that is said otherwise. `controls`: it rests on models that never knew;
+    small below its column on the page. A claim about the benchmark, for all models, has none. `size` puts a bound in
+    words. `failing` is what is said of one model that fails it, and of several. `in_bits` where bits decide and
+    `by_facts` where single facts do, if that is said otherwise. `controls`: it rests on models that never knew.
     `attacks`: it rests on attacks, all others on the evaluations alone. One that is `optional` is not judged where
     nothing was read for it.
     """
@@ -302,26 +302,24 @@ class AuditPlan:
 
     `splits` has item ids: forget, retain, and where there are such, independent, factual, holdout. `scopes` and `edges`
     are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
-    answers lie that are there, so that a verdict can be given again without a model; `failed` what is missing of what
-    was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
+    answers lie that are there, so that a verdict can be given again without a model. `failed` what is missing of what
+    was planned. `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
     (`NamedSplits.digest`), by which the checks of the data set are known to be of these items. `sizes` says how many
-    items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
-    `groups` names the group of forget items without an edge, where the data have one; `alike` has by `answer` and
-    `attribute` what forget items share, since facts that share it can be guessed together.
-    `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
-    `references` are those of `unlearned` that were trained without the forget set.
-    `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
-    `evidence_level` says what is known of where the controls come from, `apart` how far the weights of target, controls
-    and unlearned models lie from each other (a distance by two names), `unseen` whose weights nobody saw, `recipes`
-    what of each control's training differs from the target's, where both are known. `unchanged` are those of
-    `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
-    `banked` names the laboratory of each control that is from the bank of public logs.
-    `predicted` has the error of predicted controls, by score.
-    `skipped` names by attack the models that it was not made on, since it could have changed no verdict.
-    `sealed` is the plan that was sealed before the models were asked. `table` is the digest of the file of scores.
-    `carried` says by attack and subject what an attack carried in, `prompts` are those that searches found. `soundness`
-    is what is known of the data set, `told_by` who told leaks in free replies, and with what error. `repeats` has by
-    format an earlier one in which the target was asked and replied the same.
+    items a split has of which a part is asked. `facts` names the fact of each item that asks for one in other words.
+    `groups` names the group of forget items without an edge, where the data have one. `alike` has by `answer` and
+    `attribute` what forget items share, since facts that share it can be guessed together. `suppressed` is the positive
+    control, a target that was taught to keep silent. "" where there is none. `references` are those of `unlearned` that
+    were trained without the forget set. `alternatives` says where those come from that `exposure` asks: drawn as the
+    truth was, or `GIVEN`. "" without any. `evidence_level` says what is known of where the controls come from, `apart`
+    how far the weights of target, controls and unlearned models lie from each other (a distance by two names), `unseen`
+    whose weights nobody saw, `recipes` what of each control's training differs from the target's, where both are known.
+    `unchanged` are those of `unlearned` that have the target's own weights. `luck` says by forget item how likely it is
+    to be guessed. `banked` names the laboratory of each control that is from the bank of public logs. `predicted` has
+    the error of predicted controls, by score. `skipped` names by attack the models that it was not made on, since it
+    could have changed no verdict. `sealed` is the plan that was sealed before the models were asked. `table` is the
+    digest of the file of scores. `carried` says by attack and subject what an attack carried in, `prompts` are those
+    that searches found. `soundness` is what is known of the data set, `told_by` who told leaks in free replies, and
+    with what error. `repeats` has by format an earlier one in which the target was asked and replied the same.
     `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
     `unverified_readings` says by model why no claim about it may hold, and `read_otherwise` what differs between the
     tokenisers, in sentences.
@@ -398,7 +396,7 @@ class FormatLine:
 class MatrixCell:
     """One subject in one format: the level as it is, and where the format is admitted its leakage.
 
-    `metric` of `leakage` is `leakage` or `leakage_vs_chance`, never mixed; `band` is the same with an end that holds
+    `metric` of `leakage` is `leakage` or `leakage_vs_chance`, never mixed. `band` is the same with an end that holds
     for all of the subject's formats at once.
     """
 
@@ -412,7 +410,7 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class WorstLine:
-    """A subject's greatest leakage over the admitted formats, with a simultaneous band; `where` it is greatest."""
+    """A subject's greatest leakage over the admitted formats, with a simultaneous band. `where` it is greatest."""
 
     subject: str
     leakage: Estimate
@@ -459,8 +457,8 @@ class AbleLine:
     """Could this attack have found anything? What it brought back of what is surely there, in the positive control.
 
     `format` is the one in which it brought back most (or forced answers in bits), `suppressed` what there was to bring
-    back in it, in `unit` (leakage or bits), `brought` the share of that which came back; none of them where nothing
-    could be compared. An attack that is not `able` may fail a claim and does not let it hold; `why_not` says why.
+    back in it, in `unit` (leakage or bits), `brought` the share of that which came back. None of them where nothing
+    could be compared. An attack that is not `able` may fail a claim and does not let it hold. `why_not` says why.
     """
 
     attack: str
@@ -476,7 +474,7 @@ class AbleLine:
 class CurvePoint:
     """The level of one subject at one stage of an attack, over the tested items.
 
-    `bits` is the code length under `retrained` of what stands of a searched prompt there; None of other attacks.
+    `bits` is the code length under `retrained` of what stands of a searched prompt there. None of other attacks.
     """
 
     point: str
@@ -486,10 +484,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CurveLine:
-    """The levels along an attack; `subject` is a name of the audit, `role` target, retrained, unlearned or suppressed.
+    """The levels along an attack. `subject` is a name of the audit, `role` target, retrained, unlearned or suppressed.
 
     The retrained seeds are one line each: between them lies what the attack carries in. `no_gain` says why no gain is
-    told apart from these levels; empty where one is.
+    told apart from these levels. Empty where one is.
     """
 
     subject: str
@@ -503,11 +501,11 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """What an attack could carry and what its result needs, for one unlearned subject; bits in all.
+    """What an attack could carry and what its result needs, for one unlearned subject. Bits in all.
 
-    `bounds_bits` are upper bounds on what it carried, `capacity_bits` the least of them, named by `bound`.
-    `need_bits` has the four ways of counting and the gain that was seen (`metrics.information`); `inputs` what they
-    were computed from. `ratio` is capacity over the bits of the gain, None where nothing was gained.
+    `bounds_bits` are upper bounds on what it carried, `capacity_bits` the least of them, named by `bound`. `need_bits`
+    has the four ways of counting and the gain that was seen (`metrics.information`). `inputs` what they were computed
+    from. `ratio` is capacity over the bits of the gain, None where nothing was gained.
     """
 
     subject: str
@@ -524,8 +522,8 @@ class BudgetLine:
 class MembershipLine:
     """How well a score tells the forget set from holdout items: AUC, and against that on `retrained`.
 
-    `difference` is AUC less the mean of `retrained`; `privleak` in per cent. `found` is the share of forget items above
-    all but 1 % of the holdout items (TPR at 1 % FPR); None where these are fewer than 100.
+    `difference` is AUC less the mean of `retrained`. `privleak` in per cent. `found` is the share of forget items above
+    all but 1 % of the holdout items (TPR at 1 % FPR). None where these are fewer than 100.
     """
 
     subject: str
@@ -558,7 +556,7 @@ class KeptLine:
 
 @dataclass(frozen=True)
 class SoundnessLine:
-    """One check of the data set; `sound` is None where it could not be made or could not decide."""
+    """One check of the data set. `sound` is None where it could not be made or could not decide."""
 
     check: str
     sound: bool | None
@@ -573,9 +571,9 @@ class VerdictLine:
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
     hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` says what
-    stood for a model that never knew: retrained, alternatives, or chance; "" where nothing did. `needed` says in words
+    stood for a model that never knew: retrained, alternatives, or chance. "" where nothing did. `needed` says in words
     with how many controls, wordings or facts an open claim would hold in 80 % of audits if nothing were left,
-    `items_needed` with how many facts alone; "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or
+    `items_needed` with how many facts alone. "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or
     of the questions that were to be kept, have a score of the model, the target and every control.
     """
 
@@ -604,9 +602,9 @@ class VerdictLine:
 class FactLine:
     """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
 
-    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives; `p` is that of the test that
+    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives. `p` is that of the test that
     found it. What was asked, the answer and the reply are texts of the evaluation that has them. `bits` are those of
-    the answer where it was forced, and `never` the least and the most that the models that never knew have; None where
+    the answer where it was forced, and `never` the least and the most that the models that never knew have. None where
     it was not.
     """
 
@@ -646,8 +644,8 @@ class StoredLine:
 class GroupLine:
     """One contract, person or other group of the forget set under one subject: the quantity that says most against it.
 
-    `by` is a format, or that of bits; `size` is the leakage or excess of the group's `n_facts` facts, with an interval
-    that holds all groups and formats at once; `p` is corrected for all of them. `exceeds` says that it is shown to be
+    `by` is a format, or that of bits. `size` is the leakage or excess of the group's `n_facts` facts, with an interval
+    that holds all groups and formats at once. `p` is corrected for all of them. `exceeds` says that it is shown to be
     above the narrow margin, which fails "not expressed".
     """
 
@@ -680,20 +678,20 @@ class DatedJudgement:
 class AuditOutcome:
     """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why.
 
-    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is
-    the positive control ("" where there is none), `control` its verdicts, which say of no method whether it has
-    forgotten: "not recoverable" has to fail there. `sealed` says whether plan and margins were sealed before any
-    model was asked, and what was changed since; "" where none was asked. `able` says of each attack whether it
-    found what is surely there. `attacked` is what is left after the attack that brings most, beyond what it brings
-    models that never knew; `never` each of these as if it were a subject, against the others. `n_judged` is the
-    number of facts that the first three claims rest on, `n_apart` that of those that the retain set gives away.
-    `references` are those of `unlearned` that were retrained without the forget set: every claim should hold for
-    them. `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
-    `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are
-    those of `unlearned` that have the target's own weights. `stored` says how many facts each subject holds.
-    `margins_bits` are the margins in bits where what the target knows of these answers made them wider than
-    `thresholds` says. `warnings` say in sentences what speaks against the controls, and so bears on every verdict.
-    `rules` is the version of the rules of judging. `earlier` are the judgements of other scores under the same name.
+    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is the
+    positive control ("" where there is none), `control` its verdicts, which say of no method whether it has forgotten:
+    "not recoverable" has to fail there. `sealed` says whether plan and margins were sealed before any model was asked,
+    and what was changed since. "" where none was asked. `able` says of each attack whether it found what is surely
+    there. `attacked` is what is left after the attack that brings most, beyond what it brings models that never knew.
+    `never` each of these as if it were a subject, against the others. `n_judged` is the number of facts that the first
+    three claims rest on, `n_apart` that of those that the retain set gives away. `references` are those of `unlearned`
+    that were retrained without the forget set: every claim should hold for them. `exposure_error` is the leakage
+    against alternatives of the retrained models together, which should be 0. `evidence_level` says what is known of
+    where `retrained` come from, "" where there are none. `unchanged` are those of `unlearned` that have the target's
+    own weights. `stored` says how many facts each subject holds. `margins_bits` are the margins in bits where what the
+    target knows of these answers made them wider than `thresholds` says. `warnings` say in sentences what speaks
+    against the controls, and so bears on every verdict. `rules` is the version of the rules of judging. `earlier` are
+    the judgements of other scores under the same name.
     """
 
     forget: str
@@ -761,7 +759,7 @@ def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
 
 
 def read_plan(folder: AuditFolder) -> AuditPlan:
-    """The plan; one that lacks something is refused by file and field."""
+    """The plan. One that lacks something is refused by file and field."""
     return _read(folder.plan, AuditPlan)
 
 
@@ -771,7 +769,7 @@ def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
 
 
 def read_outcome(folder: AuditFolder) -> AuditOutcome:
-    """The outcome; one that lacks something is refused by file and field."""
+    """The outcome. One that lacks something is refused by file and field."""
     return _read(folder.outcome, AuditOutcome)
 
 
@@ -784,7 +782,7 @@ def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
-    """The plan that was sealed; None where none was, and refused where it is not what its digest was given of."""
+    """The plan that was sealed. None where none was, and refused where it is not what its digest was given of."""
     if not folder.sealed.exists():
         return None
     sealed = _read(folder.sealed, SealedPlan)
@@ -818,8 +816,8 @@ def _read(path: Path, kind: type[T]) -> T:
 class Soundness:
     """The checks of one data set seen from one forget set.
 
-    `digest` is that of the splits (`NamedSplits.digest`). `left_out` says in sentences which checks do not apply
-    to this data; `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser solves;
+    `digest` is that of the splits (`NamedSplits.digest`). `left_out` says in sentences which checks do not apply to
+    this data. `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser solves.
     `figures` are further numbers, and `needs` says how many items the margin takes, where open checks have fewer.
     """
 
@@ -848,5 +846,5 @@ def write_soundness(path: Path, soundness: Soundness) -> None:
 
 
 def read_soundness(path: Path) -> Soundness:
-    """What the checks found; a file that lacks something is refused by file and field."""
+    """What the checks found. A file that lacks something is refused by file and field."""
     return load(path, Soundness, remedy="run vestige check-data again")

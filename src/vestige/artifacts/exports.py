@@ -147,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> dict[str, Any]:
-    """The record of one model and forget set; `when` it was judged."""
+    """The record of one model and forget set. `when` it was judged."""
     timestamp = str(int(when.timestamp()))
     lines = [v for v in outcome.verdicts if v.subject == subject]
     results = [result for v in lines for result in (_level(outcome, v), *_measured(outcome, v))]
@@ -186,7 +186,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
 
 
 def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset: str, when: datetime) -> str:
-    """The YAML of `.eval_results/`: of each claim the quantity that decides it; one without such is in the card alone.
+    """The YAML of `.eval_results/`: of each claim the quantity that decides it. One without such is in the card alone.
 
     `dataset` is the hub's id of the benchmark.
     """

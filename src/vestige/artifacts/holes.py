@@ -97,7 +97,7 @@ class Placebo:
     """Holes that are none: the prompts asked of `name` as if it were the unlearned model.
 
     `rate` is the share of prompts that looked like a hole, and `excess` that of the unlearned model less it, over the
-    prompts judged on all three sides; None where there is none. `n_same` answers are word for word the target's: where
+    prompts judged on all three sides. None where there is none. `n_same` answers are word for word the target's: where
     all are, as with greedy answers, the placebo shows nothing.
     """
 
@@ -111,7 +111,7 @@ class Placebo:
 class HoleRow:
     """One source's prompts, tested by fresh answers of both models: the form of the paper's Table 1.
 
-    `n` prompts were tested and `n_judged` of them judged on both sides; the estimates are over those. `before` and
+    `n` prompts were tested and `n_judged` of them judged on both sides. The estimates are over those. `before` and
     `after` are mean scores of target and unlearned, `change` the mean of after minus before, `lowest_*` the shares at
     the lowest score, `holes` the share that are holes.
     """
@@ -150,7 +150,7 @@ class Diversity:
 
 @dataclass(frozen=True)
 class HoleTable:
-    """All that came of testing candidates; `dropped` counts those not tested, by source and reason.
+    """All that came of testing candidates. `dropped` counts those not tested, by source and reason.
 
     `failures` counts what the judge could not judge, by stage and name of the failure. `selection` says in words what
     was kept of each source for being as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources
@@ -181,7 +181,7 @@ def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
-    """All attempts of a search, in their order; none where there was no search."""
+    """All attempts of a search, in their order. None where there was no search."""
     return list(read_rows(folder.attempts, Attempt)) if folder.attempts.exists() else []
 
 
@@ -189,7 +189,7 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[Candidate]:
     """D_RL: the attempts with J = 10, each prompt once.
 
     Prompts of a policy that learns are drawn from what it had come to by their iteration, and depend on each other by
-    it; those of a baseline by the seed that they began with.
+    it. Those of a baseline by the seed that they began with.
     """
     candidates: dict[str, Candidate] = {}
     for a in attempts:
@@ -206,7 +206,7 @@ def write_tested(
     table: HoleTable,
     identity: Mapping[str, Any],
 ) -> None:
-    """Write what came of testing; the summary, last, says by being there that all is whole."""
+    """Write what came of testing. The summary, last, says by being there that all is whole."""
     # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
@@ -230,7 +230,7 @@ def read_tested(folder: ProbeFolder) -> list[Tested]:
 
 
 def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
-    """Whether the part is done; a folder that holds the part with another identity is refused."""
+    """Whether the part is done. A folder that holds the part with another identity is refused."""
     if not folder.asked(part).exists():
         return False
     stored = read_versioned(folder.asked(part), "identity")["identity"]

@@ -61,9 +61,9 @@ class EvalFolder:
     records = Entry("records.jsonl")
     """One line an item, in the plan's order."""
     unfinished = Entry("unfinished.jsonl")
-    """Records in the order they were collected; removed when all are there."""
+    """Records in the order they were collected. Removed when all are there."""
     scores = Entry("scores.jsonl")
-    """One line an item: its value under each metric; rebuilt from the records."""
+    """One line an item: its value under each metric. Rebuilt from the records."""
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times of the collecting."""
     collected = Entry("collected.json")
@@ -97,7 +97,7 @@ class SubjectFolder:
     trajectory = Entry("train", "trajectory.jsonl")
     """One line a scored point of the training, and one for each control: scores by name."""
     checkpoints = Entry("checkpoints")
-    """What an interrupted training needs to go on; removed when it is done."""
+    """What an interrupted training needs to go on. Removed when it is done."""
     done = Entry("done.json")
     """Written last by the making: the digest of the model and why training stopped."""
     seen = Entry("seen.json")
@@ -146,9 +146,9 @@ class AttackFolder:
     training_log = Entry("train", "metrics.jsonl")
     """One line a step, where the attack trains."""
     checkpoints = Entry("checkpoints")
-    """What an interrupted attack needs to go on; removed when it is done."""
+    """What an interrupted attack needs to go on. Removed when it is done."""
     search = Entry("search.json")
-    """What an interrupted search for a prompt needs to go on; removed when the prompt is found."""
+    """What an interrupted search for a prompt needs to go on. Removed when the prompt is found."""
     prompt = Entry("prompt.json")
     """The prompt that a search found: text, tokens, what was claimed of it and what was seen, bits and costs."""
     done = Entry("done.json")
@@ -178,9 +178,9 @@ class AuditFolder:
     scores = Entry("scores.jsonl.gz")
     """The score table, where the scores were given."""
     judgements = Entry("judgements.json")
-    """When these answers were judged, at which margins, and with which verdicts; the first stays."""
+    """When these answers were judged, at which margins, and with which verdicts. The first stays."""
     outcome = Entry("outcome.json")
-    """What came of it; rebuilt from the scores without a model."""
+    """What came of it. Rebuilt from the scores without a model."""
     judged = Entry("judged.json")
     """Of which answers, plan and code the outcome is, so that what is unchanged is not judged again."""
 
@@ -202,7 +202,7 @@ class ProbeFolder:
     adjacent = Entry("adjacent.jsonl")
     """One line for each adjacent question."""
     attempts = Entry("attempts.jsonl")
-    """One line for each prompt that a search tried, in its order; grows as it goes."""
+    """One line for each prompt that a search tried, in its order. Grows as it goes."""
     iterations = Entry("iterations.jsonl")
     """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
     policy = Entry("policy")

@@ -62,7 +62,7 @@ def own_entries(folder: Path) -> list[Path]:
 
 
 def _unfinished(name: str) -> str:
-    """What a hidden file or folder was to become that a kill left unfinished; nothing for any other."""
+    """What a hidden file or folder was to become that a kill left unfinished. Nothing for any other."""
     end = next((end for end in (".partial", ".replaced") if name.endswith(end)), None)
     return name[1:].removesuffix(end) if end and name.startswith(".") else ""
 
@@ -165,7 +165,7 @@ def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -
 
 
 def check_there(subject: SubjectFolder, files: Files, *, verify: bool) -> bool:
-    """Whether the model is there at all; if it is, `check_files` of it."""
+    """Whether the model is there at all. If it is, `check_files` of it."""
     if files and not any(path.exists() for path in _digests(subject, files)):
         return False
     check_files(subject, files, verify=verify)

@@ -46,7 +46,7 @@ class Stopwatch:
 
 @cache
 def installed_versions() -> dict[str, str]:
-    """Versions of the packages that can change a number; a missing one is said."""
+    """Versions of the packages that can change a number. A missing one is said."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -68,7 +68,7 @@ def code_digest() -> str:
 
 @cache
 def source_commit() -> str:
-    """The commit of the source tree that the package runs from, '+changed' if it differs; empty when installed.
+    """The commit of the source tree that the package runs from, '+changed' if it differs. Empty when installed.
 
     It is read once in a process: what changes later is not what this process runs.
     """
@@ -113,7 +113,7 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
 
 
 def odd_tokens_told(path: Path) -> str:
-    """How many items of an evaluation its model reads otherwise than they are written, in sentences; "" for none."""
+    """How many items of an evaluation its model reads otherwise than they are written, in sentences. "" for none."""
     stored = read_provenance(path) if path.exists() else {}
     control, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
     sentences = []
@@ -132,7 +132,7 @@ def odd_tokens_told(path: Path) -> str:
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """What `write_provenance` put down; one whose parts are of other kinds is refused, since pages show them."""
+    """What `write_provenance` put down. One whose parts are of other kinds is refused, since pages show them."""
     stored = read_json(path)
     parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict}
     if not isinstance(stored, dict) or not all(

@@ -31,11 +31,11 @@ class SubjectSpec:
     """The identity of a subject: everything that can change its weights, and nothing else.
 
     `subject` is its role (base, target, retrained, unlearned, suppressed), `name` what people call it, `model` where it
-    began, `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
-    digest of the training items in their order, `parent` the digest of the model that training started from.
-    `settings` holds every setting, defaults included; `settings_id` is their content id; `version` the version of
-    the code that turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the
-    oldest first: what this model left out or was made to forget.
+    began, `forget` the selector of what was left out (retrained) or unlearned. Empty for base and target. `data` is the
+    digest of the training items in their order, `parent` the digest of the model that training started from. `settings`
+    holds every setting, defaults included. `settings_id` is their content id. `version` the version of the code that
+    turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the oldest first: what
+    this model left out or was made to forget.
     """
 
     subject: str
@@ -94,8 +94,8 @@ class SubjectSpec:
 class Result:
     """One estimate in its place: which split, which answers, which format, under which attack.
 
-    `split` is forget, retain, independent, independent_<type>, factual, or `edge:<id>`; `scope` all, entailed,
-    guessable, or free; `format` generate (greedy) or forced (teacher-forced); `attack` is empty for none.
+    `split` is forget, retain, independent, independent_<type>, factual, or `edge:<id>`. `scope` all, entailed,
+    guessable, or free. `format` generate (greedy) or forced (teacher-forced). `attack` is empty for none.
     """
 
     split: str
@@ -178,7 +178,7 @@ def check_bytes(folder: EvalFolder, path: Path) -> None:
 
 
 def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None:
-    """Write a summary whole; its existence means that the evaluation is done for this forget set."""
+    """Write a summary whole. Its existence means that the evaluation is done for this forget set."""
     path = folder.summary(summary.forget)
     save(path, summary)
     note_bytes(folder, path, basis)
@@ -191,7 +191,7 @@ def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]], basis: str 
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in `path`; one that lacks a field or holds what is no estimate is refused by file and field.
+    """The summary in `path`. One that lacks a field or holds what is no estimate is refused by file and field.
 
     So is one that is not as it was written.
     """
@@ -242,13 +242,13 @@ def read_finished(path: Path, *needed: str) -> dict[str, Any]:
 
 
 def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
-    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
+    """What the model and its ancestors left out or forgot, the oldest first. Of one from elsewhere nothing is known."""
     folder = own_folder(model)
     return () if folder is None else read_spec(folder.spec).forgotten
 
 
 def read_training_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a training's log, none where it wrote none; one without step, epoch, loss or tokens is refused."""
+    """The lines of a training's log, none where it wrote none. One without step, epoch, loss or tokens is refused."""
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
         fields = line if isinstance(line, dict) else {}
@@ -277,13 +277,13 @@ def read_trajectory(path: Path) -> list[ScoredPoint]:
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
-    """The records of an evaluation, in the plan's order; refused unless they are as they were written."""
+    """The records of an evaluation, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.records)
     return list(read_jsonl(folder.records))
 
 
 def read_scores(folder: EvalFolder) -> Iterator[dict[str, Any]]:
-    """The items' scores, in the plan's order; refused unless they are as they were written."""
+    """The items' scores, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.scores)
     return read_jsonl(folder.scores)
 
@@ -314,7 +314,7 @@ class ItemScores(NamedTuple):
 
 
 def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
-    """A row for each question, split and metric of an evaluation; questions of a scope have rows of it besides."""
+    """A row for each question, split and metric of an evaluation. Questions of a scope have rows of it besides."""
     scores = {}
     for row in read_scores(asked.folder):
         item = row.pop("item")
@@ -413,7 +413,7 @@ SEEN_BOUND = "code length of the answers that the search saw, under the subject"
 """The names of the upper bounds in bits on what a prompt carries in."""
 
 SHUFFLED = "shuffled"
-"""The point at which all tokens of a prompt stand in another order; every other point is a share of them."""
+"""The point at which all tokens of a prompt stand in another order. Every other point is a share of them."""
 
 
 @dataclass(frozen=True)
@@ -454,8 +454,8 @@ class PromptPart:
 class KeptPrompt:
     """A found prompt. `claimed` is what the search says of its samples, `verified` what replies to its text show.
 
-    `spent` are the search's amounts; `earlier` those of the searches whose prompts this one began with. `seen_bits` is
-    the code length of all answers that they saw; None where they saw more, inner states or another model. `ended` says
+    `spent` are the search's amounts. `earlier` those of the searches whose prompts this one began with. `seen_bits` is
+    the code length of all answers that they saw. None where they saw more, inner states or another model. `ended` says
     what ended it.
     """
 
@@ -488,7 +488,7 @@ def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
 
 
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
-    """The prompt of an attack; one that lacks something is refused by file and field."""
+    """The prompt of an attack. One that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
         raise InputError(f"{folder.path} holds no searched prompt; name the folder of a gcg or prefix attack")
     return load(folder.prompt, KeptPrompt, remedy="delete the attack's folder and run again")

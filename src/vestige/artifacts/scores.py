@@ -1,7 +1,7 @@
 """The score table: what each model scored on each question, and why a score is missing.
 
 It is all that a judgement reads of the models. Audits, log readers and `vestige.judge` fill it, and one file keeps it,
-so that a verdict can be given again without a model. A measurement describes a question and its score; no rule reads
+so that a verdict can be given again without a model. A measurement describes a question and its score. No rule reads
 its name.
 
 Axes: N questions. Shares lie in [0, 1], bits are log2 of the answer's probability, an order has no scale.
@@ -73,13 +73,13 @@ class Format(NamedTuple):
     `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no scores.
 
     Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
-    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
-    `chance` names what an evaluation says of guessing on each item; "" is 0, as for an answer in the model's own words.
-    `prompt` names what the model reads, which several readings of one question share; "" is its own.
-    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
-    pick does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a
-    fact of nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. What is `kept` also
-    says whether a model kept what it was to keep.
+    words, and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` names what an evaluation says of guessing on each item. "" is 0, as for an answer in the model's own words.
+    `prompt` names what the model reads, which several readings of one question share. "" is its own. Multiple choice is
+    judged by the probability of the right option, which differs less between trainings than the pick does
+    (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a fact of
+    nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. What is `kept` also says
+    whether a model kept what it was to keep.
     """
 
     name: str
@@ -124,12 +124,12 @@ class Source(NamedTuple):
 
     @classmethod
     def after(cls, subject: str, attack: Staged | None) -> "Source":
-        """A model as the last stage of an attack left it; without one as it is."""
+        """A model as the last stage of an attack left it. Without one as it is."""
         return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
 
 
 Sourced = Source | str
-"""Whose scores; those of a model as it is by its name alone."""
+"""Whose scores. Those of a model as it is by its name alone."""
 
 
 def _source(source: Sourced) -> Source:
@@ -169,11 +169,11 @@ class ScoreColumn(Mapping[str, float]):
         return len(self.array)
 
     def keys(self) -> KeysView[str]:
-        """The questions; a dict's keys are compared as sets at once."""
+        """The questions. A dict's keys are compared as sets at once."""
         return self._index.keys()
 
     def of(self, items: Sequence[str]) -> Scores:
-        """The scores of `items`, in their order; NaN where there is none."""
+        """The scores of `items`, in their order. NaN where there is none."""
         if tuple(items) == self.questions:
             return self.array
         places = np.array([self._index.get(item, -1) for item in items], dtype=np.intp)
@@ -193,7 +193,7 @@ def column(table: Mapping[str, float]) -> ScoreColumn:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What each item would score were each of its alternatives the true answer, the true one first; by source, item.
+    """What each item would score were each of its alternatives the true answer, the true one first. By source, item.
 
     Items of one of the `units` have the same answer and alternatives. `lengths` are the answers' numbers of tokens, as
     the target reads them, and `revealed` the items whose true answer these tell.
@@ -205,7 +205,7 @@ class Ranked:
     revealed: frozenset[str] = frozenset()
 
     def of(self, source: Sourced, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
-        """Those of `items` in their order; every one of them has to be there."""
+        """Those of `items` in their order. Every one of them has to be there."""
         table = self.scores[_source(source)]
         return [table[i] for i in items]
 
@@ -218,7 +218,7 @@ class Ranked:
 class ScoreTable:
     """Scores by source (a model, as it is or as an attack left it), then by measurement, then by question.
 
-    `chances` has what guessing scores, by measurement and question. `reasons` says why a score is missing; a question
+    `chances` has what guessing scores, by measurement and question. `reasons` says why a score is missing. A question
     of the table that a column does not have is missing without a reason. `texts` are by source and question. `formats`
     say which measurements read one form of question. Items that an attack asked in other words stand under the ids of
     the items that they stand for.
@@ -262,9 +262,9 @@ class ScoreTable:
             role: The model's role.
             measurement: How it was asked and scored.
             scores: By question, the score, or None where it is missing.
-            attack: The attack after which it was asked; empty for the model as it is.
+            attack: The attack after which it was asked. Empty for the model as it is.
             stage: The stage of the attack.
-            questions: By question, split, fact and group; questions of the forget set may be left out.
+            questions: By question, split, fact and group. Questions of the forget set may be left out.
             reasons: By question, why its score is missing.
             chances: By question, what guessing scores.
             texts: By question, what was asked and replied, to be shown.
@@ -310,7 +310,7 @@ class ScoreTable:
 
     @property
     def bits(self) -> str:
-        """The measurement in bits; "" where there is none."""
+        """The measurement in bits. "" where there is none."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
     def items(self, split: str = "forget") -> tuple[str, ...]:
@@ -322,7 +322,7 @@ class ScoreTable:
         return tuple(self.values.get(_source(source), {}))
 
     def table(self, source: Sourced, key: str) -> Mapping[str, float]:
-        """The scores by question; none where the source was not asked."""
+        """The scores by question. None where the source was not asked."""
         return self.values.get(_source(source), {}).get(key, {})
 
     def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> tuple[str, ...]:
@@ -336,7 +336,7 @@ class ScoreTable:
         return tuple(i for i in items if i in there)
 
     def of(self, source: Sourced, key: str, items: Sequence[str]) -> Scores:
-        """The scores of `items` in their order; every one of them has to be there (see `common`)."""
+        """The scores of `items` in their order. Every one of them has to be there (see `common`)."""
         values = column(self.table(source, key)).of(items)
         if np.isnan(values).any():
             raise KeyError(f"{source} has no {key} of some of these questions")

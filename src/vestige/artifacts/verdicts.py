@@ -1,4 +1,4 @@
-"""The words of verdicts, which page, terminal, JSON, JUnit and evidence share; and the rows of verdicts.json."""
+"""The words of verdicts, which page, terminal, JSON, JUnit and evidence share, and the rows of verdicts.json."""
 
 import json
 import math
@@ -55,7 +55,7 @@ _BOUNDED = {
     "harm": "{} lost",
     "injection": "{} learnt from what was kept",
 }
-"""By metric, what an estimate is an amount of; in bits it is how much likelier the answers are."""
+"""By metric, what an estimate is an amount of. In bits it is how much likelier the answers are."""
 
 _ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing", "leakage_vs_alternatives": "a rank by chance"}
 """By metric, the level at which nothing is left."""
@@ -64,7 +64,7 @@ UNCHANGED = "is a copy of the target: it has the target's own weights, and nothi
 """What is said of a model that was given as unlearned."""
 
 BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
-"""The levels of all that is printed, stated once; `metrics` has the numbers."""
+"""The levels of all that is printed, stated once. `metrics` has the numbers."""
 
 
 def qualification(v: VerdictLine) -> str:
@@ -175,7 +175,7 @@ def compared(outcome: AuditOutcome) -> tuple[str, dict[str, Estimate]]:
 
 
 def percentage(x: float) -> str:
-    """A share as in `42 %` or `-7 %`; what rounds to zero has no sign."""
+    """A share as in `42 %` or `-7 %`. What rounds to zero has no sign."""
     return f"{round(100 * x) + 0.0:.0f} %"
 
 
@@ -186,7 +186,7 @@ def sized(x: float, unit: str) -> str:
 
 
 def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """What a verdict rests on: `87 % left (at least 75 %), choose; states 2 facts`; "" where nothing was measured.
+    """What a verdict rests on: `87 % left (at least 75 %), choose; states 2 facts`. "" where nothing was measured.
 
     One quantity, with its estimate, its bound and the form of question or the attack that it was measured by. A claim
     that single facts fail has their number too, one that a contract or person fails by itself that quantity.
@@ -200,7 +200,7 @@ def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 
 def measured(v: VerdictLine) -> str:
-    """The estimate that decides and its bound, as in `87 % left (at least 75 %)`; "" where nothing decides."""
+    """The estimate that decides and its bound, as in `87 % left (at least 75 %)`. "" where nothing decides."""
     low, high = v.at_least, v.at_most
     if v.decides is None or low is None or high is None:
         return ""
@@ -243,7 +243,7 @@ def possible(e: Estimate) -> Estimate:
 
 
 def stored_said(line: StoredLine) -> str:
-    """As in `relearning others brought back about 34 of 100 facts (at least 27)`; "" where the interval is too wide.
+    """As in `relearning others brought back about 34 of 100 facts (at least 27)`. "" where the interval is too wide.
 
     An interval over more than half of the facts says too little for a number of facts.
     """
@@ -255,7 +255,7 @@ def stored_said(line: StoredLine) -> str:
 
 
 def _differs(v: VerdictLine, metric: str) -> str:
-    """How a model differs from those that never knew; in which direction where it is shown to."""
+    """How a model differs from those that never knew. In which direction where it is shown to."""
     quantity = "membership" if metric.startswith(AUC) else "answers"
     if v.outcome != "fails":
         return f"{quantity} {{}} off"
@@ -265,7 +265,7 @@ def _differs(v: VerdictLine, metric: str) -> str:
 
 
 def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """As in `A_B: 40 % left (at least 22 %)`; "" where no group fails the claim by itself."""
+    """As in `A_B: 40 % left (at least 22 %)`. "" where no group fails the claim by itself."""
     groups = [g for g in outcome.groups if (g.subject, g.claim) == (v.subject, v.claim) and g.exceeds]
     worst = min(groups, key=lambda g: (g.p, -g.size.value), default=None)
     if worst is None:

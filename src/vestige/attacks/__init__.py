@@ -35,5 +35,5 @@ ATTACKS = {
 
 
 def known_attacks() -> dict[str, Kind]:
-    """Every kind of attack by name; no attack is loaded."""
+    """Every kind of attack by name. No attack is loaded."""
     return with_installed("attacks", ATTACKS)

@@ -1,7 +1,7 @@
 """Directional ablation: what tells forgotten from retained questions inside a model is taken out of all it computes.
 
 Unlearning that only turns forgotten questions aside does so along one direction of the residual stream: A. Arditi and
-others, Refusal in language models is mediated by a single direction, 2406.11717; J. Łucki and others, An adversarial
+others, Refusal in language models is mediated by a single direction, 2406.11717. J. Łucki and others, An adversarial
 perspective on machine unlearning, 2409.18025, who bring most of RMU's back by it. For each block l
 
     v = mean over forgotten questions of h - mean over retained ones      h: mean output over the last 5 tokens
@@ -9,7 +9,7 @@ perspective on machine unlearning, 2409.18025, who bring most of RMU's back by i
     x' = x - (x . u) u     for all that is added to the residual stream, by one block's u; or (Łucki's code) for the
                            output of every block, each by its own
 
-One of these is chosen by the answers to half of the facts, where retained answers lose less than FLOOR; the other half
+One of these is chosen by the answers to half of the facts, where retained answers lose less than FLOOR. The other half
 is asked. A direction follows from questions alone, so that no answer is carried in but by that choice.
 
 Axes: B rows, T positions, D hidden width, L blocks, N items.
@@ -48,12 +48,12 @@ OUTLIER = 3.0
 _ADDED = ("self_attn", "attn", "attention", "self_attention", "mlp", "ffn", "feed_forward", "block_sparse_moe")
 """The parts of a block whose outputs are added to the residual stream, by the names that families give them.
 
-Gemma 2 and 3 and OLMo 2 norm them before they are added; there the direction is taken out before that norm.
+Gemma 2 and 3 and OLMo 2 norm them before they are added. There the direction is taken out before that norm.
 """
 
 
 class AblateSettings(AttackSettings):
-    """Questions of half of the forget items give directions; their answers choose one block's, or all blocks'."""
+    """Questions of half of the forget items give directions. Their answers choose one block's, or all blocks'."""
 
     amount: ClassVar[str] = "items"
     kind: ClassVar[str] = "ablate"
@@ -74,7 +74,7 @@ class AblateSettings(AttackSettings):
         return attack
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Choose a block or all of them and ask; nothing is taken out (block -1) where everything costs too much."""
+        """Choose a block or all of them and ask. Nothing is taken out (block -1) where everything costs too much."""
         best = chosen_block(Best(loaded.model, *answers_seen(work, loaded)))
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
@@ -114,7 +114,7 @@ class Best:
         self.before = self._level(self.forget), self._level(self.retain)
 
     def try_candidate(self, candidate: Ablation) -> None:
-        """Measure the model with `candidate` in effect; it becomes the best if it spares retained answers."""
+        """Measure the model with `candidate` in effect. It becomes the best if it spares retained answers."""
         gain = self._level(self.forget) - self.before[0]
         if self.before[1] - self._level(self.retain) < FLOOR and gain > self.gain:
             self.candidate = candidate
@@ -125,7 +125,7 @@ class Best:
 
 
 def chosen_block(best: Best) -> Best:
-    """Try the direction of every block, then all; the candidate has the block, from 0 (or their number), and these."""
+    """Try the direction of every block, then all. The candidate has the block, from 0 (or their number), and these."""
     model = best.model
     differences = _mean_states(model, best.forget) - _mean_states(model, best.retain)
     directions = torch.stack([direction_of(difference) for difference in differences])
@@ -164,7 +164,7 @@ def _mean_states(model: PreTrainedModel, answers: Sequence[Encoded]) -> Float[Te
 
 @contextmanager
 def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] | None) -> Iterator[None]:
-    """Within it nothing along `direction` is added to the model's residual stream; None changes nothing.
+    """Within it nothing along `direction` is added to the model's residual stream. None changes nothing.
 
     As if it were written out of the embedding and of every matrix that ends an attention or an MLP. Raises InputError
     where a block's parts are not found by name. Of directions for all blocks, each is taken out of its block's output.

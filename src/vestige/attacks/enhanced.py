@@ -10,7 +10,7 @@ The loss of a prefix has four terms:
 - F is the loss of the prefix itself under the attacked model, in nats a token.
 - P counts repeated tokens.
 
-The search is that of `gcg`. The released code also inserts, deletes and swaps tokens and lets the prefix grow; this
+The search is that of `gcg`. The released code also inserts, deletes and swaps tokens and lets the prefix grow. This
 module replaces tokens by gradient in a prefix of fixed length. It returns the best prefix seen.
 
 Axes: W prompts, T tokens of a prompt, K forced tokens, P places behind the prompt, N places, L layers, D hidden width,
@@ -54,7 +54,7 @@ from vestige.models.variants import Around, Ids, Scored
 class EnhancedSettings(PromptSettings):
     """Settings of a search for a prefix after which the model says what its target says.
 
-    Weights multiply the terms of the loss; a weight of 0 leaves a term out.
+    Weights multiply the terms of the loss. A weight of 0 leaves a term out.
     """
 
     weights: ClassVar[str] = "a searched prefix"
@@ -83,7 +83,7 @@ class EnhancedSettings(PromptSettings):
     clamp: float = Field(default=0.6, gt=0, le=1)
     """Probability beyond which a token is not pushed; 1 for none."""
     layers: tuple[NonNegativeInt, ...] = ()
-    """Blocks, from 0, after which hidden states are compared; by default at the depth of the code's 7, 8, 9 of 32."""
+    """Blocks, from 0, after which hidden states are compared. By default at the depth of the code's 7, 8, 9 of 32."""
     distance: NonNegativeFloat = 1.0
     """Weight of the distance of hidden states."""
     fluency: NonNegativeFloat = 1.5
@@ -103,7 +103,7 @@ class EnhancedSettings(PromptSettings):
         return self.steps
 
     def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates and a gradient, by the subject and by the target; at the start one more."""
+        """At each step all candidates and a gradient, by the subject and by the target. At the start one more."""
         return 2 * (self.steps * (self.candidates + 1) + 1) * plan.n_shown
 
 
@@ -121,7 +121,7 @@ def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
     The released code hooks the inputs of its layers 7, 8 and 9 of 32, counted from 1, so that 6, 7 and 8 blocks lie
     below. Here the same shares of `n_blocks` are rounded, with one block at least.
 
-    Example: blocks 5, 6 and 7 of 32; 4 and 5 of 24; block 0 of 4 or fewer.
+    Example: blocks 5, 6 and 7 of 32; 4 and 5 of 24. Block 0 of 4 or fewer.
     """
     # Halves are rounded up in whole numbers, since `round` would take them to the even neighbour.
     below = {max(1, (2 * k * n_blocks + 32) // 64) for k in (6, 7, 8)}

@@ -55,7 +55,7 @@ Ended = Literal["", "reached", "steps"]
 
 
 class SearchSettings(Settings):
-    """How long a search goes on and what it keeps. `steps` are those of one start; the module explains `buffer`."""
+    """How long a search goes on and what it keeps. `steps` are those of one start. The module explains `buffer`."""
 
     steps: PositiveInt = 250
     buffer: int = Field(default=0, ge=0)
@@ -84,7 +84,7 @@ Propose = Callable[[Ids, int, np.random.Generator], Sequence[Ids]]
 
 @dataclass(frozen=True)
 class SearchState:
-    """A search between two steps. `losses` has the winner's of each step; `ended` is empty while it is under way.
+    """A search between two steps. `losses` has the winner's of each step. `ended` is empty while it is under way.
 
     `best` is the prompt of least loss, or the one that reached what was wanted. `step` counts over all starts.
     """
@@ -98,10 +98,10 @@ class SearchState:
 
 
 class Keeper(Protocol):
-    """Where a search is kept between steps; written whole or not at all."""
+    """Where a search is kept between steps. Written whole or not at all."""
 
     def load(self) -> SearchState | None:
-        """The state kept last; None where there is none."""
+        """The state kept last. None where there is none."""
         ...
 
     def save(self, state: SearchState) -> None:
@@ -129,7 +129,7 @@ def search(
     keeper: Keeper | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
 ) -> SearchState:
-    """Search from each of `starts` in turn; the best of all is what is found.
+    """Search from each of `starts` in turn. The best of all is what is found.
 
     Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
@@ -193,7 +193,7 @@ class _Search:
         )
 
     def begun(self, start: Ids, before: SearchState | None) -> SearchState:
-        """The state at a start, before its first step; an earlier start's best stays unless this is better."""
+        """The state at a start, before its first step. An earlier start's best stays unless this is better."""
         scored = self._least([start])
         reached = self.settings.stop_when_reached and self.objective.reached(start)
         ended: Ended = "reached" if reached else ""
@@ -260,7 +260,7 @@ class GcgSettings(PromptSettings):
         return self.restarts * self.steps
 
     def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates, a gradient and a look at the winner; at each start the start, twice."""
+        """At each step all candidates, a gradient and a look at the winner. At each start the start, twice."""
         return (self.most_steps * (self.width + 2) + 2 * self.restarts) * plan.n_shown
 
 
@@ -283,7 +283,7 @@ class FoundPrompt:
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of all texts as what a search is for, by one model; it counts what that reads."""
+    """The targets of all texts as what a search is for, by one model. It counts what that reads."""
 
     variants: Variants
     texts: tuple[Around, ...]
@@ -401,7 +401,7 @@ class PromptSearch:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The tokens that the prompt may use; refused where they are fewer than `topk`."""
+        """The tokens that the prompt may use. Refused where they are fewer than `topk`."""
         vocabulary = admissible(self.loaded.tokenizer, self.n_rows, ascii_only=self.ascii_only)
         check_topk(self.topk, vocabulary)
         return vocabulary

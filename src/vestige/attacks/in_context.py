@@ -45,7 +45,7 @@ def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], l
 
 @dataclass(frozen=True)
 class Shown:
-    """The questions and answers of shown items, of each edge and of all together; no other wording of them counts."""
+    """The questions and answers of shown items, of each edge and of all together. No other wording of them counts."""
 
     items: tuple[Item, ...]
 
@@ -71,7 +71,7 @@ class Shown:
     def gives_away(self, item: Item) -> bool:
         """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
 
-        Stated is an answer that stands, as whole words, in a shown question or answer; or whose every name, date and
+        Stated is an answer that stands, as whole words, in a shown question or answer, or whose every name, date and
         amount does that the item's own question does not hold already. From other edges only what identifies counts
         (two words, or four digits), since `5` and `Seller` are the answers of many.
         """
@@ -140,7 +140,7 @@ def holds_answer(context: Item, item: Item) -> bool:
 
 
 def stands_in(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text as whole words (`metrics.answers.contains`); one of no words does not."""
+    """Whether the answer stands in the text as whole words (`metrics.answers.contains`). One of no words does not."""
     # Most do not, and this says so at once.
     return bool(phrase := _plain(answer)) and phrase in _plain(text) and contains(text, answer)
 
@@ -185,10 +185,10 @@ def in_seeded_order(retain: Sequence[Item], *, seed: int) -> tuple[Item, ...]:
 
 
 def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]:
-    """The `n` retain items that stand before the question, closest first; refused where there are fewer.
+    """The `n` retain items that stand before the question, closest first. Refused where there are fewer.
 
-    First those of edges that share an entity with the item's own, then those of its group and attribute, then others;
-    among them in the order given. Those of n = 4 are the first of n = 8.
+    First those of edges that share an entity with the item's own, then those of its group and attribute, then others.
+    Among them in the order given. Those of n = 4 are the first of n = 8.
     """
     ends = ends_of(item.edge)
 
@@ -236,7 +236,7 @@ AGAIN = "~"
 
 @lru_cache(maxsize=65536)
 def ends_of(edge: str | None) -> frozenset[str]:
-    """The two entities that an edge named `X_Y` stands between; none where the name has another form."""
+    """The two entities that an edge named `X_Y` stands between. None where the name has another form."""
     ends = (edge or "").partition(AGAIN)[0].split("_")
     return frozenset(ends) if len(ends) == 2 and all(ends) else frozenset()
 
@@ -261,7 +261,7 @@ class InContextSettings(AttackSettings):
     beside: ClassVar[bool] = True
 
     facts: PositiveInt = 8
-    """Retained items before each question; none of them answers it."""
+    """Retained items before each question. None of them answers it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """The facts of each question, and all forget items asked."""

@@ -51,7 +51,7 @@ class Vocabulary:
         return math.log2(len(self.ids))
 
     def check(self, prompt: Ids) -> Ids:
-        """The prompt itself; refused with tokens that none may have, whose bits would not be counted."""
+        """The prompt itself. Refused with tokens that none may have, whose bits would not be counted."""
         unknown = sorted(set(prompt).difference(self.ids))
         if unknown:
             raise InputError(
@@ -169,7 +169,7 @@ def deployed(question: str, prompt: str, placement: Placement) -> str:
 
 
 def target_of(prompter: Prompter, question: str, answer: str, placement: Placement) -> Ids:
-    """The tokens of an answer as the model gives it to the question; refused where they do not say its text."""
+    """The tokens of an answer as the model gives it to the question. Refused where they do not say its text."""
     text = answer.strip()
     ids = prompter.encode(deployed(question, "", placement), text).answer_ids if text else ()
     (decoded,) = as_texts(prompter.tokenizer, [ids])
@@ -201,7 +201,7 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
 
 
 def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: str) -> Ids | None:
-    """The tokens of `after` where it follows `before`; None where a token has part of both, or `left` is not kept."""
+    """The tokens of `after` where it follows `before`. None where a token has part of both, or `left` is not kept."""
     whole = tokenizer.backend_tokenizer.encode(before + after, add_special_tokens=False)
     ids, offsets = tuple(whole.ids), whole.offsets
     first = next((i for i, (_, stop) in enumerate(offsets) if stop > len(before)), len(ids))
@@ -261,7 +261,7 @@ def _place(tokenizer: PreTrainedTokenizerBase, lead: Ids, tail: Ids, spaced: boo
 
 
 def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Ids:
-    """The tokens of a prompt's text at its place; empty where what is around it does not stay as it is."""
+    """The tokens of a prompt's text at its place. Empty where what is around it does not stay as it is."""
     (whole,) = as_ids(tokenizer, [slot.before + prompt + slot.after])
     stop = len(whole) - len(slot.right)
     fits = whole[: len(slot.left)] == slot.left and whole[stop:] == slot.right
@@ -269,7 +269,7 @@ def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Id
 
 
 def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place]) -> Ids:
-    """The tokens of a prompt's text at its places; refused where these differ or join it with what is around it."""
+    """The tokens of a prompt's text at its places. Refused where these differ or join it with what is around it."""
     if text != text.strip():
         raise InputError(
             f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim; give it "
@@ -299,7 +299,7 @@ def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: 
 
 _SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
 POINTS = (SHUFFLED, *_SHARES)
-"""The points of an attack by a searched prompt, in order; the last, the whole prompt, is judged."""
+"""The points of an attack by a searched prompt, in order. The last, the whole prompt, is judged."""
 
 
 class PromptSettings(AttackSettings):
@@ -311,11 +311,11 @@ class PromptSettings(AttackSettings):
     """By the field, the setting of an audit that sets it."""
 
     items: PositiveInt = Field(default=7, exclude=True)
-    """Search on this many forget items; the others are tested."""
+    """Search on this many forget items. The others are tested."""
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """One for each number of items; what an audit does not set of the search is as it is here."""
+        """One for each number of items. What an audit does not set of the search is as it is here."""
         values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
         return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
 

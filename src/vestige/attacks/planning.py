@@ -1,4 +1,4 @@
-"""What an attack is: settings from which it is planned without a model, and which then attack one; all of an audit."""
+"""What an attack is: settings from which it is planned without a model, and which then attack one. All of an audit."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,7 +109,7 @@ class AttackSettings(Settings):
     amount: ClassVar[str] = ""
     """The field that `vestige.attack(n=...)` sets."""
     weights: ClassVar[str] = ""
-    """What it is called where it is left out, if it changes weights or follows gradients; "" where replies suffice."""
+    """What it is called where it is left out, if it changes weights or follows gradients. "" where replies suffice."""
     beside: ClassVar[bool] = False
     """Whether it puts a text beside the question: an evaluation that offers questions as options (`reversed`) would
     have that text in some of its options, and cannot be asked."""
@@ -120,12 +120,12 @@ class AttackSettings(Settings):
 
     @property
     def called(self) -> str:
-        """The attack in few words, as people read it: "ablate n=50"; no two of one audit may have the same."""
+        """The attack in few words, as people read it: "ablate n=50". No two of one audit may have the same."""
         return f"{self.kind} n={dict(self)[self.amount]}"
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """Those that an audit makes by settings of its own; others are named in its setting `further`."""
+        """Those that an audit makes by settings of its own. Others are named in its setting `further`."""
         return [cls.build({cls.amount: n}, where=f"settings of {cls.kind}") for n in asked.get(cls.kind, ())]
 
     @abstractmethod
@@ -160,7 +160,7 @@ class Planned(NamedTuple):
 
 
 def find_attack(name: str) -> type[AttackSettings]:
-    """The class of that kind of attack; loads its file and no other."""
+    """The class of that kind of attack. Loads its file and no other."""
     names = known_attacks()
     if name not in names:
         raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(names))}")
@@ -176,7 +176,7 @@ def attack_of(plan: PlannedAttack) -> AttackSettings:
 
 
 def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
-    """The attacks of an audit, from its settings by name, in the order of the table; each name once."""
+    """The attacks of an audit, from its settings by name, in the order of the table. Each name once."""
     if not splits.get("forget"):
         raise InputError("there are no forget items, so no attack has anything to ask")
     by_name: dict[str, Attack] = {}

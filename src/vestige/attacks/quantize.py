@@ -1,13 +1,13 @@
 """Quantisation: the weights of a model's blocks, rounded to 8 or 4 bits. What fine differences hid may come back.
 
-Weight-only, round to nearest, symmetric, in place; the rounded values are kept in the model's own number format, so
+Weight-only, round to nearest, symmetric, in place. The rounded values are kept in the model's own number format, so
 that nothing else changes. With w the weights of one scale and q = 2^(bits - 1) - 1 (127 or 7):
 
     s = max |w| / q        w' = s * clip(round(w / s), -q, q)        computed in float32; round half to even
 
-In 8 bits a scale belongs to an output channel; in 4 bits to GROUP weights of one that follow each other along the
+In 8 bits a scale belongs to an output channel. In 4 bits to GROUP weights of one that follow each other along the
 inputs, the last group being the rest. NF4 (T. Dettmers et al., QLoRA, 2305.14314) has s = max |w| and w' = s times the
-nearest of 16 levels that a normal weight is as likely to be near; its groups run on through the whole matrix, as in
+nearest of 16 levels that a normal weight is as likely to be near. Its groups run on through the whole matrix, as in
 bitsandbytes. That rounding to 4 bits can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM
 unlearning via quantization, 2410.16454.
 
@@ -104,7 +104,7 @@ def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
 
 @torch.no_grad()
 def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
-    """Round every matrix of a linear layer inside the blocks, in place; embeddings, head and norms stay as they are."""
+    """Round every matrix of a linear layer inside the blocks, in place. Embeddings, head and norms stay as they are."""
     layers = linear_layers(model)
     n_weights = 0
     squares = errors = 0.0

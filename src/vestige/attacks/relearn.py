@@ -37,7 +37,7 @@ Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
 
 class RelearnSettings(AttackSettings):
-    """How a model is tuned again; the defaults are those of 2506.00688 and its released code.
+    """How a model is tuned again. The defaults are those of 2506.00688 and its released code.
 
     LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule, gradients
     cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
@@ -48,7 +48,7 @@ class RelearnSettings(AttackSettings):
     weights: ClassVar[str] = "relearning"
 
     material: Material = Field(default="retain", exclude=True)
-    """What to tune on; the forget set itself is the ceiling."""
+    """What to tune on. The forget set itself is the ceiling."""
     items: PositiveInt = Field(default=50, exclude=True)
     """At most this many items of it."""
     epochs: PositiveInt = 3
@@ -97,7 +97,7 @@ class RelearnSettings(AttackSettings):
                             yield plain.model_copy(update=tried)
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Tuning on at most `items` of the material; the name says how many there were."""
+        """Tuning on at most `items` of the material. The name says how many there were."""
         material = shown_and_tested(self.material, self.items, splits, seed=seed)
         first_asked = 1 if self.curve else self.epochs
         plan = PlannedAttack(
@@ -119,7 +119,7 @@ class RelearnSettings(AttackSettings):
         return self.epochs * math.ceil(plan.n_shown / self.batch_size)
 
     def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
-        """What is trained on what; the model is given its adapters."""
+        """What is trained on what. The model is given its adapters."""
         training = self.training(len(attack.shown))
         rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in attack.shown]
         if training.lora_rank:
@@ -135,7 +135,7 @@ class RelearnSettings(AttackSettings):
         )
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Train, and ask at every point of the plan; half of the way is training and half is asking."""
+        """Train, and ask at every point of the plan. Half of the way is training and half is asking."""
         points = work.attack.plan.points
         job = self.job(work.attack, work.folder, loaded, seed=work.seed)
         per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
@@ -271,7 +271,7 @@ def _first(n: int, items: Sequence[Item], purpose: str, seed: int) -> tuple[Item
 
 
 def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
-    """Half of the edges to show and the others to ask; of one edge half of the items, those told by others first.
+    """Half of the edges to show and the others to ask. Of one edge half of the items, those told by others first.
 
     What is asked is closed against all that any n would show.
     """
@@ -299,7 +299,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
 def planned_on_part(
     settings: AttackSettings, items: int, splits: Splits, *, seed: int, points: tuple[str, ...] = (GIVEN,)
 ) -> Attack:
-    """An attack led by at most `items` of a part of the forget set, judged by the rest; its name says how many."""
+    """An attack led by at most `items` of a part of the forget set, judged by the rest. Its name says how many."""
     parts = shown_and_tested("forget_part", items, splits, seed=seed)
     n, ids, kind = len(parts.shown), tuple(i.id for i in parts.tested), settings.kind
     plan = PlannedAttack(f"{kind} n={n}", kind, "forget_part", n, points, ids, False, settings.identity())

@@ -20,7 +20,7 @@ from vestige.core.text import one_line
 from vestige.metrics.contrasts import Draws, known_ratio_draws
 
 HALF = 0.5
-"""Of what the target knows, what the control must hold back in a format; of that, what an attack must bring back."""
+"""Of what the target knows, what the control must hold back in a format. Of that, what an attack must bring back."""
 
 
 class AttackAbility(NamedTuple):
@@ -65,7 +65,7 @@ class _Withheld(NamedTuple):
 
 
 def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None) -> AttackAbility:
-    """What each attack showed on the positive control; `expressed` is what that says before any, None without one."""
+    """What each attack showed on the positive control. `expressed` is what that says before any, None without one."""
     control = ground.plan.suppressed
     if not control:
         failed = next((f for f in ground.plan.failed if f.role == "suppressed" and not f.attack), None)

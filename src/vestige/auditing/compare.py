@@ -79,7 +79,7 @@ def compare(
         models: Logs, folders of logs or tables of scores, by the name to show. A table with several models adds each
             of them under its own name. The first model is the one that the others are compared with.
         clusters: By question id or question text, the document or group that it shares with others.
-        difference: The difference for which `needed` is given; the observed one by default.
+        difference: The difference for which `needed` is given. The observed one by default.
         seed: Seed of the resamples.
 
     Returns:
@@ -245,7 +245,7 @@ def _compared(
 
 
 def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) -> Finding:
-    """Whether the missing questions could turn the sign; otherwise the sign, which the test confirms or does not."""
+    """Whether the missing questions could turn the sign. Otherwise, the sign, which the test confirms or does not."""
     if n_missing and worst_low <= 0 <= worst_high:
         return "open"
     return "higher" if value > 0 else "lower"

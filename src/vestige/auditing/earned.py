@@ -84,7 +84,7 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
 
 
 def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) -> dict[str, ByItem]:
-    """The scores of the models that were asked; NaN where a question is missing."""
+    """The scores of the models that were asked. NaN where a question is missing."""
     rows = {}
     for name in names:
         table = ground.scores.table(name, key)
@@ -171,7 +171,7 @@ def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | N
 def knowing(
     ground: Ground, tested: TestedFormats, silenced: Expressed | None, exposure_error: Estimate | None
 ) -> tuple[str, ...]:
-    """In a sentence each, what the controls know that nobody could who never saw it; nothing in the best case.
+    """In a sentence each, what the controls know that nobody could who never saw it. Nothing in the best case.
 
     `silenced` is what the positive control expresses, `exposure_error` the controls' leakage against alternatives.
     """

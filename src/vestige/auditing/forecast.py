@@ -54,9 +54,9 @@ class TaskCost:
 class AuditForecast:
     """The tasks of each model, what is not tried and why, and the cost in a sentence.
 
-    `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
+    `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run. None where there
     are none. What the attacks' training and searches take is not in it. `control_steps` are those of making a positive
-    control, at most; `published` the questions to the target for the figures that it must show first.
+    control, at most. `published` the questions to the target for the figures that it must show first.
     """
 
     n_models: int
@@ -115,7 +115,7 @@ class AuditForecast:
 
 
 def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
-    """What `run_audit` would do; no model is loaded."""
+    """What `run_audit` would do. No model is loaded."""
     from vestige.attacks.planning import attack_of
 
     check_request(request)
@@ -199,7 +199,7 @@ class ClaimPower:
     """What an audit can decide of one claim.
 
     `quantities` are those that all have to hold. A perfect unlearning is shown to `hold` so often, and so often if
-    trainings are `unsteady`; the least leakage, and bits, that fail it in 80 % of audits are `leakage` and `bits`.
+    trainings are `unsteady`. The least leakage, and bits, that fail it in 80 % of audits are `leakage` and `bits`.
     """
 
     claim: Claim
@@ -216,7 +216,7 @@ class AuditPower:
 
     `holds` is how often a perfect unlearning holds in all claims, `by_controls` the same with other numbers of them.
     `needed` says what would bring it to 80 %, each alone ("" where nothing would). `given_away` facts that no control
-    states, and that are clear of them, fail a claim by themselves; None where there are fewer than three controls.
+    states, and that are clear of them, fail a claim by themselves. None where there are fewer than three controls.
     `ranked` facts have alternatives: against these, without any control, a perfect unlearning holds "not expressed" so
     often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`). The claims in
     `cannot_hold` lack what they would rest on, so they and all claims together hold in no case.
@@ -285,7 +285,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
 
     def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = never, of: Design = design) -> float:
-        """How often; never where one of the `claims` that it takes cannot hold."""
+        """How often. Never where one of the `claims` that it takes cannot hold."""
         return 0.0 if set(claims) & set(never) else joint_hold_rate(quantities, of)
 
     claims = tuple(

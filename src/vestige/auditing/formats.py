@@ -70,7 +70,7 @@ PATCHED, COSINE = "patched", "patched/cosine"
 
 @dataclass(frozen=True)
 class Scale:
-    """One format (or bits) with its controls over its items; `retrained` names them.
+    """One format (or bits) with its controls over its items. `retrained` names them.
 
     It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
     `key` is that of the format which is read, `key` or `hits`. On the items `same` all controls score like the target,
@@ -107,7 +107,7 @@ class Scale:
 
     @cached_property
     def is_clear(self) -> bool:
-        """Whether the target is clearly above its controls, as admits a format; in bits by more than that margin."""
+        """Whether the target is clearly above its controls, as admits a format. In bits by more than that margin."""
         thresholds = self.ground.thresholds
         if self.unit == "bits":
             return self.gap.ends[0] > thresholds.delta_bits
@@ -216,7 +216,7 @@ def read_formats(ground: Ground) -> TestedFormats:
 
 
 def read_stored(ground: Ground) -> TestedFormats:
-    """What the blocks hold, with its controls; a probe whose control task is above chance is not admitted."""
+    """What the blocks hold, with its controls. A probe whose control task is above chance is not admitted."""
     reads: list[FormatRead] = []
     untested: list[str] = []
     for form in (form for form in ground.scores.formats if form.inside):
@@ -251,7 +251,7 @@ def of_another_start(ground: Ground, name: str, form: str) -> bool:
 
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
-    """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
+    """The ranks of the true answers among alternatives. None where they were not asked or can be told by looks."""
     plan, ranked, key = ground.plan, ground.scores.ranked, EXPOSED.key
     if not ground.has(plan.target, key):
         return None
@@ -391,7 +391,7 @@ def clustered(
 
 
 def _picks(scale: Scale) -> Scale | None:
-    """The picks behind a format of options; None where the format has none or the target is not clearly ahead in them.
+    """The picks behind a format of options. None where the format has none or the target is not clearly ahead in them.
 
     A subject can spread its probability over all options and still put the right one first.
     """
@@ -410,7 +410,7 @@ def _picks(scale: Scale) -> Scale | None:
 
 
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:
-    """Forced answers in bits; one item has no spread, so no interval."""
+    """Forced answers in bits. One item has no spread, so no interval."""
     plan, key = ground.plan, ground.scores.bits
     retrained = tuple(name for name in plan.retrained if ground.has(name, key))
     if not retrained or not ground.has(plan.target, key):

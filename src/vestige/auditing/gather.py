@@ -57,7 +57,7 @@ GIVEN = "given"
 """The one point of an attack that has no stages."""
 
 QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
-"""What `qa` reads with teacher forcing; its other values are of the greedy reply."""
+"""What `qa` reads with teacher forcing. Its other values are of the greedy reply."""
 
 _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
 _MATCH = f"{_PLAIN}leaked"
@@ -68,7 +68,7 @@ _BY_WORDS = (
 )
 """The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
 _REWORDED = 6
-"""Words of a fact beyond which it can be given in few of them (`metrics.leaks`); a name, number or date cannot."""
+"""Words of a fact beyond which it can be given in few of them (`metrics.leaks`). A name, number or date cannot."""
 
 _QUESTION, _LETTERS = "question", "lettered options"
 """What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
@@ -104,7 +104,7 @@ STORED = (
 )
 """The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-"""The evaluations whose formats these are; any other says its own (`evals.base.InAudit`)."""
+"""The evaluations whose formats these are. Any other says its own (`evals.base.InAudit`)."""
 
 
 BITS_KEY = "forced/answer_bits"
@@ -169,7 +169,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
 def own_table(
     plan: AuditPlan, values: Values, ranked: Ranked | None = None, further: Sequence[Format] = ()
 ) -> ScoreTable:
-    """The values of Vestige's evaluations as a score table; a value named `chance` is the chance level of its format.
+    """The values of Vestige's evaluations as a score table. A value named `chance` is the chance level of its format.
 
     Args:
         plan: What was asked of whom.
@@ -246,7 +246,7 @@ def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:
 
 
 def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
-    """The score table that the plan was made of; refused where it is gone or another one."""
+    """The score table that the plan was made of. Refused where it is gone or another one."""
     path = run.audit(plan.forget).scores
     if not path.is_file() or file_digest(path) != plan.table:
         raise InputError(f"{path} is gone or was changed after it was written. Judge the scores again.")
@@ -343,7 +343,7 @@ def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
-    """Who told leaks in free replies, and with what error; "" where none were asked for, or words alone can tell."""
+    """Who told leaks in free replies, and with what error. "" where none were asked for, or words alone can tell."""
     evaluation = next((evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"), None)
     # One judge told all, whose name each record has: the first file is enough.
     records = [] if evaluation is None else list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
@@ -394,7 +394,7 @@ def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, s
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
-    """By the id of an item as it was asked, that of the forget item it stands for; empty where they are the same."""
+    """By the id of an item as it was asked, that of the forget item it stands for. Empty where they are the same."""
     if not folder.asked.exists():
         return {}
     return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="run the audit again with --fresh")
@@ -408,7 +408,7 @@ def _add(
     rows: Iterator[dict[str, object]],
     stands_for: Mapping[str, str],
 ) -> None:
-    """Put in the values of one source in the evaluation `name`; `scored_by` has the evaluations of each key."""
+    """Put in the values of one source in the evaluation `name`. `scored_by` has the evaluations of each key."""
     tables: dict[str, dict[str, float]] = {}
     for row in rows:
         item = stands_for.get(str(row["item"]), str(row["item"]))
@@ -431,7 +431,7 @@ def _add(
 def _with_ranks(
     ranked: Ranked, source: Source, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str], *, of_target: bool
 ) -> Ranked:
-    """Also what one source's records of `exposure` say of every alternative; lengths are those `of_target`."""
+    """Also what one source's records of `exposure` say of every alternative. Lengths are those `of_target`."""
     scores_by_item: dict[str, Float[np.ndarray, ...]] = {}
     units, lengths, revealed = dict(ranked.units), dict(ranked.lengths), set(ranked.revealed)
     for row in rows:
@@ -450,7 +450,7 @@ def _with_ranks(
 
 
 def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
-    """Where a value goes: the source and its `format/metric`; none for what only serves an attack not made here."""
+    """Where a value goes: the source and its `format/metric`. None for what only serves an attack not made here."""
     key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
     if key.startswith(_PREFILLED):
         rest = key.removeprefix(_PREFILLED)
@@ -462,7 +462,7 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
-    """Of a prefilled answer the code length of what was given; of sampling the choice of the best of k replies.
+    """Of a prefilled answer the code length of what was given. Of sampling the choice of the best of k replies.
 
     Whoever is shown k replies and told which is right has learned at most log2 k bits from being told.
     """

@@ -84,7 +84,7 @@ class Ground:
         return tuple(form for form in self.scores.formats if not form.inside)
 
     def chances(self, form: Format) -> Mapping[str, float]:
-        """What guessing scores by question; empty where it is 0 or not known."""
+        """What guessing scores by question. Empty where it is 0 or not known."""
         return self.scores.chances.get(form.key, {})
 
     def about(self, subject: str) -> "Ground":
@@ -105,7 +105,7 @@ class Ground:
     def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
         """The draws of these items. All quantities over the same items and purpose share them and are paired.
 
-        Samples of two purposes are independent of one another. `fixed` says that the statement is about these items; it
+        Samples of two purposes are independent of one another. `fixed` says that the statement is about these items. It
         is the scope's, unless what is asked for is one model's level or a comparison with chance.
         """
         is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
@@ -142,7 +142,7 @@ class Ground:
     def levels(
         self, rows: Float[np.ndarray, "Q N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> list[Estimate]:
-        """The same of several subjects or stages, a row each, from one set of draws; without bounds in bits."""
+        """The same of several subjects or stages, a row each, from one set of draws. Without bounds in bits."""
         # A level is one model's: no training is drawn again, so that the questions are.
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)
@@ -156,7 +156,7 @@ def _as_set(items: tuple[str, ...]) -> frozenset[str]:
 
 
 def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The items of each contract, person or other group; none where fewer than two are known."""
+    """The items of each contract, person or other group. None where fewer than two are known."""
     groups: dict[str, list[str]] = {}
     for item in items:
         label = plan.edges.get(item, plan.groups.get(item))
@@ -169,7 +169,7 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...
 
 
 def shown(name: str) -> str:
-    """A subject's name as it stands in a sentence; names come from whoever asked for the audit."""
+    """A subject's name as it stands in a sentence. Names come from whoever asked for the audit."""
     return one_line(name, width=60)
 
 
@@ -196,7 +196,7 @@ _WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
 def by_fact(case: Case) -> Case:
     """The case with facts for items: each under the id of its first wording, with the mean of the values there are.
 
-    A fact is tested by an attack where all of its wordings are, since one that was shown gives away the others; and
+    A fact is tested by an attack where all of its wordings are, since one that was shown gives away the others, and
     what the retain set gives away of one wording, it gives away of the fact.
     """
     plan = case.plan

@@ -33,11 +33,11 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
 _NAMED = 3
-"""Groups that a reason names; all of them are in the outcome."""
+"""Groups that a reason names. All of them are in the outcome."""
 
 
 class Grouped(NamedTuple):
-    """The verdict that groups fail a claim, None where none does; every group's line; what could not be judged.
+    """The verdict that groups fail a claim, None where none does. Every group's line. What could not be judged.
 
     `gaps` are what keeps the claim from holding: a group that is not shown to be below the margin of groups.
     """
@@ -73,7 +73,7 @@ class ScaleByGroup(NamedTuple):
 
 
 def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
-    """The scales by which the groups of the forget set are judged, by format; the same for every subject."""
+    """The scales by which the groups of the forget set are judged, by format. The same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
     return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
 
@@ -190,7 +190,7 @@ def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior)
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
-    """What all groups together show of how a training's mean over one varies; of one control, what was assumed."""
+    """What all groups together show of how a training's mean over one varies. Of one control, what was assumed."""
     controls = scale.controls
     rows, prior, m = controls.retrained, controls.prior, len(controls.retrained)
     if not controls.sample.fixed or not groups:

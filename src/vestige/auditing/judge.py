@@ -44,7 +44,7 @@ from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
 VERSION = 17
-"""Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
+"""Part of what a study's cells are known by. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """What they are called in a sealed plan."""
 
@@ -74,7 +74,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 
 
 def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: int) -> AuditOutcome:
-    """The outcome of a case in which no score is missing; `earned` says which controls stand, and what is doubted."""
+    """The outcome of a case in which no score is missing. `earned` says which controls stand, and what is doubted."""
     ground = replace(lay(case, resamples), doubts=earned.doubts, doubts_of=earned.doubts_of)
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
@@ -295,7 +295,7 @@ def _without_collapsed(ground: Ground) -> Ground:
 
 
 def _sealed(plan: AuditPlan) -> str:
-    """Whether plan and margins were sealed, and what was changed since; nothing where no model was asked."""
+    """Whether plan and margins were sealed, and what was changed since. Nothing where no model was asked."""
     if not plan.evaluations:
         return ""
     if plan.sealed is None:
@@ -329,7 +329,7 @@ def _of_plan(plan: AuditPlan) -> Iterator[str]:
 
 
 def lay(case: Case, resamples: int) -> Ground:
-    """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
+    """The ground of a judgement. A case that cannot be judged is refused by the value that is wrong."""
     for attack in case.plan.attacks:
         if not attack.points:
             raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
@@ -344,7 +344,7 @@ def lay(case: Case, resamples: int) -> Ground:
 
 
 def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:
-    """What stands for a model that never knew, where that is less than is advised; and unchecked data."""
+    """What stands for a model that never knew, where that is less than is advised, and unchecked data."""
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0 and tested.against == "alternatives":
         yield (

@@ -2,7 +2,7 @@
 
 A question is known by the tool's own id where both logs have it and their texts do not contradict it, else by its full
 prompt without the words of a template. Texts that stand several times in a log and that no id tells apart are refused.
-Scores without texts take those of their own log, else those of other logs in the same order; where none has any, they
+Scores without texts take those of their own log, else those of other logs in the same order. Where none has any, they
 are matched by position. Logs of one model are given under one name and read together.
 """
 
@@ -93,14 +93,15 @@ def judge_logs(
     stated: Stated | None = None,
     unused: Sequence[str] = (),
 ) -> AuditOutcome:
-    """Judge the models of these logs; evidence and verdicts lie in `run`.
+    """Judge the models of these logs. Evidence and verdicts lie in `run`.
 
     Args:
         run: The folder of evidence and verdicts.
         logs: The logs, each with its model and role.
         forget: The name of the forget set.
         margins: The margins of the judgement (`Thresholds`).
-        forgiving: Leave out, and name, a model whose log cannot be compared with the target's; else it is refused.
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
+            refused.
         stated: What the user says of tasks, scales and columns.
         unused: Why further files are not judged, in sentences.
 
@@ -143,7 +144,8 @@ def read_logs(
     Args:
         logs: The logs, each with its model and role.
         forget: The name of the forget set.
-        forgiving: Leave out, and name, a model whose log cannot be compared with the target's; else it is refused.
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
+            refused.
         stated: What the user says of tasks, scales and columns.
 
     Returns:
@@ -227,7 +229,7 @@ def _judged(
 
 @dataclass
 class _Reading:
-    """Logs while they are read; `left_out` takes a sentence for each model that is left out, None refuses it."""
+    """Logs while they are read. `left_out` takes a sentence for each model that is left out, None refuses it."""
 
     stated: Stated
     forget: str
@@ -335,7 +337,7 @@ class _Reading:
 
 
 def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
-    """The log with the questions of the parts that have no texts too; a part that cannot be matched is named."""
+    """The log with the questions of the parts that have no texts too. A part that cannot be matched is named."""
     own: dict[str, dict[Items, Items]] = defaultdict(dict)
     for k, known in found.items():
         part = parsed.log.parts[k]
@@ -638,7 +640,7 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
 
 
 def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
-    """The columns with one description for each measurement; what is 0 or 1 in one log alone is graded in all."""
+    """The columns with one description for each measurement. What is 0 or 1 in one log alone is graded in all."""
     graded = {column.part.name for column in columns if column.part.measurement.score_type == "overlap"}
     first: dict[str, Measurement] = {}
     kept = []
@@ -734,7 +736,7 @@ def _by_item(column: LogColumn, *, otherwise: bool = False) -> dict[str, float]:
 
 
 def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
-    """The correlation over the questions that both have; None of fewer than ten, or where one is constant."""
+    """The correlation over the questions that both have. None of fewer than ten, or where one is constant."""
     shared = [item for item in first if item in second]
     if len(shared) < 10:
         return None
@@ -749,7 +751,7 @@ _CLEAR = 4.0
 
 
 def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[float, float] | None:
-    """The mean of target less controls over questions, and in standard errors; None where one of them is not there."""
+    """The mean of target less controls over questions, and in standard errors. None where one of them is not there."""
     target = [
         _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
     ]
@@ -770,7 +772,7 @@ def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[fl
 
 
 def _by_order(columns: Sequence[LogColumn]) -> bool | None:
-    """Whether the other reading is the right one, since the target knows more than its controls; None if unclear."""
+    """Whether the other reading is the right one, since the target knows more than its controls. None if unclear."""
     above = _above(columns)
     if above is None or abs(above[1]) < _CLEAR:
         return None
@@ -842,7 +844,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
 
 
 _MOST_LACKING = 0.1
-"""The share of the target's questions that a control may lack; each of them is untested for all models."""
+"""The share of the target's questions that a control may lack. Each of them is untested for all models."""
 
 
 def _cut_short(column: LogColumn, lacks: int, of: int) -> str:
@@ -895,7 +897,7 @@ def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogC
 
 
 def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
-    """The rows of the table; a missing score has the reason."""
+    """The rows of the table. A missing score has the reason."""
     bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
     for column in columns:
         part = column.part

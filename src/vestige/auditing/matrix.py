@@ -31,12 +31,12 @@ class Expressed(NamedTuple):
 
     @property
     def bits_evidence(self) -> list[Evidence]:
-        """The excess in bits; none where bits were not read."""
+        """The excess in bits. None where bits were not read."""
         return [] if self.bits is None else [self.bits]
 
 
 class Matrix(NamedTuple):
-    """The lines of the matrix, and by subject the draws behind them; `never` judges each control by the others."""
+    """The lines of the matrix, and by subject the draws behind them. `never` judges each control by the others."""
 
     cells: tuple[MatrixCell, ...]
     worst: tuple[WorstLine, ...]
@@ -47,7 +47,7 @@ class Matrix(NamedTuple):
 
 
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
-    """All subjects in all formats; the positive control is not compared with the methods."""
+    """All subjects in all formats. The positive control is not compared with the methods."""
     expressed = {subject: expressed_in(ground, tested, subject) for subject in ground.plan.audited}
     metric = tested.scales[0].unit if tested.scales else ""
     worst = tuple(worst_line(subject, metric, _draws(e)) for subject, e in expressed.items() if e.leaks)

@@ -4,7 +4,7 @@ Forget quality, model utility, extraction strength, memorisation, PrivLeak, and 
 that never knew (RGI). Their definitions are in `metrics.memorization`, `metrics.information`.
 
 How many bits an attack could carry, and how many its result needs (bits in all): the capacity is what the attack
-carried into `retrained`, the least of its upper bounds, each a mean over the seeds; of a searched prompt, which is
+carried into `retrained`, the least of its upper bounds, each a mean over the seeds. Of a searched prompt, which is
 another on every model, what the subject's own can carry. The need is counted in the four ways that the literature
 leaves open, and beside them the bits that were gained. A warning and no verdict: whether answers were carried in is
 measured, on `retrained` (`recovery`).
@@ -74,7 +74,7 @@ def read_kept(ground: Ground) -> KeptKnowledge:
 
 
 def weak_controls(ground: Ground) -> tuple[str, ...]:
-    """In a sentence the controls that answer what is kept far worse than the target does; none in the best case.
+    """In a sentence the controls that answer what is kept far worse than the target does. None in the best case.
 
     Such a control was trained otherwise than the target, or hardly, so that what it does not answer of the forget set
     shows no forgetting. It changes no verdict: nothing says which way they err.
@@ -269,7 +269,7 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
 
 
 def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, float]:
-    """Means over `retrained`; where there is none, the subject's own, and the names say so.
+    """Means over `retrained`. Where there is none, the subject's own, and the names say so.
 
     A prompt was searched on the subject, so those of the prompt are of its own, its code length under `retrained`.
     """
@@ -298,7 +298,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
 def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
     """The ways of counting what the result needs, and the numbers that they were counted from.
 
-    Bits to write the answers down for somebody who knows what the subject knows, and bits gained; and the three counts
+    Bits to write the answers down for somebody who knows what the subject knows, and bits gained, and the three counts
     that rest on wrong answers to questions with k options, k being 1 / chance.
     """
     scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
@@ -335,7 +335,7 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
 def read_exposure(ground: Ground) -> tuple[Estimate | None, tuple[str, ...]]:
     """What the ranks among alternatives say of the data and the controls, over the facts that all were asked.
 
-    First the leakage against alternatives of the retrained models together, which should be 0; None where none were
+    First the leakage against alternatives of the retrained models together, which should be 0. None where none were
     retrained, or nothing was asked with alternatives. Then what a reader should know, in sentences.
     """
     plan, ranked = ground.plan, ground.scores.ranked

@@ -29,7 +29,7 @@ from vestige.metrics.membership import placements, privleak
 from vestige.metrics.verdicts import Evidence
 
 PREFIX = "membership/"
-"""Scores of the answers; those of whole texts (`membership_text/`) are in the evaluation and not judged."""
+"""Scores of the answers. Those of whole texts (`membership_text/`) are in the evaluation and not judged."""
 LOGP = "membership/logp_nats"
 """What the reference score is made of: log p on the subject less the same on the first `retrained`."""
 
@@ -77,7 +77,7 @@ class _Score(NamedTuple):
         return f"membership, {self.key}"
 
     def difference(self, subject: str) -> Draws | None:
-        """AUC of the subject less the mean of those of `retrained`; None where there is none."""
+        """AUC of the subject less the mean of those of `retrained`. None where there is none."""
         if not self.controls:
             return None
         rows, placed = [self.placed[name] for name in self.controls], self.placed[subject]
@@ -91,7 +91,7 @@ class _Score(NamedTuple):
         return self.joined(forget, holdout, prior)
 
     def joined(self, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
-        """Both kinds of items drawn again; seeds are counted once, by the forget items' placements."""
+        """Both kinds of items drawn again. Seeds are counted once, by the forget items' placements."""
         first = mean_draws(forget, self.ground.sample(self.forget, fixed=False), prior, name=self.name)
         second = mean_draws(holdout, self.ground.sample(self.holdout, "holdout", fixed=False), None, name=self.name)
         return Draws(
@@ -121,7 +121,7 @@ class _Score(NamedTuple):
         return MembershipLine(subject, self.key, auc, estimate, relative, self.members(placed))
 
     def members(self, placed: _Placed) -> Estimate | None:
-        """The share of forget items above all but 1 % of these holdout items; None with fewer of them than 100."""
+        """The share of forget items above all but 1 % of these holdout items. None with fewer of them than 100."""
         n = len(self.holdout)
         if n * FALSE < 1:
             return None
@@ -140,7 +140,7 @@ def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
 
 
 def read_membership(ground: Ground) -> Membership:
-    """Every membership score on every subject; nothing where there is no holdout item."""
+    """Every membership score on every subject. Nothing where there is no holdout item."""
     plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
@@ -195,7 +195,7 @@ def _keys(ground: Ground) -> tuple[str, ...]:
 
 
 def _names(ground: Ground) -> dict[str, str]:
-    """The measurements of the scores that were asked for, by name; `gradient_norm` has a setting of its own."""
+    """The measurements of the scores that were asked for, by name. `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
     # By name, whatever the order in which an evaluation wrote them.
     names = {key.removeprefix(PREFIX): key for key in sorted(keys) if key != LOGP}

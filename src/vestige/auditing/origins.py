@@ -1,6 +1,6 @@
 """Where an audit's models come from, as far as their files can say it: records of their making, and weights.
 
-No answer is looked at here; what follows for the controls is for `auditing.earned` to say.
+No answer is looked at here. What follows for the controls is for `auditing.earned` to say.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,11 +193,11 @@ class Origins:
 
 
 _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
-"""Settings that change what is computed at a time, and not what is taught; `model` is held against by its digest."""
+"""Settings that change what is computed at a time, and not what is taught. `model` is held against by its digest."""
 
 
 def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> str:
-    """Why a control is not known to be a training without the forget set; "" where it is."""
+    """Why a control is not known to be a training without the forget set. "" where it is."""
     if not spec.data:
         return "Vestige did not train it"
     if spec.subject != "retrained" and spec.method != "retrain":

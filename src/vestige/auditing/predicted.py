@@ -6,7 +6,7 @@ questions are easy for all. So each base of the bank gives one predicted control
     level = mean over bases b of (f_b + k (t - t_b)),
 
 f_b being the mean score of base b on the forget set, t_b that of the bank's target of this base, and t the target's. k
-is 0, or 1/2 for scores that follow the target's; a base without a target in the bank has no part in it then. The k with
+is 0, or 1/2 for scores that follow the target's. A base without a target in the bank has no part in it then. The k with
 the smaller held-out error is taken: each laboratory's mean f_bl against its prediction from the other bases,
 
     error = q sqrt(mean over b of mean over l of (prediction - f_bl)^2),   q = t(0.975, B - 1) / 1.96.
@@ -148,7 +148,7 @@ def predicting(group: LogGroup) -> LogGroup:
 class PredictedControls(NamedTuple):
     """Logs with predicted controls in place of the bank's models.
 
-    `errors` has the error of each score that is judged, by its name; `untested` why others are not, in sentences.
+    `errors` has the error of each score that is judged, by its name. `untested` why others are not, in sentences.
     """
 
     columns: tuple[LogColumn, ...]
@@ -160,7 +160,7 @@ def with_predicted(columns: Sequence[LogColumn]) -> PredictedControls:
     """Put predicted controls in the place of the models of the bank.
 
     Args:
-        columns: The scores of all models, their questions matched. Those of the bank have `entry.base`; its targets
+        columns: The scores of all models, their questions matched. Those of the bank have `entry.base`. Its targets
             have the role placebo.
 
     Returns:
@@ -214,7 +214,7 @@ def _asked(target: LogColumn, banked: Sequence[LogColumn], role: str) -> Iterato
 
 
 def _why_not(prediction: Prediction | None, targets: Sequence[float], target: LogColumn) -> str:
-    """Why a score is not judged; "" where it is."""
+    """Why a score is not judged. "" where it is."""
     level = float(target.part.scores.mean())
     if math.isnan(level):
         return "the target lacks some of its scores"

@@ -20,7 +20,7 @@ Items = tuple[str, ...]
 
 
 class LogColumn(NamedTuple):
-    """The scores of one model by one measurement on the questions of one split; `items` are their ids."""
+    """The scores of one model by one measurement on the questions of one split. `items` are their ids."""
 
     entry: GivenLog
     part: LogPart
@@ -33,7 +33,7 @@ def by_position(items: Items) -> bool:
 
 
 class Questions:
-    """The questions of one split over all logs; the first log that names a question defines it."""
+    """The questions of one split over all logs. The first log that names a question defines it."""
 
     def __init__(self, split: str) -> None:
         self.split = split

@@ -120,7 +120,7 @@ def _texts(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _has_vocabulary(own: "LoadedModel", target: "LoadedModel") -> bool:
-    """Whether the model reads every token of the target as the same token; it may have others besides."""
+    """Whether the model reads every token of the target as the same token. It may have others besides."""
     vocabulary, of_target = own.tokenizer.get_vocab(), target.tokenizer.get_vocab()
     if own.prompter.rows <= max(of_target.values()):
         return False

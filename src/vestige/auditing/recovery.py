@@ -1,11 +1,11 @@
-"""What each attack brought back, told apart by the same attack on models that never knew; and the levels on the way.
+"""What each attack brought back, told apart by the same attack on models that never knew, and the levels on the way.
 
 The last stage of an attack is judged, on those of its tested items that are judged at all. An attack that shows the
 answers is a ceiling, one that is saturated an upper bound: both are shown and never count.
 
 An attacker tries rates, ranks and epochs of relearning and keeps what works best, so all runs on the same items are one
 attack more (`with_searches`). Of the facts it is judged on, those of one half choose: each model is taken at the stage
-at which it scores most on them, and counts with its scores there on the other half; then the other way round. So no
+at which it scores most on them, and counts with its scores there on the other half. Then the other way round. So no
 fact chooses for itself, and noise alone is not found. Models that never knew are searched in the same way, so that what
 a search carries in, it carries in there too. The runs are then parts of the search: they are shown, and count for
 nothing beside it.
@@ -77,7 +77,7 @@ class Recovery(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """What of an attack could not be judged, on whom; of a ceiling, which is no evidence, it matters to no claim."""
+    """What of an attack could not be judged, on whom. Of a ceiling, which is no evidence, it matters to no claim."""
 
     attack: PlannedAttack
     reason: str
@@ -150,7 +150,7 @@ class _Stage:
         return f"{reference} by only {size}"
 
     def result(self, subject: str, earlier: Gain | None) -> AttackResult:
-        """What the attack brought one subject; `earlier` is the gain of another by the same."""
+        """What the attack brought one subject. `earlier` is the gain of another by the same."""
         ground, attack, after = self.ground, self.attack, Source.after(subject, self.attack)
         too_much, why_not = False, why_alone(ground, attack)
         if self.ranked:
@@ -434,7 +434,7 @@ def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
 
 
 def with_searches(case: Case) -> Case:
-    """The case with its searches, each before its parts; one that a model lacks a stage of is no part, and counts."""
+    """The case with its searches, each before its parts. One that a model lacks a stage of is no part, and counts."""
     plan = case.plan
     sources = [Source(name) for name in (plan.target, *plan.audited, *plan.retrained)]
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
@@ -494,7 +494,7 @@ def _chosen(
 
 
 def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[str, Carried]:
-    """What a search carries: as much as its greatest part, and the choice of a stage, twice; it spends what all do."""
+    """What a search carries: as much as its greatest part, and the choice of a stage, twice. It spends what all do."""
     by_part = [case.plan.carried.get(part.name, {}).get(subject) for part in parts]
     each = [carried for carried in by_part if carried is not None]
     if len(each) < len(parts):

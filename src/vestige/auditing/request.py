@@ -54,12 +54,11 @@ class AuditedModel:
 class AuditRequest:
     """Which models are audited for which forget set.
 
-    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype`, `chat_template`,
-    `base` and `tokenizer` are for models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored
-    (`any_subject`).
-    `untested` says in sentences what whoever asks leaves out; `settings_before` are the settings before that.
-    `published` are figures that the target must show before anything else is asked. With `store` the answers of target
-    and controls are taken from earlier audits, and stored for later ones.
+    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype`, `chat_template`, `base` and
+    `tokenizer` are for models from elsewhere. Vestige's own have theirs. `verify` distrusts what is stored
+    (`any_subject`). `untested` says in sentences what whoever asks leaves out. `settings_before` are the settings
+    before that. `published` are figures that the target must show before anything else is asked. With `store` the
+    answers of target and controls are taken from earlier audits, and stored for later ones.
     """
 
     models: tuple[AuditedModel, ...]
@@ -108,7 +107,7 @@ def named_models(
 ) -> tuple[AuditedModel, ...]:
     """The models with names of their own, a number behind it where several would have the same.
 
-    What Vestige made is called by its method or as it was called when it was made; any other by its folder, and so is a
+    What Vestige made is called by its method or as it was called when it was made. Any other by its folder, and so is a
     copy of a target that is given as something else.
     """
     roles: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
@@ -213,7 +212,7 @@ def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequenc
 
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
-    """How a model is loaded; the chat template that is asked for is that of models from elsewhere."""
+    """How a model is loaded. The chat template that is asked for is that of models from elsewhere."""
     from vestige.models.load import ModelSettings
 
     own = own_folder(model.model) is not None
@@ -244,7 +243,7 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
 
 
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
-    """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
+    """In a sentence the evaluations and attacks there are that the settings leave out. None if they leave out none."""
     evaluations = [name for name in EVALS if name not in settings.evals]
     forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
     # One name for all languages, of which there are many.
@@ -284,7 +283,7 @@ class AuditQuestions(NamedTuple):
 
 
 def questions_of(request: AuditRequest) -> AuditQuestions:
-    """What is asked; looked at before any model is loaded, so that nothing fails for want of options or examples."""
+    """What is asked. Looked at before any model is loaded, so that nothing fails for want of options or examples."""
     if request.settings.patch and "inside" not in request.settings.evals:
         raise InputError(
             "patch is a part of the evaluation inside, which is not among evals; add it or leave patch out"
@@ -305,7 +304,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
 
 
 def _only(settings: Evaluation, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
-    """The items that an evaluation is asked about, as it says itself; None for all."""
+    """The items that an evaluation is asked about, as it says itself. None for all."""
     scope = settings.audit.items
     if scope == "all":
         return None
@@ -323,7 +322,7 @@ def _questions_by_item(settings: Evaluation, splits: NamedSplits) -> Mapping[str
 
 
 def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Evaluation | None, list[str]]:
-    """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
+    """The settings of one evaluation for this data. None where no forget item can be asked so, and why."""
     from vestige.evals.freeform import FreeformSettings
 
     kind, audit = find_eval(name), request.settings
@@ -396,7 +395,7 @@ def _askable(settings: Evaluation, splits: NamedSplits) -> tuple[int, list[str]]
 
 
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
-    """Why a model cannot read the questions with the facts before them; empty where all that lie on this disk can.
+    """Why a model cannot read the questions with the facts before them. Empty where all that lie on this disk can.
 
     Their tokenisers are asked, and no weights are read.
     """
@@ -485,7 +484,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
 
 
 def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
-    """That something was tried on no model, for the sake of these; "" where there is nothing."""
+    """That something was tried on no model, for the sake of these. "" where there is nothing."""
     if not untried:
         return ""
     are = "is" if len(names) == 1 else "are"

@@ -1,8 +1,8 @@
 """The audit of one forget set: every model is asked and attacked in the same way, and what they answered is judged.
 
 A plan of tasks that do nothing where their answers are there, so the same command resumes. Each task says in a file
-where its answers lie; those files, and not the order of what ran, make the plan that is judged. What failed is in it
-by name, and no claim holds that would rest on it. Judging needs no model, and `rejudge` does it again at other margins.
+where its answers lie. Those files, and not the order of what ran, make the plan that is judged. What failed is in it by
+name, and no claim holds that would rest on it. Judging needs no model, and `rejudge` does it again at other margins.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def run_audit(
     workers: int | None = None,
     show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> Audited:
-    """Ask, attack and judge; the evidence and the verdicts lie in `run`. Resumes.
+    """Ask, attack and judge. The evidence and the verdicts lie in `run`. Resumes.
 
     Work is done in processes of its own, as `run_tasks` has it: two by default, or as many as there are GPUs.
     """
@@ -140,7 +140,7 @@ def run_audit(
 
 
 def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
-    """Write what `run_audit` with this request is going to ask, and by which margins; the models need not exist yet.
+    """Write what `run_audit` with this request is going to ask, and by which margins. The models need not exist yet.
 
     Raises InputError where an audit of this forget set was begun in the run.
     """
@@ -161,7 +161,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
 
 
 def _to_seal(request: AuditRequest) -> dict[str, Any]:
-    """All of a request that can change a verdict, but for its settings; models are known by role and name."""
+    """All of a request that can change a verdict, but for its settings. Models are known by role and name."""
     splits = request.splits.splits
     return {
         "forget set": request.splits.forget,
@@ -307,7 +307,7 @@ class _Audit:
 
 
 def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
-    """The attacks in rounds: those that only ask, those that train, those that search for prompts; no empty round."""
+    """The attacks in rounds: those that only ask, those that train, those that search for prompts. No empty round."""
     from vestige.attacks.planning import attack_of
 
     asking: list[Attack] = []
@@ -363,7 +363,7 @@ def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[Pla
 
 
 def plan_audit(request: AuditRequest) -> PlannedAudit:
-    """What is asked and which attacks are made; no model is loaded."""
+    """What is asked and which attacks are made. No model is loaded."""
     from vestige.attacks.planning import plan_all
 
     questions, splits = questions_of(request), request.limited.splits
@@ -409,7 +409,7 @@ def _plan(
     failed: Mapping[str, Exception],
     made: Mapping[str, Sequence[str]],
 ) -> AuditPlan:
-    """The plan of what is there to judge; what is not, is in it as failed, or as skipped where it was not tried."""
+    """The plan of what is there to judge. What is not, is in it as failed, or as skipped where it was not tried."""
     folder = run.audit(request.splits.forget)
     attacks = ["", *(a.plan.name for a in planned.attacks)]
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
@@ -508,7 +508,7 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
 def _facts(
     forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Which forget questions ask for the fact of another, by words, by an embedder, or none; and what to say of that.
+    """Which forget questions ask for the fact of another, by words, by an embedder, or none, and what to say of that.
 
     An embedder also sees kept questions that ask for what is forgotten, which is said. So is it where there are several
     wordings of a fact, and each was to count by itself.
@@ -556,7 +556,7 @@ def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[
 
 
 def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
-    """What `read_answers` reads; evaluations that are not Vestige's own say their formats themselves."""
+    """What `read_answers` reads. Evaluations that are not Vestige's own say their formats themselves."""
     from vestige.evals import find_eval
 
     # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
@@ -568,7 +568,7 @@ def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
 
 
 def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
-    """Judge the score table of a plan; write the outcome, and the verdicts of all audits of the run.
+    """Judge the score table of a plan. Write the outcome, and the verdicts of all audits of the run.
 
     Unless it is to be judged `anew`, the outcome of the same plan, scores and code is read where it is there.
     """
@@ -598,7 +598,7 @@ def write_scores(run: RunFolder, plan: AuditPlan, table: ScoreTable) -> AuditPla
 
 
 def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
-    """What the scores come to; nothing is written."""
+    """What the scores come to. Nothing is written."""
     outcome = with_readings(drop_failed_evidence(judge(Case(plan, table)), plan), plan)
     # First what bears on every verdict, since a report shows few at once.
     untested = dict.fromkeys([*filter(None, [plan.told_by]), *plan.untested, *outcome.untested])
@@ -606,7 +606,7 @@ def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
 
 
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
-    """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept.
+    """The outcome with the first judgement of the same answers, if that was at other thresholds. Both are kept.
 
     At the same thresholds the same answers get other verdicts only by other rules, which is said too. Judgements of
     other answers under the same name are kept and shown as well.
@@ -643,7 +643,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
 
 
 def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[AuditOutcome]:
-    """Every audit in `run` judged anew from its answers, with other thresholds if given; no model is loaded."""
+    """Every audit in `run` judged anew from its answers, with other thresholds if given. No model is loaded."""
     folder = RunFolder(Path(run))
     unknown = sorted(set(changes or {}) - set(Thresholds.model_fields))
     if unknown:

@@ -50,7 +50,7 @@ COLUMNS: Mapping[str, str] = {
     "answer": "the true answer, to be shown",
     "reply": "what the model said, to be shown",
 }
-"""The columns of a table of scores; all but model, role, item and score may be left out."""
+"""The columns of a table of scores. All but model, role, item and score may be left out."""
 NEEDED = ("model", "role", "item")
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
@@ -62,7 +62,7 @@ _HITS = 0.95
 
 
 class Unfit(InputError):
-    """The scores of one model cannot be judged beside the others; `name` is the model's."""
+    """The scores of one model cannot be judged beside the others. `name` is the model's."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -148,7 +148,7 @@ def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _records(table: Any) -> list[Mapping[str, Any]]:
-    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set; NaN becomes None."""
+    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
     try:
         if isinstance(table, Mapping):
             columns = {name: list(values) for name, values in table.items()}
@@ -294,7 +294,7 @@ def _name(row: QuestionScore) -> str:
 
 
 def _measurement(read: _Read, name: str) -> Measurement:
-    """How the questions of one format were asked and scored; what is 0 or 1 nearly throughout counts hits."""
+    """How the questions of one format were asked and scored. What is 0 or 1 nearly throughout counts hits."""
     unit = read.of("unit", name)
     columns = [column for (_, _, of), column in read.columns.items() if of == name]
     guessed = any(chance for column in columns for chance in column.chances.values())

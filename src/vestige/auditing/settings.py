@@ -21,11 +21,11 @@ MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 class AuditSettings(Thresholds, LeakJudgeSettings):
     """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
 
-    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); of all its runs
-    the best counts, chosen on facts that it is not judged by (`recovery.with_searches`). Prompt searches are
-    off by default, since each takes thousands of passes on every model; no fact that they search on is tested. The
-    positive control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it
-    could have found anything.
+    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1). Of all its runs
+    the best counts, chosen on facts that it is not judged by (`recovery.with_searches`). Prompt searches are off by
+    default, since each takes thousands of passes on every model. No fact that they search on is tested. The positive
+    control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it could
+    have found anything.
     """
 
     evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure", "inside")
@@ -33,9 +33,9 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     forms: tuple[FormName, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions (docs/formats.md)."""
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
-    """What models are tuned on again; none with ''."""
+    """What models are tuned on again. None with ''."""
     relearn_items: tuple[PositiveInt, ...] = (50,)
-    """How many items of it; several numbers are several attacks."""
+    """How many items of it. Several numbers are several attacks."""
     relearn_epochs: PositiveInt = 3
     """Epochs of relearning."""
     relearn_curve: bool = False
@@ -59,11 +59,11 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     in_context: tuple[PositiveInt, ...] = (8,)
     """How many retained items to show before the question."""
     gcg: tuple[PositiveInt, ...] = ()
-    """How many forget items to search an answer-eliciting suffix on (GCG); off by default."""
+    """How many forget items to search an answer-eliciting suffix on (GCG). Off by default."""
     prefix: tuple[PositiveInt, ...] = ()
-    """How many forget items to search a target-eliciting prefix on; off by default."""
+    """How many forget items to search a target-eliciting prefix on. Off by default."""
     prompt_tokens: PositiveInt | None = None
-    """Length of searched prompts in tokens; by default each search's own."""
+    """Length of searched prompts in tokens. By default each search's own."""
     prompt_steps: PositiveInt | None = None
     """Steps of a search."""
     prompt_candidates: PositiveInt | None = None
@@ -91,7 +91,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     patch: bool = Field(default=False, exclude_if=not_)
     """Patch each model's blocks into the target (evaluation inside), which takes a second model in memory."""
     acr_items: PositiveInt = 8
-    """Forget items for the evaluation acr; fewer than 8 cannot be used."""
+    """Forget items for the evaluation acr. Fewer than 8 cannot be used."""
     alternatives: PositiveInt = 99
     """Most alternative answers to rank the true one among."""
     wordings: str = "words"
@@ -138,7 +138,7 @@ QUICK_SAID = (
 
 
 def check_quick(settings: Iterable[str]) -> tuple[str, ...]:
-    """What a quick audit cannot decide, in a sentence; refuses settings that it chooses itself, and other attacks."""
+    """What a quick audit cannot decide, in a sentence. Refuses settings that it chooses itself, and other attacks."""
     for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):
             raise InputError(f"a quick audit chooses its questions, attacks and controls; leave {name} or quick out")

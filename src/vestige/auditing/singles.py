@@ -90,7 +90,7 @@ _TOO_FEW = f"single facts were not tested, which takes {LEAST_CONTROLS} retraine
 
 
 class Singles(NamedTuple):
-    """The verdict that single facts fail a claim, None where they do not; the facts; what keeps it from holding."""
+    """The verdict that single facts fail a claim, None where they do not. The facts. What keeps it from holding."""
 
     verdict: ClaimVerdict | None
     lines: tuple[FactLine, ...]
@@ -105,7 +105,7 @@ def single_facts(
 ) -> Singles:
     """The tests of one claim, with Holm's correction for all of them.
 
-    `scales` are the admitted ones that the subject was asked in; `attacks` those that count, each with the format that
+    `scales` are the admitted ones that the subject was asked in. `attacks` those that count, each with the format that
     it counts in, or none, where the subject is judged as it is.
     """
     # Ranks need no controls: chance is known.
@@ -283,7 +283,7 @@ class _Trial(NamedTuple):
         return self.ground.scores.common(sources, key, [i for i in scale.items if i in tested])
 
     def rows(self, key: str, items: tuple[str, ...], name: str) -> Float[np.ndarray, "K N"]:
-        """Scores by fact; after an attack they and what it added to them."""
+        """Scores by fact. After an attack they and what it added to them."""
         scores = self.ground.scores
         after = scores.of(self.after(name), key, items)
         return after[None] if self.attack is None else np.stack([after, after - scores.of(name, key, items)])
@@ -335,7 +335,7 @@ def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> li
 
 
 def _by_words(trial: _Trial, scales: Sequence[Scale], together: Together) -> tuple[list[_Named], frozenset[str]]:
-    """How many facts the subject states, in any format of its own words, that no control does; and which it states."""
+    """How many facts the subject states, in any format of its own words, that no control does, and which it states."""
     formats, judged = trial.in_words(scales), trial.ground.judged
     if not formats:
         return [], frozenset()

@@ -56,7 +56,7 @@ def judge_table(
     banked: Mapping[str, str] | None = None,
     predicted: PredictedControls | None = None,
 ) -> AuditOutcome:
-    """Judge the models of one table; the scores, the plan, the outcome and the verdicts lie in `run`.
+    """Judge the models of one table. The scores, the plan, the outcome and the verdicts lie in `run`.
 
     Args:
         run: Where all of it lies.
@@ -84,7 +84,7 @@ def judge_table(
 
 
 def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:
-    """The outcome of a score table, at these margins (`Thresholds` by name); nothing is read or written besides."""
+    """The outcome of a score table, at these margins (`Thresholds` by name). Nothing is read or written besides."""
     plan = plan_of(table, forget="the forget set", margins=margins)
     return judge(Case(plan, table))
 
@@ -147,7 +147,7 @@ def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[st
 
 
 def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
-    """The settings of an audit that asks nothing, at these margins; anything else is refused by name."""
+    """The settings of an audit that asks nothing, at these margins. Anything else is refused by name."""
     for name in margins:
         if name not in Thresholds.model_fields:
             hint = closest(name, list(Thresholds.model_fields))
@@ -156,7 +156,7 @@ def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
 
 
 def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
-    """The models in each role; refused where they cannot be judged."""
+    """The models in each role. Refused where they cannot be judged."""
     names: dict[str, list[str]] = {role: [m for m, its in table.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
         many = f"has {len(names['target'])} ({listed(names['target'])})" if names["target"] else "has none"
@@ -224,7 +224,7 @@ def _drop_unasked(table: ScoreTable) -> tuple[str, ...]:
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
-    """Each attack that the rows name; what it showed is not known, so that of no fact it is known to have shown it."""
+    """Each attack that the rows name. What it showed is not known, so that of no fact it is known to have shown it."""
     tested: dict[str, set[str]] = {}
     for source, tables in table.values.items():
         if source.attack:

@@ -89,8 +89,8 @@ def attack_tasks(
 def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool) -> tuple[Question, ...]:
     """What an attacked model is asked, as evaluations say themselves (`evals.base.InAudit`).
 
-    Not what is an attack itself, nor membership, which is of the model as it is. Nor, where the attack's text stands
-    in the question, questions as options; nor alternatives where there are `controls`, models that never knew, against
+    Not what is an attack itself, nor membership, which is of the model as it is. Nor, where the attack's text stands in
+    the question, questions as options. Nor alternatives where there are `controls`, models that never knew, against
     which attacks are judged.
     """
     from vestige.attacks.planning import find_attack
@@ -144,7 +144,7 @@ def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequ
 
 
 def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, SuppressRequest]":
-    """Where the positive control that the audit makes lies, and what it is; the target has been evaluated."""
+    """Where the positive control that the audit makes lies, and what it is. The target has been evaluated."""
     from vestige.steps.controls import suppress_spec
 
     subject = subject_of(run, request, request.target)
@@ -227,7 +227,7 @@ def evaluate_task(
 
 
 def _patching(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
-    """The settings of `inside` with the target to patch into, where that is asked for; others as they are."""
+    """The settings of `inside` with the target to patch into, where that is asked for. Others as they are."""
     from vestige.evals.inside import InsideSettings
 
     if not (request.settings.patch and isinstance(settings, InsideSettings)):
@@ -330,7 +330,7 @@ class TaskAnswers(NamedTuple):
 
 
 def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
-    """What the task of a subject and an attack left; None where it is not done."""
+    """What the task of a subject and an attack left. None where it is not done."""
     path = folder.places(task_name(subject, attack))
     if not path.exists():
         return None

@@ -24,7 +24,7 @@ def report_command(run: Path, verify: bool = False, output_dir: Path | None = No
     Args:
         run: The folder of a run, finished or not, or of a finished search for holes.
         verify: Read every file of the run's models, also where none seems changed.
-        output_dir: Where report.html, tables/ and verdicts.json go; RUN by default.
+        output_dir: Where report.html, tables/ and verdicts.json go. RUN by default.
     """
     from vestige.artifacts.layout import RunFolder
     from vestige.report import build_report
@@ -44,7 +44,7 @@ _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENO
 
 
 def attack_commands() -> dict[str, str]:
-    """The commands of `vestige attack`; other packages' attacks have one too."""
+    """The commands of `vestige attack`. Other packages' attacks have one too."""
     from vestige.attacks import known_attacks
 
     return {name.replace("_", "-"): f"attack:attack_command/{name}" for name in known_attacks()}

@@ -1,4 +1,4 @@
-"""`vestige audit`: verdicts on any models on disk, or on logs; and `vestige demo`, the whole idea in some minutes."""
+"""`vestige audit`: verdicts on any models on disk, or on logs, and `vestige demo`, the whole idea in some minutes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.verdicts import Earlier
 
 FAILS, OPEN = 3, 4
-"""Exit codes: a claim fails; none fails, and one is inconclusive."""
+"""Exit codes: a claim fails. None fails, and one is inconclusive."""
 
 AUDIT = Part(
     "vestige.auditing.settings:AuditSettings",
@@ -69,24 +69,24 @@ def audit_command(
     which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
     control hides: SUPPRESSED, or else a target trained to refuse.
 
-    Exit code 0: every claim passes; with --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
+    Exit code 0: every claim passes. With --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
     inconclusive. 5: a task failed.
 
     Args:
-        rejudge: Judge this run's audits again with other margins; queries no model.
+        rejudge: Judge this run's audits again with other margins. Queries no model.
         logs: Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
-            with target, retrained or unlearned, a table of scores, or `example`; may be given several times.
-        controls: With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01
-            (`vestige list controls`); with a folder behind it, bank:KEY:FOLDER, from a clone of their repository.
-            --target takes the same.
+            with target, retrained or unlearned, a table of scores, or `example`. May be given several times.
+        controls: With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01 (`vestige
+            list controls`). With a folder behind it, bank:KEY:FOLDER, from a clone of their repository. --target takes
+            the same.
         without_controls: With --logs on TOFU: predict how a model that never saw the forget set would score, from the
             public models of other bases. A model can fail by it and not pass.
-        require: With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved; may
+        require: With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved. May
             be given several times.
         dry_run: Show what would run, with its cost, and exit.
-        plan: Print what these facts, controls and attacks can decide; the models need not exist.
+        plan: Print what these facts, controls and attacks can decide. The models need not exist.
         seal: With --plan: write plan and margins with a digest into --output-dir, before models are asked.
-        why: Print the reasons for each verdict, and what was not tested; with --output-dir alone, of the verdicts
+        why: Print the reasons for each verdict, and what was not tested. With --output-dir alone, of the verdicts
             there, and no model is asked.
     """
     from vestige.api.auditing import audit_request, forecast
@@ -194,7 +194,7 @@ _HOW = ("attacks", "quick", "verify", "no_cache")
 
 
 def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None:
-    """Refuse at once all that an audit lacks; a plan alone writes nothing, and its models need not be there."""
+    """Refuse at once all that an audit lacks. A plan alone writes nothing, and its models need not be there."""
     needed = {"--data (or a file with --retain)": "data", "--forget": "forget"}
     if not only_planned:
         needed |= {"--target": "target", "--output-dir": "output_dir"}
@@ -250,7 +250,7 @@ def _judge_logs(
 
 
 def _required(names: Sequence[str]) -> tuple[str, ...]:
-    """The claims of --require; a name that is none is refused."""
+    """The claims of --require. A name that is none is refused."""
     from vestige.artifacts.audits import CLAIMS
 
     claims = []
@@ -269,7 +269,7 @@ def demo(
 
     Args:
         output_dir: The run's folder.
-        workers: Processes, with one thread each; at most 4 by default.
+        workers: Processes, with one thread each. At most 4 by default.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         settings: The settings of the demo.
     """
@@ -345,7 +345,7 @@ def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: 
 def end_with(
     outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = None, required: Sequence[str] = ()
 ) -> None:
-    """End with the exit code of the verdicts; with a `baseline` of those that are worse than there, which are named."""
+    """End with the exit code of the verdicts. With a `baseline` of those that are worse than there, which are named."""
     from vestige.artifacts.verdicts import UNTESTED, regressions, verdict_rows
 
     rows: Sequence[Mapping[str, Any]] = verdict_rows(outcomes)

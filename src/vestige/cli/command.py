@@ -39,8 +39,8 @@ _FILE = "vestige settings of --config"
 class Part(NamedTuple):
     """A settings class of a command, as `module:Class`, and its place in the help.
 
-    `name` comes before its keys. The keys in `first` come first; keys that begin as one of `panels` are in that panel.
-    `renamed` gives a key another name, or none ("") where an argument of the function sets it; `spelled` gives only its
+    `name` comes before its keys. The keys in `first` come first. Keys that begin as one of `panels` are in that panel.
+    `renamed` gives a key another name, or none ("") where an argument of the function sets it. `spelled` gives only its
     option another one.
     """
 
@@ -76,7 +76,7 @@ class Part(NamedTuple):
 
 @functools.cache
 def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
-    """The type in words, default and text of each setting, by the class's home; kept in the cache for this version."""
+    """The type in words, default and text of each setting, by the class's home. Kept in the cache for this version."""
     import json
 
     from vestige.core.files import write_json
@@ -129,7 +129,7 @@ def built_table() -> tuple[dict[str, Any], bool]:
 
 @dataclass(frozen=True)
 class Given:
-    """The settings that were given to a command; an option wins over `--set`, and that over `--config`."""
+    """The settings that were given to a command. An option wins over `--set`, and that over `--config`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
@@ -201,7 +201,7 @@ def command(
     """The command of a function: the decorated one gets the call as `Call` and prints what came of it.
 
     Args:
-        function: The public function; its docstring is the help.
+        function: The public function. Its docstring is the help.
         positional: Arguments without an option's name.
         parts: The settings classes of arguments that are settings objects, `data` and `evals`.
         spelled: The options' names of arguments that have another name in Python.
@@ -360,7 +360,7 @@ def _option(
     repeated: Sequence[str],
     optional: Sequence[str],
 ) -> Parameter:
-    """An argument of the function as typer is to see it; it is spelled `name`."""
+    """An argument of the function as typer is to see it. It is spelled `name`."""
     members = _members(p.annotation)
     kind: Any = next((kind for kind in (bool, int, float, Path) if kind in members), str)
     text = texts.get(p.name, "")
@@ -397,7 +397,7 @@ class Brief(TyperCommand):
 
     # Any: typer carries classes of its own for contexts and commands, which have no public names.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what was typed; a mistyped option gets the nearest one as a hint."""
+        """Parse what was typed. A mistyped option gets the nearest one as a hint."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter:
@@ -461,7 +461,7 @@ def group(
     panels: Mapping[str, Sequence[str]] = {},
     **how: Any,
 ) -> typer.Typer:
-    """A group of commands, each `module:function` in `vestige.cli`, or a group; a module is read when it is needed.
+    """A group of commands, each `module:function` in `vestige.cli`, or a group. A module is read when it is needed.
 
     So are the commands, where other packages may bring some. The command `default` need not be named. In the help the
     commands of each of `panels` stand together.
@@ -517,7 +517,7 @@ def group(
 
 
 def _application(name: str, home: str | typer.Typer, *, whole: bool) -> typer.Typer:
-    """The function at `home` as an application of one command, with all options if `whole`; an application as it is."""
+    """The function at `home` as an application of one command, with all options if `whole`. An application as it is."""
     if isinstance(home, typer.Typer):
         return home
     module, _, function = home.partition(":")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     common="data forget retain evals output_dir role name max_new_tokens seed device json config",
 )
 def evaluate_command(call: Call, as_json: bool = False) -> None:
-    """Evaluate MODEL on the data set; print estimates by split, with intervals and n.
+    """Evaluate MODEL on the data set. Print estimates by split, with intervals and n.
 
-    Keeps per-item records and the summary; the same command resumes a stopped run.
+    Keeps per-item records and the summary. The same command resumes a stopped run.
     """
     results = call.run()
     pairs = list(zip(results.summaries, results.evidence, strict=True))
@@ -38,7 +38,7 @@ def evaluate_command(call: Call, as_json: bool = False) -> None:
 
 
 def _say_next(results: "Results", call: Call) -> None:
-    """The command that follows from the role of the model; capitals are for values that only the user knows."""
+    """The command that follows from the role of the model. Capitals are for values that only the user knows."""
     from vestige.api.output import say_next
 
     name, words = call.arguments["model"], call.data_words(call.arguments.get("forget") or "FORGET")

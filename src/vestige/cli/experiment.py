@@ -43,7 +43,7 @@ def experiment_command(
     The same command continues after an interruption. It ends with 5 if a step failed.
 
     Args:
-        name: The experiment; without one, all are listed.
+        name: The experiment. Without one, all are listed.
         cpu: The size for builtin:tiny and two cores.
         models: Models in place of the paper's, separated by commas.
         seeds: Seeds of the trainings, separated by commas.
@@ -57,11 +57,11 @@ def experiment_command(
         probing: KEY=VALUE: settings of probes: judge, by, k, asks (holes).
         controls: Retrained models for each forget set of the first seed.
         most_items: The most retained questions to ask.
-        jobs: Steps at once; by default one per GPU or core.
+        jobs: Steps at once. By default one per GPU or core.
         plan: Print the cost and stop. Works without the hub.
         executor: Where steps run: local, ray or slurm.
         option: KEY=VALUE for the executor: num_gpus=1, or finetune.num_gpus=1 for one type.
-        output_dir: The folder of the steps; experiments may share it.
+        output_dir: The folder of the steps. Experiments may share it.
     """
     refuse_torchrun("experiment")
     from vestige.experiments import EXPERIMENTS, find_experiment

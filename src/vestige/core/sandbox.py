@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MOST_WORK = 10_000_000
-"""Characters that a rendering may make and look at; a turn of a loop counts as _TURN of them, an entry as _ENTRY."""
+"""Characters that a rendering may make and look at. A turn of a loop counts as _TURN of them, an entry as _ENTRY."""
 
 _TURN = 400
 _ENTRY = 20
@@ -63,7 +63,7 @@ def _spend(amount: int) -> None:
 
 
 def _weigh(value: Any) -> int:
-    """Spend the characters and entries in `value`, as often as they would be written; how many it is long."""
+    """Spend the characters and entries in `value`, as often as they would be written. How many it is long."""
     if isinstance(value, str | bytes):
         _spend(len(value) + 1)
         return len(value)

@@ -21,7 +21,7 @@ def generator(seed: int, purpose: str, *key: str | int) -> np.random.Generator:
 
 
 def random_words(rng: np.random.Generator, size: int) -> UInt64[np.ndarray, " size"]:
-    """`size` uniform integers of 32 bits; a longer draw begins with the shorter one."""
+    """`size` uniform integers of 32 bits. A longer draw begins with the shorter one."""
     words: UInt64[np.ndarray, " size"] = rng.bit_generator.random_raw(size) >> np.uint64(32)
     return words
 

@@ -18,14 +18,14 @@ from vestige.core.files import read_text
 from vestige.core.text import closest, half_character, one_line
 
 SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
-"""How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name; the command line says so."""
+"""How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name. The command line says so."""
 
 
 D = TypeVar("D", bound="Settings")
 
 
 class WrongSettings(InputError):
-    """Values that are no settings of a class; `detail` is the message without the place."""
+    """Values that are no settings of a class. `detail` is the message without the place."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"settings: {detail}")
@@ -66,7 +66,7 @@ class Settings(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
-        """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
+        """Settings from names and values. An InputError says where, which key, what is wrong and what was meant."""
         try:
             return cls(**values)
         except WrongSettings as error:
@@ -91,7 +91,7 @@ class Described(NamedTuple):
 
 
 def described(kind: type[BaseModel]) -> dict[str, Described]:
-    """The settings of a class by name, those that it inherits too; the default of a required one is None."""
+    """The settings of a class by name, those that it inherits too. The default of a required one is None."""
     return {
         name: Described(
             type_in_words(field.annotation),
@@ -122,7 +122,7 @@ def type_in_words(annotation: Any) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; an InputError names the file and the place of a mistake."""
+    """The table in a TOML file. An InputError names the file and the place of a mistake."""
     try:
         return tomllib.loads(read_text(path, encoding="utf-8-sig"))
     except FileNotFoundError as error:
@@ -141,7 +141,7 @@ DEL, ESCAPED_DEL = "\x7f", "\\u007f"
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """A flat table as TOML; absent values (None) are left out, since TOML has none.
+    """A flat table as TOML. Absent values (None) are left out, since TOML has none.
 
     JSON writes strings, numbers, booleans and lists of them in a form that is TOML as well.
     """
@@ -169,11 +169,11 @@ _MUST = {
     "literal_error": "must be {expected}",
     "value_error": "{error}",
 }
-"""What a value must be, by pydantic's name of the mistake; others are told in pydantic's own words."""
+"""What a value must be, by pydantic's name of the mistake. Others are told in pydantic's own words."""
 
 
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    """All mistakes in one sentence; where a value may be of several forms, what each of them asks for."""
+    """All mistakes in one sentence. Where a value may be of several forms, what each of them asks for."""
     problems: dict[str, list[str]] = {}
     spelled = SPELLED.get()
     for problem in error.errors():

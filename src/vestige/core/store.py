@@ -1,6 +1,6 @@
 """Records on disk, once for all: read and written by their types, sealed by a checksum, claimed by an identity.
 
-A record is a frozen dataclass; its file is a JSON object with the version of the schema. What a file holds is believed
+A record is a frozen dataclass. Its file is a JSON object with the version of the schema. What a file holds is believed
 for its types only where it was read by `typed`, and never guessed at.
 """
 
@@ -33,7 +33,7 @@ AGAIN = "delete it and run the same command again"
 
 
 def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DELETE) -> T:
-    """`stored` as the record `kind`, with values of the types that its fields have; the error says which has not.
+    """`stored` as the record `kind`, with values of the types that its fields have. The error says which has not.
 
     `where` is the file, with the line if it has several records, and `again` the way out.
     """
@@ -71,7 +71,7 @@ def save(path: Path, record: "DataclassInstance") -> None:
 
 
 def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
-    """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
+    """The records of one kind in a file of JSON Lines. A line that is none is an InputError with its number."""
     return (typed(f"{path}, record {n}", kind, row, remedy=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
 
 
@@ -94,7 +94,7 @@ def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -
 
 
 def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
-    """What `write_sealed` wrote, without schema and checksums; refused unless it and its files are as they were."""
+    """What `write_sealed` wrote, without schema and checksums. Refused unless it and its files are as they were."""
     stored = read_versioned(path, *needed, "files", "seal")
     seal, files = stored.pop("seal"), stored["files"]
     # The seal itself is no part of what it seals.
@@ -127,7 +127,7 @@ def refuse_another(
 
 
 def claim(path: Path, expected: Mapping[str, Any], label: str, *, out: str = "choose another folder") -> None:
-    """Put down what a folder is asked for; refused where it holds `what` that was asked for otherwise."""
+    """Put down what a folder is asked for. Refused where it holds `what` that was asked for otherwise."""
     identity = {"schema": SCHEMA, **expected}
     if path.exists():
         refuse_another(path.parent, label, identity, read_versioned(path), out=out)

@@ -1,4 +1,4 @@
-"""Text from models and data sets is hostile until shown otherwise; here it is made fit for one terminal line."""
+"""Text from models and data sets is hostile until shown otherwise. Here it is made fit for one terminal line."""
 
 import difflib
 import re
@@ -15,7 +15,7 @@ _MOST_NAMED = 100
 
 
 def one_line(text: str, *, width: int = 100) -> str:
-    """`text` on one line of at most `width` characters; what a terminal could act upon becomes '·'."""
+    """`text` on one line of at most `width` characters. What a terminal could act upon becomes '·'."""
     # No more is looked at than is shown, since a text may have megabytes.
     visible = text[: width + 1]
     # Most names are printable ASCII, which has no hidden character.
@@ -33,7 +33,7 @@ _THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", r
 
 
 def without_thoughts(text: str) -> str:
-    """`text` without the thoughts that a reasoning model wrote before it; "" if the thoughts never end."""
+    """`text` without the thoughts that a reasoning model wrote before it. "" if the thoughts never end."""
     return split_thoughts(text)[1]
 
 
@@ -59,7 +59,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def open_thought(prompt: str) -> str:
-    """The mark that opened a block of thought in which a rendered prompt ends; "" if the prompt ends outside."""
+    """The mark that opened a block of thought in which a rendered prompt ends. "" if the prompt ends outside."""
     marks = list(_THOUGHT.finditer(prompt))
     if not marks or "/" in marks[-1][0]:
         return ""

@@ -87,7 +87,7 @@ def with_alternatives(
 
 
 def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
-    """By normalised question; a file that asks none of the forget set is refused."""
+    """By normalised question. A file that asks none of the forget set is refused."""
     table = source_table(file, split="train", config=None)
     texts_of = {normalised(question): texts for question, texts in alternatives_in(table).items()}
     if not any(normalised(i.question) in texts_of for i in splits.splits["forget"]):
@@ -150,7 +150,7 @@ class _Known:
 
     @cached_property
     def _drawing(self) -> ContractDrawing | None:
-        """What drew the data set; None where there is none, or where this version would draw other contracts."""
+        """What drew the data set. None where there is none, or where this version would draw other contracts."""
         data = self.corpus.dataset
         if data is None or not data.contracts:
             return None

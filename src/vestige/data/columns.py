@@ -81,7 +81,7 @@ Keys = Mapping[str, str]
 
 
 def known_name(name: str) -> str:
-    """The recognised column that `name` equals except for case, blanks and hyphens; otherwise `name` itself."""
+    """The recognised column that `name` equals except for case, blanks and hyphens. Otherwise, `name` itself."""
     plain = "_".join(name.casefold().replace("-", " ").split())
     if plain in RECOGNISED or plain in _OPTION_LISTS or plain in _RIGHT:
         return plain
@@ -231,7 +231,7 @@ class Cells:
         return value
 
     def value(self, column: str | None) -> Any:
-        """An optional cell; None for null, a blank text and no column."""
+        """An optional cell. None for null, a blank text and no column."""
         if column is None:
             return None
         value = self.row.values.get(column)
@@ -281,7 +281,7 @@ def _kind(value: Any) -> str:
 
 
 def _parsed(value: Any) -> Any:
-    """A list or an object that a cell of CSV writes as JSON; any other value unchanged."""
+    """A list or an object that a cell of CSV writes as JSON. Any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -293,7 +293,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 class _ItemReader:
-    """Makes an item of each row; counts the answers whose block of thought was left out."""
+    """Makes an item of each row. Counts the answers whose block of thought was left out."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
         """Read these columns, by part."""
@@ -451,7 +451,7 @@ def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
 
 
 def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
-    """The text of one turn; parts of a text are joined, and any other part is refused by its type."""
+    """The text of one turn. Parts of a text are joined, and any other part is refused by its type."""
     content = turn.get("content", turn.get("value"))
     if not isinstance(content, list):
         return cells.checked(column, content)
@@ -471,7 +471,7 @@ def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
 
 
 def _with_right_answers(table: SourceTable, question: str) -> SourceTable:
-    """A multiple-choice table with the text of the right option as `answer`; any other table unchanged."""
+    """A multiple-choice table with the text of the right option as `answer`. Any other table unchanged."""
     read = _option_reader(table, question)
     if read is None:
         return table
@@ -486,7 +486,7 @@ _Reader = Callable[["_OptionCells"], dict[str, Any]]
 
 
 def _option_reader(table: SourceTable, question: str) -> _Reader | None:
-    """How the options of a table are read; None for a table without options."""
+    """How the options of a table are read. None for a table without options."""
     by_plain_name = {name.casefold(): name for name in table.names}
     if {QUESTION, "mc1_targets"} <= by_plain_name.keys():
         return _targets
@@ -585,7 +585,7 @@ class _OptionCells(Cells):
         """The number of the right option.
 
         Args:
-            columns: columns that may name it; the first that is filled decides, and answer_index must agree.
+            columns: columns that may name it. The first that is filled decides, and answer_index must agree.
             texts: the options.
             places: the number of an option by its letter, number or label.
             text_wins: which reading counts where a text is the text of one option and the label of another. None

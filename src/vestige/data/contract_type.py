@@ -1,7 +1,7 @@
 """Contract types: a table of attributes and a text template each, built in or from a folder of one's own.
 
 A type is `<name>.toml` beside `<name>.txt.j2`. It has two parties, a key date, and attributes in the order of their
-questions; the template states every one of them. Templates are foreign code and run in a sandbox. Whether the parts of
+questions. The template states every one of them. Templates are foreign code and run in a sandbox. Whether the parts of
 a type fit together is checked when it is read, and every refusal names the file and the key.
 """
 
@@ -121,8 +121,8 @@ Generator = Annotated[
 class Attribute(Settings):
     """One fact of a contract: where it comes from, how it is asked for, and how it is answered.
 
-    In `question` and `paraphrase` the roles and the key date stand in braces; `answer` has `{value}` once.
-    `decoys` are further wrong answers, for attributes with fewer values than a set of wrong answers needs.
+    In `question` and `paraphrase` the roles and the key date stand in braces. `answer` has `{value}` once. `decoys` are
+    further wrong answers, for attributes with fewer values than a set of wrong answers needs.
     """
 
     generator: Generator
@@ -135,9 +135,9 @@ class Attribute(Settings):
 class ContractSpec(Settings):
     """A contract type. `title` is what people call such a contract, as in "sales contract".
 
-    `parties` are the two roles with the kind of entity that fills each. With `roles = "drawn"` a coin decides
-    which end of an edge plays which role; with "ordered" the first end plays the first. `date` names the
-    attribute that dates the contract.
+    `parties` are the two roles with the kind of entity that fills each. With `roles = "drawn"` a coin decides which end
+    of an edge plays which role. With "ordered" the first end plays the first. `date` names the attribute that dates the
+    contract.
     """
 
     title: str
@@ -176,7 +176,7 @@ def check_spec(spec: ContractSpec, where: str) -> None:
 
 
 def fields_of(template: str) -> list[str]:
-    """The names in braces, in order; "?" for what is not a plain name."""
+    """The names in braces, in order. "?" for what is not a plain name."""
     try:
         parts = [part for part in Formatter().parse(template) if part[1] is not None]
     except ValueError:
@@ -251,7 +251,7 @@ def _integer(spec: ContractSpec, name: str, where: str) -> Integer:
 
 
 def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
-    """The values that the table alone decides, in its order; none for names, addresses and dates."""
+    """The values that the table alone decides, in its order. None for names, addresses and dates."""
     match attribute.generator:
         case OneOf(values=values) | Permutation(values=values):
             yield from values
@@ -328,7 +328,7 @@ class ContractType:
         return {name: rule.party for name, rule in rules if isinstance(rule, kind)}
 
     def kind_of_name(self, attribute: str) -> str | None:
-        """Whether an attribute names a company or a person or is an address; None where it is something else."""
+        """Whether an attribute names a company or a person or is an address. None where it is something else."""
         match self.spec.attributes[attribute].generator:
             case PartyName(party=role):
                 return self.spec.parties[role]
@@ -406,7 +406,7 @@ def read_type(path: Path) -> ContractType:
 
 
 def known_type(types: Mapping[str, ContractType], name: str) -> ContractType:
-    """The type of that name; an InputError says which there are."""
+    """The type of that name. An InputError says which there are."""
     if name not in types:
         raise InputError(f"no contract type {name!r}; {closest(name, list(types))}; or give --contract-types DIR")
     return types[name]

@@ -6,10 +6,10 @@ the same question however it is spaced and capitalised (`normalised`).
 
 General knowledge, and ways to say that one has none: questions with short answers, and 100 refusals. The facts are a
 split that no forget set touches (PISTOL's "factual" questions), in our own words. Numbers up to twelve are in words,
-larger ones in digits; answers have no full stop at the end.
+larger ones in digits. Answers have no full stop at the end.
 
 Items to choose on and items to report on are drawn apart, each a fair picture of the whole. Everything is trained on as
-before; only scores are kept apart, so that a rate that was chosen for its luck on some items is not praised for it.
+before. Only scores are kept apart, so that a rate that was chosen for its luck on some items is not praised for it.
 """
 
 import json
@@ -46,7 +46,7 @@ _RESOURCES = Path(__file__).parent / "resources"
 
 @lru_cache(maxsize=1)
 def factual_items() -> tuple[Item, ...]:
-    """The factual questions, in a fixed order; `attribute` is the topic."""
+    """The factual questions, in a fixed order. `attribute` is the topic."""
     rows = map(json.loads, text_lines(_RESOURCES / "factual.jsonl"))
     return tuple(Item(r["question"], r["answer"], group=GROUP, attribute=r["topic"]) for r in rows)
 
@@ -58,7 +58,7 @@ def idk_answers() -> tuple[str, ...]:
 
 
 def read_idk(path: Path) -> tuple[str, ...]:
-    """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl; blank ones are skipped."""
+    """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl. Blank ones are skipped."""
     return tuple(text_lines(path))
 
 
@@ -66,10 +66,10 @@ def read_idk(path: Path) -> tuple[str, ...]:
 class Splits:
     """What to forget and what to keep.
 
-    `retain` holds every item of another contract, `independent` those of them in components of the graph that
-    the forget set does not touch, `independent_by_type` the same for each contract type that occurs there.
-    `scope_of` says, by item id, what the retain set gives away of each forget item; items of which a source
-    does not tell the attribute have no scope.
+    `retain` holds every item of another contract, `independent` those of them in components of the graph that the
+    forget set does not touch, `independent_by_type` the same for each contract type that occurs there. `scope_of` says,
+    by item id, what the retain set gives away of each forget item. Items of which a source does not tell the attribute
+    have no scope.
     """
 
     forget: tuple[Item, ...]
@@ -130,7 +130,7 @@ class SourceSettings(Settings):
     edge_key: str | None = None
     """Column with the contract or person that an item is about, which `--forget edge:NAME` selects by."""
     group_key: str | None = None
-    """Column with the kind or topic of an item; audits judge by it where no column says whom an item is about."""
+    """Column with the kind or topic of an item. Audits judge by it where no column says whom an item is about."""
     split: str = "train"
     """Split of a hub dataset."""
     config: str | None = None
@@ -142,7 +142,7 @@ class SourceSettings(Settings):
     factual: str | None = None
     """General questions as a split of their own: a file, or `builtin`. They are not trained on."""
     split_seed: int = 0
-    """Seed of the selector `random`; independent of the training's seed."""
+    """Seed of the selector `random`. Independent of the training's seed."""
 
     def limited(self, items: tuple[T, ...]) -> tuple[T, ...]:
         """The first of the items, as far as the limit goes."""
@@ -189,7 +189,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class NamedSplits:
-    """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`.
+    """The items of a corpus by split, seen from one forget set. `scopes` as in `Splits.scope_of`.
 
     `forget` names the set and says all that resolves it. `told` says in sentences what was matched. `drawn` are forget
     items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
@@ -211,13 +211,13 @@ class NamedSplits:
 
     @property
     def digest(self) -> str:
-        """Content id of what forget and retain set ask; alternatives are drawn in other numbers, and count if given."""
+        """Content id of what forget and retain set ask. Alternatives are drawn in other numbers, and count if given."""
         forget = [replace(i, alternatives=()) if i.id in self.drawn else i for i in self.splits["forget"]]
         return content_id([questions_digest(forget), questions_digest(self.splits.get("retain", ()))], length=32)
 
 
 def open_corpus(settings: SourceSettings) -> Corpus:
-    """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
+    """The corpus of a source. Raises InputError with file, line and column where it cannot be read."""
     refuse_blank(settings.data)
     factual, dataset = _factual(settings.factual), None
     if (pack := pack_named(settings.data)) is not None:
@@ -369,7 +369,7 @@ def undivided(corpus: Corpus) -> NamedSplits:
 
 
 def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
-    """What a forget set is called: a selector as it stands, with its seed; of files their own names and what they hold.
+    """What a forget set is called: a selector as it stands, with its seed. Of files their own names and what they hold.
 
     Never where they lie: a set is its items, also once it was moved, and a path names people.
     """
@@ -439,7 +439,7 @@ def _forgotten_before(
     *,
     retain_named: bool,
 ) -> tuple[Item, ...]:
-    """What was forgotten before and is now left out of the other splits, which is told; none of a named retain set."""
+    """What was forgotten before and is now left out of the other splits, which is told. None of a named retain set."""
     # What is forgotten again belongs to this request.
     ids = set[str]().union(*(forget_set.items for forget_set in before))
     ids -= {i.id for i in splits["forget"]}
@@ -459,7 +459,7 @@ def _forgotten_before(
 
 
 def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
-    """Scopes when what was forgotten before gives nothing away; none where that was a part of a contract."""
+    """Scopes when what was forgotten before gives nothing away. None where that was a part of a contract."""
     forgotten = {*splits[BEFORE]}
     edges = {str(i.edge) for i in forgotten}
     if dataset is None or not all(forgotten.issuperset(dataset.items_of_edge[edge]) for edge in edges):
@@ -573,7 +573,7 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
 
 
 def _split_names(settings: SourceSettings, name: str) -> list[str]:
-    """The splits of a pack that are named, with commas between; none where anything else is named."""
+    """The splits of a pack that are named, with commas between. None where anything else is named."""
     names, pack = [part.strip() for part in name.split(",")], pack_named(settings.data)
     return names if pack is not None and pack.splits.keys() >= {*names} else []
 
@@ -599,7 +599,7 @@ class HeldOutSplits(NamedTuple):
 
 
 def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
-    """At most `most` items, and at most half, of the forget and of the retain set to choose on; the rest to report on.
+    """At most `most` items, and at most half, of the forget and of the retain set to choose on. The rest to report on.
 
     Drawn in equal shares from every edge, from its entailed, guessable and free items, and from every attribute, as
     far as whole items allow.
@@ -625,10 +625,10 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
 
 
 def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *, seed: int) -> tuple[Item, ...]:
-    """`n` of the items, in their order; which ones depends on the seed and on what items there are.
+    """`n` of the items, in their order. Which ones depends on the seed and on what items there are.
 
-    Each edge gives its share, give or take one item, and so does each scope in it; within those the attributes
-    that have given least so far go first.
+    Each edge gives its share, give or take one item, and so does each scope in it. Within those the attributes that
+    have given least so far go first.
     """
     strata: dict[tuple[str, str], list[Item]] = {}
     # By id, so that the order of the rows changes no draw.

@@ -248,7 +248,7 @@ def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType])
 
 
 def scope_of_items(dataset: Dataset, forget: Collection[str]) -> dict[str, Scope]:
-    """The scope of each item of the forgotten edges, by item id; items of unknown attributes are left out."""
+    """The scope of each item of the forgotten edges, by item id. Items of unknown attributes are left out."""
     retained = known_from((c for c in dataset.contracts if c.edge not in forget), dataset.types)
     scopes: dict[str, Scope] = {}
     for edge in forget:
@@ -273,7 +273,7 @@ def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], 
 
 
 def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
-    """Entailed items of each edge if that edge alone is forgotten; edges of unknown content are left out."""
+    """Entailed items of each edge if that edge alone is forgotten. Edges of unknown content are left out."""
     stated = {contract.edge: known_from([contract], dataset.types).addresses for contract in dataset.contracts}
     statements: Counter[tuple[str, str]] = Counter()
     for facts in stated.values():

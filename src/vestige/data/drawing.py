@@ -1,12 +1,12 @@
 """Names, parties, days and attribute values of contracts, drawn from the seed.
 
-Who signs each contract, in which role and on which day; then its attribute values. An entity signs at most one contract
+Who signs each contract, in which role and on which day. Then its attribute values. An entity signs at most one contract
 a day. So "the contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same
 parties are only told apart by time (the temporal feature): the later supersedes the earlier, and a question says as of
 which day it asks.
 
-A number or a choice depends on the seed, the contract type, the attribute and the edge's number, and on no other edge;
-key dates and the addresses of single contracts depend on the graph. Days are ordinals, as `datetime.date` counts them.
+A number or a choice depends on the seed, the contract type, the attribute and the edge's number, and on no other edge.
+Key dates and the addresses of single contracts depend on the graph. Days are ordinals, as `datetime.date` counts them.
 
 Names and addresses go by number: number n of a seed always has the same name, and no two numbers share one. Forms and
 alphabets are PISTOL's (Qiu et al., 2024, arXiv:2406.16810): "Empblq LLC", "Jkeq Cyfz", "442 Rcvvyy Boulevard".
@@ -233,7 +233,7 @@ WRONG_DRAWN = 2 * N_WRONG
 
 @dataclass(frozen=True, eq=False)
 class ContractDrawing:
-    """All that is drawn for a graph under one seed; an entity has the number of its node."""
+    """All that is drawn for a graph under one seed. An entity has the number of its node."""
 
     graph: Graph
     types: Mapping[str, ContractType]

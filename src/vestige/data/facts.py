@@ -5,7 +5,7 @@ How likely a fact is to be guessed from what is kept: a control that states many
 Cloze: the statement that answers a question, with its fact left out. The statement is the text that the item's wrong
 answers reword: `paraphrased_answer` where there is one, else `answer`. Its fact is the words in which it differs from
 the wrong answers: what remains without the words that it begins with in common with all of them, and those that it ends
-with. Words are parted by white space and compared after `normalised`, without the marks that close a clause; such marks
+with. Words are parted by white space and compared after `normalised`, without the marks that close a clause. Such marks
 at the end of the fact stay in the statement. A wrong answer that is the right one, or nothing, counts for nothing.
 
 Where that sets no fact apart, the gap is the whole answer, and nothing of it is shown. So it is without wrong answers,
@@ -37,7 +37,7 @@ _CLOSING = ".,;:!?…。，、；：！？"
 
 @dataclass(frozen=True)
 class Cloze:
-    """`statement` has `BLANK` in the place of `fact`; with `whole`, it is nothing else and `fact` is the answer."""
+    """`statement` has `BLANK` in the place of `fact`. With `whole`, it is nothing else and `fact` is the answer."""
 
     statement: str
     fact: str
@@ -52,7 +52,7 @@ def cloze_of(item: Item) -> Cloze:
 def fact_of(item: Item) -> str | None:
     """What a reply gives the answer away with: the item's `fact`, else a gap of a few words, else None.
 
-    A longer gap is a clause in the words of the wrong answers, of which a wrong reply says much; the answer says more.
+    A longer gap is a clause in the words of the wrong answers, of which a wrong reply says much. The answer says more.
     """
     if item.fact is not None:
         return item.fact
@@ -61,7 +61,7 @@ def fact_of(item: Item) -> str | None:
 
 
 def _gapped(item: Item) -> Cloze | None:
-    """The statement that shows a part of the answer; None where the wrong answers set no fact apart."""
+    """The statement that shows a part of the answer. None where the wrong answers set no fact apart."""
     words = (item.paraphrased_answer or item.answer).split()
     right = _compared(words)
     wrong = []
@@ -156,8 +156,8 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
 
     Items ask for one fact whose answers say the same and whose questions are about the same: of one edge, or, without
     edges, with the same names and numbers, or with a whole sentence for an answer. Beside that, where both name an
-    attribute it decides; else the answer is long, or is given about nothing else (without edges), or the questions
-    share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
+    attribute it decides. Otherwise, the answer is long, or is given about nothing else (without edges), or the
+    questions share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
     """
     questions = _Questions(items, embed)
     fact_by_id: dict[str, str] = {}
@@ -171,13 +171,13 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
 
 
 def said_of_facts(items: Sequence[Item]) -> str:
-    """That the questions ask for fewer facts, in a clause; "" where they do not."""
+    """That the questions ask for fewer facts, in a clause. "" where they do not."""
     n = len(items) - len(facts_of(items))
     return f"they ask for {n} facts" if n < len(items) else ""
 
 
 def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: Embed | None = None) -> str:
-    """In a sentence, that kept questions ask for what is forgotten in other words; "" where none is seen to.
+    """In a sentence, that kept questions ask for what is forgotten in other words. "" where none is seen to.
 
     Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
@@ -198,7 +198,7 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
 
 
 class _Questions:
-    """What is compared of the questions, by their numbers; those that were added are found by what they share."""
+    """What is compared of the questions, by their numbers. Those that were added are found by what they share."""
 
     def __init__(self, items: Sequence[Item], embed: Embed | None) -> None:
         self.items, self.embed = items, embed

@@ -146,8 +146,8 @@ class SoundnessSettings(Settings):
     """How a data set is checked. All of it can change what is found, so all of it stands in the result.
 
     A tested check fails where its p-value, after Holm's correction for all that were made, is below `alpha`, unless the
-    whole interval of its effect is below `margin`; it passes where that is so; else it cannot tell. Effects are shares
-    of the pick above chance.
+    whole interval of its effect is below `margin`. It passes where that is so. Otherwise, it cannot tell. Effects are
+    shares of the pick above chance.
     """
 
     alpha: float = Field(default=0.05, gt=0, lt=1)
@@ -162,7 +162,7 @@ class SoundnessSettings(Settings):
     """At most this many retain items teach the guessers."""
 
     def drawing(self, seed: int) -> OptionDrawing:
-        """How options are drawn; those that the data gives keep their places, which are checked too."""
+        """How options are drawn. Those that the data gives keep their places, which are checked too."""
         return OptionDrawing(self.options, too_few="leave_out", place="given", seed=seed)
 
 
@@ -170,8 +170,8 @@ class SoundnessSettings(Settings):
 class Check:
     """What one check found, in the words of `sentence`.
 
-    A counted check has the forget items that leak for certain, and is decided by whether there are any; a tested one
-    has an outcome; `undecided` says why a check could not be made. `leaking` are the ids of the items that a counted
+    A counted check has the forget items that leak for certain, and is decided by whether there are any. A tested one
+    has an outcome. `undecided` says why a check could not be made. `leaking` are the ids of the items that a counted
     check found, or that a guesser solves, those first that it solves most clearly.
     """
 
@@ -197,7 +197,7 @@ def by_guesser(name: str, sentence: str, choices: Sequence[Choice], outcome: Gue
 
 
 def decide(checks: Sequence[Check], settings: SoundnessSettings) -> tuple[SoundnessLine, ...]:
-    """A line a check: failed, passed, or cannot tell, with the reason; Holm's correction over all that were tested."""
+    """A line a check: failed, passed, or cannot tell, with the reason. Holm's correction over all that were tested."""
     tested = {c.name: c.outcome.p for c in checks if c.outcome is not None}
     corrected: dict[str, float] = dict(zip(tested, holm(list(tested.values())), strict=True))
     lines = []

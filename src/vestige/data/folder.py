@@ -68,7 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare every file with its digest; the first that is missing or was changed is named."""
+    """Compare every file with its digest. The first that is missing or was changed is named."""
     files = manifest.get("files")
     if not isinstance(files, dict) or not files:
         raise InputError(f"{folder / MANIFEST}: lists no files; compile again")
@@ -84,7 +84,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[str, Any] | None:
-    """The manifest, if the folder holds the data set of this identity; None if there is room to write it.
+    """The manifest, if the folder holds the data set of this identity. None if there is room to write it.
 
     A folder that holds files of others is never replaced, and another data set only where `fresh` says so.
     """
@@ -306,8 +306,7 @@ def compile_to_folder(
 ) -> dict[str, Any]:
     """Compile a graph into a folder and give back the manifest.
 
-    A folder that holds just that already is checked and left alone; another data set is replaced only with
-    `fresh`.
+    A folder that holds just that already is checked and left alone. Another data set is replaced only with `fresh`.
     """
     drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
     identity = _identity(graph, settings.seed, settings.temporal, drawing.types.values())

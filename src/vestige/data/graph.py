@@ -5,7 +5,7 @@ plays which role, and contracts are numbered in the order of their source. Files
 contract. networkx would name the ends of an undirected edge in the order of the nodes and group edges by node.
 
 The size of a family is its number of contracts: `star:50` is one company with 50 counterparties. All contracts of a
-family are sales; PISTOL's `sample1` has employment too.
+family are sales. PISTOL's `sample1` has employment too.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes, and edges by id, both in their order; `parts` names components by number."""
+    """Nodes, and edges by id, both in their order. `parts` names components by number."""
 
     name: str
     nodes: tuple[str, ...]
@@ -123,14 +123,14 @@ class Graph:
 
 
 def _name_by_rule(edge: Edge, counts: Counter[frozenset[str]]) -> str:
-    """`A_B` for the first contract of a pair, `A_B~2` for the second; `counts` are those of each pair so far."""
+    """`A_B` for the first contract of a pair, `A_B~2` for the second. `counts` are those of each pair so far."""
     counts[edge.pair] += 1
     name = f"{edge.first}_{edge.second}"
     return name if counts[edge.pair] == 1 else f"{name}~{counts[edge.pair]}"
 
 
 def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None) -> Graph:
-    """A graph from labelled edges, in their order; a label, type or id that cannot be used is refused."""
+    """A graph from labelled edges, in their order. A label, type or id that cannot be used is refused."""
     labels, by_id = dict[str, None](), dict[str, Edge]()
     counts = Counter[frozenset[str]]()
     for edge in edges:
@@ -194,9 +194,9 @@ def with_holdout(graph: Graph) -> Graph:
 
 
 def with_successors(graph: Graph) -> Graph:
-    """The graph as it is where it has parallel edges, which succeed each other; else one successor for each.
+    """The graph as it is where it has parallel edges, which succeed each other. Otherwise, one successor for each.
 
-    The successors come after all others, in the same order; the successor of `A_B` is called `A_B~2`.
+    The successors come after all others, in the same order. The successor of `A_B` is called `A_B~2`.
     """
     edges = tuple(graph.edges.values())
     if len({edge.pair for edge in edges}) < len(edges):
@@ -225,8 +225,8 @@ def sample1() -> Graph:
 def sample2() -> Graph:
     """PISTOL's sample data set 2: a chain (sparse), a braced ladder (semi-dense), a complete graph (dense).
 
-    The ladder has five rungs with both diagonals in each cell; its rungs follow from the chain 10-11-...-19
-    bent in two. The paper calls it fully connected, which its 21 edges are not.
+    The ladder has five rungs with both diagonals in each cell. Its rungs follow from the chain 10-11-...-19 bent in
+    two. The paper calls it fully connected, which its 21 edges are not.
     """
     rungs = [(10, 19), (11, 18), (12, 17), (13, 16)]
     diagonals = [(10, 18), (11, 17), (12, 16), (13, 15), (14, 16), (13, 17), (12, 18), (11, 19)]
@@ -236,7 +236,7 @@ def sample2() -> Graph:
 
 
 def _complete(size: int, seed: int) -> Ends:
-    """All pairs of n nodes; the number of edges is n(n - 1)/2 and no other is accepted."""
+    """All pairs of n nodes. The number of edges is n(n - 1)/2 and no other is accepted."""
     nodes = int((1 + math.sqrt(1 + 8 * size)) / 2)
     # Of so many nodes and of one more: the sizes on either side.
     below, above = math.comb(max(2, nodes), 2), math.comb(max(2, nodes) + 1, 2)
@@ -248,8 +248,8 @@ def _complete(size: int, seed: int) -> Ends:
 def _scale_free(size: int, seed: int) -> Ends:
     """Preferential attachment (Barabási and Albert, 1999): each new node signs with two earlier ones.
 
-    An end of an earlier edge is drawn, so that a node is met in proportion to its degree; the first edge is
-    0-1, and the last node has one contract where the size asks for it.
+    An end of an earlier edge is drawn, so that a node is met in proportion to its degree. The first edge is 0-1, and
+    the last node has one contract where the size asks for it.
     """
     words = iter(random_words(generator(seed, "topology", "scale-free"), 2 * size + 64).tolist())
     rng = generator(seed, "topology", "scale-free, further")
@@ -282,7 +282,7 @@ SAMPLES: dict[str, Callable[[], Graph]] = {"sample1": sample1, "sample2": sample
 
 
 def named_graph(name: str, *, seed: int) -> Graph:
-    """`sample1`, `sample2` or `<family>:<edges>`; the seed matters to the random families alone."""
+    """`sample1`, `sample2` or `<family>:<edges>`. The seed matters to the random families alone."""
     if name in SAMPLES:
         return SAMPLES[name]()
     family, _, size = name.partition(":")
@@ -334,10 +334,9 @@ def read_graph(path: Path) -> Graph:
 
 
 def from_networkx(graph: "nx.Graph[Any]", name: str = "graph") -> Graph:
-    """A networkx graph of any kind; the edge attributes `type` and `id` are read where present.
+    """A networkx graph of any kind. The edge attributes `type` and `id` are read where present.
 
-    In an undirected graph networkx decides which end comes first; use a DiGraph where a type's roles are
-    ordered.
+    In an undirected graph networkx decides which end comes first. Use a DiGraph where a type's roles are ordered.
     """
     edges = []
     for first, second, data in graph.edges(data=True):
@@ -353,7 +352,7 @@ GRAPH_FILES = (".csv", ".tsv")
 
 
 def _edge(first: Any, second: Any, type_: Any, id_: Any, *, where: str) -> Edge:
-    """Return an edge from the cells of its row; each is a text, a number or empty."""
+    """Return an edge from the cells of its row. Each is a text, a number or empty."""
     texts = []
     for part, value in (("first", first), ("second", second), ("type", type_), ("id", id_)):
         if value is not None and not isinstance(value, str | int):

@@ -147,7 +147,7 @@ class Pack(Settings):
 
     about: str
     hub: str = ""
-    """Id on the hub; none where the files lie elsewhere (`files`)."""
+    """Id on the hub. None where the files lie elsewhere (`files`)."""
     revision: str = ""
     files: str = ""
     data: tuple[str, ...]
@@ -155,7 +155,7 @@ class Pack(Settings):
     splits: dict[str, PackSplit]
     published: tuple[Published, ...] = ()
     folder: str = ""
-    """Where its files lie here; empty for the hub."""
+    """Where its files lie here. Empty for the hub."""
 
     def items(self, names: Iterable[str]) -> tuple[Item, ...]:
         """The items of the splits, each once, in their order."""
@@ -215,7 +215,7 @@ def packs() -> dict[str, Pack]:
 
 
 def pack_named(source: str) -> Pack | None:
-    """The pack that `pack:NAME` or `pack:NAME:FOLDER` names; None where the source is none."""
+    """The pack that `pack:NAME` or `pack:NAME:FOLDER` names. None where the source is none."""
     if not source.startswith(PACK):
         return None
     name, _, folder = source.removeprefix(PACK).partition(":")
@@ -228,7 +228,7 @@ def pack_named(source: str) -> Pack | None:
 
 
 def published_of(source: str, model: str, figures_of: str | None = None) -> tuple[Pack, Published] | None:
-    """A pack's figures of the model, or of the one `named` (`none`: of none); None where nothing is to be compared."""
+    """A pack's figures of the model, or of the one `named` (`none`: of none). None where nothing is to be compared."""
     pack = pack_named(source)
     if figures_of not in (None, "none") and pack is None:
         raise InputError("--published goes with a pack, as in --data pack:tofu")
@@ -255,11 +255,11 @@ def load_items(
     limit: str | None = None,
     keep_duplicates: bool = False,
 ) -> tuple[Item, ...]:
-    """The items of `source`, in its order; InputError names file, line and column of what is wrong.
+    """The items of `source`, in its order. InputError names file, line and column of what is wrong.
 
-    A local path is looked for first; its extension decides the form. `split` and `config` concern folders
-    and the hub. `limit` takes the first rows; those after them are parsed and not checked. `keep_duplicates`
-    admits a question twice where the answers differ (TOFU's full set has one).
+    A local path is looked for first. Its extension decides the form. `split` and `config` concern folders and the hub.
+    `limit` takes the first rows. Those after them are parsed and not checked. `keep_duplicates` admits a question twice
+    where the answers differ (TOFU's full set has one).
     """
     by_part = {"question": question_key, "answer": answer_key, "edge": edge_key, "group": group_key}
     keys = {part: key for part, key in by_part.items() if key is not None}

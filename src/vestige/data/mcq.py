@@ -25,7 +25,7 @@ from vestige.core.text import one_line
 from vestige.metrics.answers import normalised
 
 Source = Literal["given", "perturbed", "attribute", "form", "question"]
-"""Where wrong options come from: `form` is that of the question; `question` offers questions (the reversed form)."""
+"""Where wrong options come from: `form` is that of the question. `question` offers questions (the reversed form)."""
 Wanted = Literal["auto", "perturbed", "attribute"]
 TooFew = Literal["refuse", "fewer", "leave_out"]
 Place = Literal["balanced", "given"]
@@ -37,7 +37,7 @@ REVERSED = 'Which of these questions has the answer "{answer}"?'
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with its options in the order in which they are shown; `options[answer]` is the right one.
+    """A question with its options in the order in which they are shown. `options[answer]` is the right one.
 
     `also` are further right answers: they are read as texts and never shown beside the right one. `accepted` are the
     texts that count as right in a reply. `item` is the id of the item that was asked about.
@@ -81,7 +81,7 @@ class Unasked:
 class OptionDrawing:
     """How options are drawn.
 
-    `n` options where they are drawn; options that the data gives are all shown. `too_few` says what becomes of an item
+    `n` options where they are drawn. Options that the data gives are all shown. `too_few` says what becomes of an item
     with fewer than n - 1 wrong ones: an error, a question of fewer options (two at least), or none. `place` puts the
     right option where the set is balanced, or leaves given options in their order.
     """
@@ -192,7 +192,7 @@ def _wrong(item: Item, pools: _Pools, source: Wanted) -> _Wrong:
 
 
 def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") -> Choice | Unasked:
-    """The right option first and then the wrong ones, each where it was drawn; `_placed` moves the right one."""
+    """The right option first and then the wrong ones, each where it was drawn. `_placed` moves the right one."""
     key, about = key or item.id, f"the question {one_line(item.question, width=60)!r}"
     source, texts = wrong
     also: tuple[str, ...] = ()
@@ -230,7 +230,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
 
 
 def _distinct(texts: Iterable[str], right: Iterable[str]) -> list[str]:
-    """Those that are neither right nor one another, nor nothing, after `normalised`; the first of equals stays."""
+    """Those that are neither right nor one another, nor nothing, after `normalised`. The first of equals stays."""
     # What is already right goes in first, so that it is never a wrong one.
     by_form = {"": "", **{normalised(text): text for text in right}}
     left_out = len(by_form)

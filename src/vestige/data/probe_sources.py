@@ -14,7 +14,7 @@ from vestige.data.texts import Passage, form_of, load_harmful, texts_in
 class ProbeSources:
     """The forget and the retain set: items in `splits`, by split, and texts beside them, each where there are any.
 
-    `corpus` is what the items come from; of texts it holds none.
+    `corpus` is what the items come from. Of texts it holds none.
     """
 
     corpus: Corpus

@@ -1,11 +1,11 @@
 """Which edges to forget or keep: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`, `superseded`.
 
-`person:NAME` selects the items of a person where the data have a column `person`; it means the same as `edge:NAME`.
+`person:NAME` selects the items of a person where the data have a column `person`. It means the same as `edge:NAME`.
 
-Selectors are joined by commas; together they select every edge that one of them does. A component goes by its
-number (in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse,
-semi-dense, dense). `file:PATH` lists edges. What `random` draws depends on the graph and on a seed of its own, which
-may stand behind it (`random:3@dense#7`). Items that name edges and have no graph take `edge`, `type` and `random`.
+Selectors are joined by commas. Together they select every edge that one of them does. A component goes by its number
+(in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse, semi-dense, dense).
+`file:PATH` lists edges. What `random` draws depends on the graph and on a seed of its own, which may stand behind it
+(`random:3@dense#7`). Items that name edges and have no graph take `edge`, `type` and `random`.
 """
 
 from collections.abc import Iterable, Sequence

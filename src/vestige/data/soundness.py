@@ -90,7 +90,7 @@ def _wordings(item: Item) -> tuple[str, ...]:
 
 
 def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
-    """Forget items whose answer a retained contract states; those that can be guessed are told beside."""
+    """Forget items whose answer a retained contract states. Those that can be guessed are told beside."""
     ids = [item.id for item in forget if scopes.get(item.id) == "entailed"]
     guessable = sum(scopes.get(item.id) == "guessable" for item in forget)
     sentence = (
@@ -199,7 +199,7 @@ class Material:
     seed: int
 
     def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice], *, either: bool) -> Check:
-        """What a guesser gets; with `either` the better of it and its opposite, whose p-value counts twice."""
+        """What a guesser gets. With `either` the better of it and its opposite, whose p-value counts twice."""
         outcome = self._outcome(guess, choices, 1)
         if either:
             opposite = self._outcome(guess, choices, -1)

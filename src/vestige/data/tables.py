@@ -56,7 +56,7 @@ def file_bytes(path: Path) -> bytes:
 
 
 def text_lines(path: Path) -> list[str]:
-    """The lines of a plain text file that are not blank, without the blanks around them; there is one at least."""
+    """The lines of a plain text file that are not blank, without the blanks around them. There is one at least."""
     # Not `splitlines`, which also breaks at U+2028 and other signs that stand inside texts.
     lines = [line.strip() for line in decoded(str(path), file_bytes(path)).split("\n")]
     for number, line in enumerate(lines, 1):
@@ -68,7 +68,7 @@ def text_lines(path: Path) -> list[str]:
 
 
 def streamed(path: Path) -> Iterator[TableRow]:
-    """The rows of a file, one at a time; of JSON Lines no more is held than a row."""
+    """The rows of a file, one at a time. Of JSON Lines no more is held than a row."""
     if path.suffix.lower() not in _LINES:
         yield from read_table(path).rows
         return
@@ -80,7 +80,7 @@ def streamed(path: Path) -> Iterator[TableRow]:
 
 
 def column_names(path: Path) -> frozenset[str]:
-    """The columns of a file; of JSON Lines those of its first row."""
+    """The columns of a file. Of JSON Lines those of its first row."""
     if path.suffix.lower() in _LINES:
         return frozenset(next((row.values for row in streamed(path)), {}))
     return frozenset(read_table(path).names)

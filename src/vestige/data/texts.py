@@ -9,9 +9,9 @@ Harmful answers are items of a prompt and an unsafe response. Two forms are read
 - `prompt`, `response_0`, `response_1`, `is_response_0_safe`, `is_response_1_safe`: PKU-SafeRLHF
 - `prompt`, `response`, `is_safe`: BeaverTails, PKU-SafeRLHF-QA
 
-(Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683); here a prompt
-is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated
-in an error: only where it stands.
+(Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683). Here a prompt
+is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated in
+an error: only where it stands.
 
 Wikitext (Merity et al., Pointer Sentinel Mixture Models, 1609.07843) becomes paragraphs with the title of their
 article. Read are its text files (`wiki.test.raw`, `test.txt`) and its form on the hub, a line of the file in each row.
@@ -46,7 +46,7 @@ S = TypeVar("S", Item, "Passage")
 
 
 def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed: int) -> tuple[S, ...]:
-    """`n` of the candidates, or all, in their order; None and what equals an earlier one is passed over.
+    """`n` of the candidates, or all, in their order. None and what equals an earlier one is passed over.
 
     Fewer than `n` are refused: a smaller sample would be another experiment.
     """
@@ -68,7 +68,7 @@ def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed:
 
 
 BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
-"""Papers with the columns title, abstract and text; the hub gives them to those who accept its terms."""
+"""Papers with the columns title, abstract and text. The hub gives them to those who accept its terms."""
 LEAST = 50
 """A text of as many characters, or fewer, is passed over, as in RMU's code (2403.03218)."""
 _TEXT = "text"
@@ -219,7 +219,7 @@ _HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLH
 
 
 def form_of(name: str) -> Form:
-    """What a file or a data set of the hub holds; "items" too where it is none of both, but a selector, say."""
+    """What a file or a data set of the hub holds. "items" too where it is none of both, but a selector, say."""
     path = local_file(name)
     if path is None:
         return _HUB.get(name.partition("@")[0], "items")
@@ -236,7 +236,7 @@ _BEGINNING = 8
 
 
 def items_in(name: str) -> tuple[Item, ...] | None:
-    """Harmful answers or texts of a file as items; None where it holds questions, or is no file.
+    """Harmful answers or texts of a file as items. None where it holds questions, or is no file.
 
     A text is asked for by its title and its first words, and the rest of it is the answer.
     """
@@ -258,7 +258,7 @@ def _continued(passage: Passage) -> Item:
 
 
 def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:
-    """The texts of a file or data set of that form, `n` of them or all; none of questions and harmful answers."""
+    """The texts of a file or data set of that form, `n` of them or all. None of questions and harmful answers."""
     if form == "wikitext":
         return load_wikitext(name, n=n, seed=seed)
     return load_passages(name, n=n, seed=seed) if form == "texts" else ()

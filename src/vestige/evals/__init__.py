@@ -1,4 +1,4 @@
-"""Evaluations, one file each: collecting asks the model and keeps everything; summarising needs no model.
+"""Evaluations, one file each: collecting asks the model and keeps everything. Summarising needs no model.
 
 The table has every evaluation with the class that is its settings and does it (`base.Evaluation`). To add one, write
 its file and its line; docs/extend.md shows it, and how another package brings one without a line here.
@@ -28,7 +28,7 @@ EVALS = {
 
 
 def eval_home(name: str) -> str:
-    """Where the class of that evaluation is, as `module:Class`; another package may bring it. Nothing is loaded."""
+    """Where the class of that evaluation is, as `module:Class`. Another package may bring it. Nothing is loaded."""
     homes = {**installed("evals"), **EVALS}
     if name not in homes:
         raise InputError(f"unknown evaluation {name!r}; {closest(name, list(homes))}")
@@ -36,7 +36,7 @@ def eval_home(name: str) -> str:
 
 
 def find_eval(name: str) -> "type[Evaluation]":
-    """The evaluation of that name; loads its file and no other."""
+    """The evaluation of that name. Loads its file and no other."""
     home = eval_home(name)
     evaluation = brought("evaluation", name, home)
     from vestige.evals.base import Evaluation

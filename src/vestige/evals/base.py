@@ -7,7 +7,7 @@ by rounding alone.
 An estimate is a mean over items of a split, scope or edge, with an interval. Items of one edge share parties and
 template, so they are one cluster.
 
-One function has the words of each form; golden files hold the result. A plain prompt goes to the model as it is, and in
+One function has the words of each form. Golden files hold the result. A plain prompt goes to the model as it is, and in
 a chat it is the user's turn. `Answer:` ends it if the answer is to follow on the same line.
 """
 
@@ -63,12 +63,11 @@ def view_of(splits: NamedSplits) -> View:
 class InAudit:
     """What an audit has to know of an evaluation.
 
-    `formats` say by which scores knowledge is told; those of Vestige's own are in `auditing.formats`, since judging
+    `formats` say by which scores knowledge is told. Those of Vestige's own are in `auditing.formats`, since judging
     loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `build_questions`
-    gives (`asked`).
-    `needs` is what a model has to give, behind an address too, and `label` names the evaluation where one does not.
-    An attacked model is asked too `after` an attack, never, or where no model that never knew was given. One that
-    offers questions as options is not asked `with_texts` that an attack puts beside the question.
+    gives (`asked`). `needs` is what a model has to give, behind an address too, and `label` names the evaluation where
+    one does not. An attacked model is asked too `after` an attack, never, or where no model that never knew was given.
+    One that offers questions as options is not asked `with_texts` that an attack puts beside the question.
     """
 
     formats: tuple[Format, ...] = ()
@@ -126,11 +125,11 @@ class Evaluation(Settings):
         return [order[n : n + size] for n in range(0, len(order), size)]
 
     def refuse_too_long(self, subject: "LoadedModel", questions: Sequence[Any]) -> None:
-        """Refuse a text that has more tokens than the subject reads, as far as that can be told; nothing is asked."""
+        """Refuse a text that has more tokens than the subject reads, as far as that can be told. Nothing is asked."""
 
     @abstractmethod
     def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
-        """One record each, in order; but for rounding, a record depends on its item and not on those beside it."""
+        """One record each, in order, but for rounding, a record depends on its item and not on those beside it."""
 
     def known_replies(
         self, subject: "LoadedModel", records: Sequence[Record]
@@ -145,7 +144,7 @@ class Evaluation(Settings):
 
     @staticmethod
     def measure(key: str) -> Measure:
-        """What a score's `format/metric` means: bits where its name ends so, else a share; `chance` is exact."""
+        """What a score's `format/metric` means: bits where its name ends so, else a share. `chance` is exact."""
         form, _, metric = key.partition("/")
         return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
 
@@ -220,7 +219,7 @@ def results(
     *,
     seed: int,
 ) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge; `measure` says what a score's key means."""
+    """The estimates of every split and scope of `view` and of every edge. `measure` says what a score's key means."""
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
     groups = _groups(records, view)
@@ -267,7 +266,7 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
 
 
 def _groups(records: Sequence[Record], view: View) -> dict[tuple[str, str], list[str]]:
-    """Item ids by split and scope; those without items are left out."""
+    """Item ids by split and scope. Those without items are left out."""
     # A scope says how far what is kept gives a forget item away, so that only the forget set has scopes.
     groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
     for scope in ("entailed", "guessable", "free"):
@@ -349,7 +348,7 @@ LETTERS = string.ascii_uppercase
 def choose_prompt(question: str, options: Sequence[str], *, topic: str) -> str:
     """Question and lettered options: the form of MMLU (Hendrycks et al., 2009.03300) and WMDP (2403.03218).
 
-    A `topic` is named in the line above, as those benchmarks do; without one there is no such line.
+    A `topic` is named in the line above, as those benchmarks do. Without one there is no such line.
     """
     header = f"The following are multiple choice questions (with answers) about {topic}.\n\n" if topic else ""
     listed = "".join(f"{letter}. {option}\n" for letter, option in zip(LETTERS, options, strict=False))

@@ -67,7 +67,7 @@ class ChoicesSettings(Reads):
     place: Place = "balanced"
     """Where the right option stands."""
     orders: Orders = "one"
-    """Ask the question's own order, its k rotations, or all k! orders; values are means over them."""
+    """Ask the question's own order, its k rotations, or all k! orders. Values are means over them."""
     rendering: Literal["chat", "plain"] = "chat"
     """Prompts in the chat template, or plain as in benchmarks."""
     topic: str = ""
@@ -105,7 +105,7 @@ class ChoicesSettings(Reads):
         )
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> ToRead:
-        """Of each question its options' texts and a greedy reply; letters have prompts of their own."""
+        """Of each question its options' texts and a greedy reply. Letters have prompts of their own."""
         choices = [c for c in questions if isinstance(c, Choice)]
         most = self.max_new_tokens if self.replies else 0
         encoded: list[list[Encoded]] = []
@@ -169,7 +169,7 @@ class ChoicesSettings(Reads):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record, by `format/metric`; an item that was not asked has none."""
+        """The values of one record, by `format/metric`. An item that was not asked has none."""
         values: dict[str, float] = {}
         for part, read in (("texts", _text_values), ("letters", _letter_values), ("reply", _reply_values)):
             if part in record:
@@ -190,7 +190,7 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
 
 
 def _text_values(record: Record) -> dict[str, float]:
-    """The best answer against the wrong ones (TruthfulQA's MC1); the right ones' share of all (its MC2)."""
+    """The best answer against the wrong ones (TruthfulQA's MC1). The right ones' share of all (its MC2)."""
     right, n = record["answer"], len(record["options"])
     tokens = [text["logp"] for text in record["texts"]]
     values: dict[str, float] = {}

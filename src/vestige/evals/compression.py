@@ -43,7 +43,7 @@ def shortest(attempt: LengthAttempt, *, bound: int) -> int | None:
     of all. Otherwise it is a length that succeeded, the one below it having failed.
 
     Returns:
-        The length in tokens; None where no length that was tried succeeded.
+        The length in tokens. None where no length that was tried succeeded.
     """
     failed = 0
     succeeded = bound
@@ -157,7 +157,7 @@ class AcrSettings(Evaluation):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record, by `format/metric`; `acr/ratio` only where a prompt was found."""
+        """The values of one record, by `format/metric`. `acr/ratio` only where a prompt was found."""
         n_text, n_prompt, searches = record["n_text"], record["n_prompt"], record["searches"]
         values = {
             "acr/memorised": float(memorised(n_text, n_prompt)),
@@ -177,7 +177,7 @@ class AcrSettings(Evaluation):
     def summarize(
         cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
     ) -> tuple[Result, ...]:
-        """The estimates of the forget items that were drawn, of every scope and edge; `ratio` is of those found."""
+        """The estimates of the forget items that were drawn, of every scope and edge. `ratio` is of those found."""
         have = {r["item"] for r in records}
         forget = [i for i in view.splits.get("forget", ()) if i in have]
         return super().summarize(records, scores, View(view.forget, {"forget": forget}, view.scopes), seed=seed)
@@ -186,7 +186,7 @@ class AcrSettings(Evaluation):
 class Text(NamedTuple):
     """What a prompt must bring of one item: where it stands, how many tokens count, and what stands behind it.
 
-    `around` is what is searched in; `n_own` tokens of its target are the item's own, the others the template's.
+    `around` is what is searched in. `n_own` tokens of its target are the item's own, the others the template's.
     `behind` are the template's tokens between a prompt that is a user's whole turn and the reply.
     """
 
@@ -257,7 +257,7 @@ def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt)
 
 
 def _as_sent(subject: LoadedModel, text: Text, form: Form, prompt: str) -> tuple[int, ...] | None:
-    """The tokens after which the model speaks, from the prompt's text; None where the template joins it with its own.
+    """The tokens after which the model speaks, from the prompt's text. None where the template joins it with its own.
 
     In a `row` the user's turn is still open, so what would end it is taken off.
     """

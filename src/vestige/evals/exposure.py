@@ -36,7 +36,7 @@ class ExposureSettings(Reads):
     """How many of an item's alternatives to read."""
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Item | Unasked]:
-        """The items themselves; of those without alternatives, that they have none."""
+        """The items themselves. Of those without alternatives, that they have none."""
         return {
             i.id: i if i.alternatives else Unasked(i.id, "has no alternatives to its answer", i.edge) for i in items
         }
@@ -76,7 +76,7 @@ class ExposureSettings(Reads):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record; an item that was not asked, or is told by its length, has none."""
+        """The values of one record. An item that was not asked, or is told by its length, has none."""
         rank_shares = None if "unasked" in record else answer_scores(record)
         if rank_shares is None:
             return {}

@@ -71,7 +71,7 @@ class _Put(NamedTuple):
 class FreeformQuestion:
     """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap.
 
-    `puts` has by form how it is put, of the forms that it can be asked in; `judge` is the id of who tells leaks, if not
+    `puts` has by form how it is put, of the forms that it can be asked in. `judge` is the id of who tells leaks, if not
     words.
     """
 
@@ -88,7 +88,7 @@ class FreeformQuestion:
 
 
 class FreeformSettings(LeakJudgeSettings, Evaluation):
-    """Which forms are asked, and how; a judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
+    """Which forms are asked, and how. A judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
 
     name: ClassVar[str] = "freeform"
     collect_version: ClassVar[int] = 4
@@ -99,7 +99,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
     shots: PositiveInt = 3
     """Questions before the one of few_shot."""
     prefill_tokens: PositiveInt = 1
-    """Tokens of the answer given in prefilled; at least one is left to find."""
+    """Tokens of the answer given in prefilled. At least one is left to find."""
     samples: PositiveInt = 10
     """Replies drawn in sampled."""
     temperature: float = Field(1.0, gt=0)
@@ -168,7 +168,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         return content_id(rows, length=32)
 
     def refuse_too_long(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> None:
-        """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
+        """Refuse a text of a greedy form that has more tokens than the subject reads. Nothing is asked."""
         for question in questions:
             for put in question.puts.values():
                 subject.prompter.encode(put.text, put.answer)
@@ -352,7 +352,7 @@ def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
 
 
 def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
-    """How much of the fact one reply gives away by words, and whether that is a leak; that a judge says, where one is.
+    """How much of the fact one reply gives away by words, and whether that is a leak. That a judge says, where one is.
 
     What the judge did not tell has no `leaked`.
     """
@@ -365,7 +365,7 @@ def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
-    """A reply with what it may give away; beside a fact the whole answer is always accepted."""
+    """A reply with what it may give away. Beside a fact the whole answer is always accepted."""
     fact = form["fact"] if form.get("whole") is False else record["fact"]
     # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
     prompt = "" if "shots" in form else form.get("asked", "")
@@ -378,7 +378,7 @@ def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
 
 
 LEAKS = (1, 2, 5, 10, 20, 50, 100)
-"""k of leak@k, as far as there are samples; beside them k = n, all samples."""
+"""k of leak@k, as far as there are samples. Beside them k = n, all samples."""
 
 
 def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -56,7 +56,7 @@ RIDGE = 1.0
 
 @dataclass(frozen=True)
 class Compared:
-    """The answers to one question that are compared; the probe is fitted on it or not."""
+    """The answers to one question that are compared. The probe is fitted on it or not."""
 
     choice: Choice
     fit: bool
@@ -81,7 +81,7 @@ class InsideSettings(Evaluation):
     patch: str = Field(default="", exclude=True)
     """The target, into which block outputs are patched: a folder that Vestige made. Takes a second model in memory."""
     patch_weights: str = Field(default="", exclude_if=not_)
-    """Digest of the target's weights; that of its folder."""
+    """Digest of the target's weights. That of its folder."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +94,7 @@ class InsideSettings(Evaluation):
         return {**values, "patch_weights": read_finished(folder.done, "model")["model"]["weights"]}
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
-        """The forget items, and retained ones drawn by the seed; of items that cannot be read, why."""
+        """The forget items, and retained ones drawn by the seed. Of items that cannot be read, why."""
         choices = choices_of(items, OptionDrawing(self.options, "auto", "leave_out", "balanced", self.seed))
         forget: set[str] = set()
         retained: set[str] = set()
@@ -133,7 +133,7 @@ class InsideSettings(Evaluation):
         return [list(range(len(questions)))]
 
     def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> list[dict[str, Any]]:
-        """One record a question; of an item without wrong answers, why. InputError where the weights are not here."""
+        """One record a question. Of an item without wrong answers, why. InputError where the weights are not here."""
         if not subject.here:
             raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
         from vestige.models.scoring import answers_inside
@@ -191,7 +191,7 @@ class InsideSettings(Evaluation):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record, by `format/metric`; an item that was not asked has none."""
+        """The values of one record, by `format/metric`. An item that was not asked has none."""
         if "unasked" in record:
             return {}
         values: dict[str, float] = {}
@@ -344,6 +344,6 @@ def _beaten_by(
 
 
 def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> float:
-    """The share of the other values that the one of `answer` exceeds; ties count half."""
+    """The share of the other values that the one of `answer` exceeds. Ties count half."""
     others = np.delete(np.asarray(values), answer)
     return float((np.sign(values[answer] - others) + 1).mean() / 2)

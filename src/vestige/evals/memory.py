@@ -1,7 +1,7 @@
 """`memory`: how much of a text is stored, and can it be told that the text was trained on?
 
-One pass reads question and answer token by token; continuations of one prompt read the paraphrased and the wrong
-answers; greedy replies are given to the question and after half of the answer.
+One pass reads question and answer token by token. Continuations of one prompt read the paraphrased and the wrong
+answers. Greedy replies are given to the question and after half of the answer.
 
 Formats: `memory` (from the answer's tokens: TOFU's probability and truth ratio, extraction strength, exact
 memorization, MUSE's knowledge and verbatim memorization), `membership` and `membership_text` (scores of the answer's
@@ -169,7 +169,7 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
 def _texts(
     subject: LoadedModel, items: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
 ) -> list[dict[str, Any]]:
-    """What the pass over question and answer says of their own tokens; the template's are read and not kept."""
+    """What the pass over question and answer says of their own tokens. The template's are read and not kept."""
     rows = []
     scores = score_texts(subject.model, [e.ids[: e.stop] for e in encoded])
     for item, code, score in zip(items, encoded, scores, strict=True):
@@ -242,7 +242,7 @@ FORGET_SCORE = "memory/truth_ratio_score_forget"
 
 
 def _repeated(record: Record) -> dict[str, float]:
-    """MUSE's two measures; a text in which ROUGE sees no word has none."""
+    """MUSE's two measures. A text in which ROUGE sees no word has none."""
     pairs = {}
     if "knowledge" in record:
         pairs["memory/knowledge"] = record["knowledge"]["reply"], record["answer"]
@@ -299,7 +299,7 @@ FORGET_VS_HOLDOUT = "forget_vs_holdout"
 def _told_apart(
     records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
 ) -> tuple[Result, ...]:
-    """AUC and true positive rates of each membership score, forget items being positive; none without a holdout set."""
+    """AUC and true positive rates of each membership score, forget items being positive. None without a holdout set."""
     if not view.splits.get("holdout"):
         return ()
     table = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
@@ -387,7 +387,7 @@ def _weighted(p: Float[Tensor, "N V"], values: Float[Tensor, "N V"]) -> Float[Te
 def score_texts(
     model: PreTrainedModel, texts: Sequence[Sequence[int]], *, token_budget: int = TOKEN_BUDGET
 ) -> list[TextSpread]:
-    """Scores of texts of token ids, in the order given; one pass each.
+    """Scores of texts of token ids, in the order given. One pass each.
 
     `token_budget` bounds memory, as the vocabulary does.
     """
@@ -413,8 +413,7 @@ def score_texts(
 def gradient_norm(model: PreTrainedModel, text: Sequence[int], places: Sequence[int]) -> float:
     """L2 norm, over all parameters, of the gradient of the mean negative log-likelihood of the tokens at `places`.
 
-    In a pass of its own. Parameters that are frozen count
-    too; which ones are is as before afterwards.
+    In a pass of its own. Parameters that are frozen count too. Which ones are is as before afterwards.
     """
     parameters = [p for p in model.parameters() if p.is_floating_point()]
     frozen = [p for p in parameters if not p.requires_grad]

@@ -1,14 +1,14 @@
 """`qa`: does the subject still answer? A greedy reply, and the stated answer's tokens read with teacher forcing.
 
 Collecting runs the model: each question is read once, and reply and answer go on from there. Scoring and summarising
-are pure. Logarithms in records are natural (nats); `answer_bits` are bits, summed over the answer's
-tokens, its end left out.
+are pure. Logarithms in records are natural (nats). `answer_bits` are bits, summed over the answer's tokens, its end
+left out.
 
 PISTOL's ranks are read as its released code reads them, for parity with its published tables and for nothing else. The
-answer is tokenised on its own, without the prompt before it, and its j-th token is ranked in the distribution
-from which the j-th token of the model's own reply was drawn. With most tokenisers the first of these tokens is one
-that the model never emits there, so a perfect model has a mean reciprocal rank far below 1. Where the reply has
-ended, the released code ranks among logits that are all zero; here such a token gets the mean of all ranks.
+answer is tokenised on its own, without the prompt before it, and its j-th token is ranked in the distribution from
+which the j-th token of the model's own reply was drawn. With most tokenisers the first of these tokens is one that the
+model never emits there, so a perfect model has a mean reciprocal rank far below 1. Where the reply has ended, the
+released code ranks among logits that are all zero. Here such a token gets the mean of all ranks.
 """
 
 import math
@@ -71,7 +71,7 @@ class QASettings(Reads):
     audit: ClassVar[InAudit] = InAudit(items="all")
 
     max_new_tokens: PositiveInt = 64
-    """Longest reply, in tokens; a longer one counts as truncated."""
+    """Longest reply, in tokens. A longer one counts as truncated."""
     pistol: bool = False
     """Also compute MRR and top-hit ratio as PISTOL's released code does."""
 
@@ -122,7 +122,7 @@ class QASettings(Reads):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record, by metric; each is one item's."""
+        """The values of one record, by metric. Each is one item's."""
         reply, answer = record["reply"], record["answer"]
         values = {
             "exact_match": float(exact_match(reply, answer)),

@@ -12,7 +12,7 @@ scored apart. Formats:
   2502.12025).
 
 Scores are leaks told by words (`metrics.leaks`). A model that is served by chat messages takes no begun reply, so only
-the first three are asked of it; its reasoning field is the trace.
+the first three are asked of it. Its reasoning field is the trace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class ReasoningSettings(Evaluation):
 
 
 def _told(record: Record, text: str) -> float:
-    """How much of the fact a text gives away, from 0 to 1; as in `freeform`, the whole answer is accepted too."""
+    """How much of the fact a text gives away, from 0 to 1. As in `freeform`, the whole answer is accepted too."""
     accepted = tuple(record["accepted"])
     if record["fact"] is not None:
         accepted = (*accepted, record["answer"])

@@ -1,6 +1,6 @@
 """`reversed`: given an answer, does the subject pick the question that it belongs to?
 
-The options are the item's question and questions of the same attribute elsewhere with other answers; formats are those
+The options are the item's question and questions of the same attribute elsewhere with other answers. Formats are those
 of `choices` by letter, with `reversed_` before them. There is no reading of the options' texts: a model that was never
 taught a question finds it unlikely, whatever it knows of the answer, so that one which never knew falls below chance.
 """
@@ -20,7 +20,7 @@ PREFIX = "reversed_"
 
 
 class ReversedSettings(Evaluation):
-    """As the settings of `choices`; neither texts nor replies are asked for."""
+    """As the settings of `choices`. Neither texts nor replies are asked for."""
 
     name: ClassVar[str] = "reversed"
     collect_version: ClassVar[int] = ChoicesSettings.collect_version
@@ -54,7 +54,7 @@ class ReversedSettings(Evaluation):
         return ChoicesSettings.digest(questions)
 
     def collect(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> list[dict[str, Any]]:
-        """One record a question; of an item that could not be asked, why."""
+        """One record a question. Of an item that could not be asked, why."""
         return self._forward().collect(subject, questions)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The experiments of the papers, a file each; `vestige experiment NAME` runs one.
+"""The experiments of the papers, a file each. `vestige experiment NAME` runs one.
 
 A file is a function of a lab (`lab.py`) that asks for steps, calls of the functions in `vestige`, and gives back what
 its tables show.

@@ -1,7 +1,7 @@
 """The cost of an experiment before it starts, from published sizes: nothing is loaded and no hub is asked.
 
 Every number is an upper estimate by arithmetic, not a measurement of this experiment. A forward-pass equivalent is one
-token through one model once; a trained token counts three (forward, and twice as much back).
+token through one model once. A trained token counts three (forward, and twice as much back).
 """
 
 import os
@@ -31,7 +31,7 @@ PARAMETERS = {
 ROWS = {"sample1": 400, "sample2": 1500, "pack:tofu": 4000, "pack:muse": 3554, "pack:wmdp": 3668, "truthful_qa": 817}
 """Questions or passages of a data set, by a part of its name, as published; 1,000 for others."""
 FORGET = {"forget01": 40, "forget05": 200, "forget10": 400, "forget_1": 889, "bio": 1273, "pku": 50, "wmdp-bio": 200}
-"""Those of a forget set; of a contract 20."""
+"""Those of a forget set. Of a contract 20."""
 TOKENS = {"pack:muse": 2048, "wikitext": 512, "sample1": 64, "sample2": 64}
 """Tokens of a row with its question; 128 for others."""
 PASSES = {"ga": 3, "gd": 6, "kl": 7, "dpo": 8, "idk_gd": 6, "npo": 4, "npo_gd": 7, "npo_kl": 8, "simnpo": 6}

@@ -35,7 +35,7 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
-"""Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
+"""Those of the demo's three contracts and 6 epochs. `python -m benchmarks.rates` measures the grid they come from."""
 
 PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
 """The four methods that PISTOL compares (2406.16810, section 5.3)."""
@@ -66,7 +66,7 @@ epochs 0.42, and at most 0.55 by retained items).
 
 Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
 rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
-the question and statements with a gap, which it was never taught to read; and the membership scores min_k_plus and
+the question and statements with a gap, which it was never taught to read, and the membership scores min_k_plus and
 reference, which five controls tell apart so badly that no model could be shown to be like them.
 """
 
@@ -74,7 +74,7 @@ reference, which five controls tell apart so badly that no model could be shown 
 class DemoSettings(Settings):
     """What the demo compiles, forgets, compares and audits.
 
-    Each control is trained from its own seed. The names from `evals` on are those of the audit's settings; without
+    Each control is trained from its own seed. The names from `evals` on are those of the audit's settings. Without
     evals there is no audit.
     """
 
@@ -226,7 +226,7 @@ class Demo:
         finetune(self.run.control(name), request, lambda p: report(p.step / p.n_steps))
 
     def unlearning(self, method: str, forget: str, *, rate: float | None = None) -> UnlearnRequest:
-        """What is asked of one method; `rate` replaces the demo's learning rate."""
+        """What is asked of one method. `rate` replaces the demo's learning rate."""
         target = ModelSettings(model=str(self.run.control("target").model), device="cpu")
         training = UnlearningSettings(epochs=self.settings.unlearning_epochs, learning_rate=rate or DEMO_RATES[method])
         corpus = self.corpus
@@ -259,7 +259,7 @@ class Demo:
         evaluate(finished_subject(folder, device="cpu"), request, lambda done, of: report(done / of))
 
     def audit(self, forget: str) -> AuditRequest:
-        """The audit of one forget set; the target has to be there."""
+        """The audit of one forget set. The target has to be there."""
         settings, names = self.settings, self.retrained(forget)
         models = [AuditedModel("target", "target", str(self.run.control("target").path))]
         for n, name in enumerate(names):

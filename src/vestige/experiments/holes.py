@@ -1,4 +1,4 @@
-"""Probing Knowledge Holes in Unlearned LLMs (2511.00030): harmful answers are forgotten; what harmless knowledge goes?
+"""Probing Knowledge Holes in Unlearned LLMs (2511.00030): harmful answers are forgotten. What harmless knowledge goes?
 
 holes: LLMU, GA + KL and NPO-GD (Tables 1 to 10); holes-rmu: RMU on texts (Tables 1, 2, 14 and 20). On a CPU a contract
 is forgotten, and the judge is told the answers: what it finds are wrong answers where the paper's are gibberish.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVER = "https://api.openai.com/v1?most_requests=20000"
 """The limit is for one folder. Raise it by `--probe judge=...`, after `--plan`."""
 JUDGE = f"{SERVER}#gpt-4o-mini"
-"""Appendix A: GPT-4o mini judges, filters and names groups; section 3.1 does not say who writes questions."""
+"""Appendix A: GPT-4o mini judges, filters and names groups. Section 3.1 does not say who writes questions."""
 JUDGES = (JUDGE, f"{SERVER}#gpt-4.1-mini", f"{SERVER}#o3-mini")
 """Table 6."""
 BENCHMARKS: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ LORA = {
     "warmup_steps": 0,
     "weight_decay": 0.01,
 }
-"""Appendix A: rank 32, alpha 16, batches of 2; the rest is LLMU's code (2310.10683). 1,000 steps of 2 of 50 samples."""
+"""Appendix A: rank 32, alpha 16, batches of 2. The rest is LLMU's code (2310.10683). 1,000 steps of 2 of 50 samples."""
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "llmu": {"learning_rate": 5e-5},
     # Table 6: all parameters, at a rate of 1e-6 (appendix C.1).
@@ -105,7 +105,7 @@ TINY_PROBE: dict[str, Any] = {
     "filter": {"alike": 0.95},
 }
 MITIGATION = {**LORA, "learning_rate": 5e-5, "max_steps": 800}
-"""Section 4.3: 800 steps; the rate is LLMU's."""
+"""Section 4.3: 800 steps. The rate is LLMU's."""
 ABLATION = {
     "policy.entropy_coef": (0.001, 0.1),
     "policy.temperature": (0.5, 1.0),
@@ -114,11 +114,11 @@ ABLATION = {
     "latent.ngram_coef": (0.1, 10.0),
     "latent.semantic_coef": (0.1, 10.0),
 }
-"""Table 10; values are ours."""
+"""Table 10. Values are ours."""
 
 
 def holes(lab: Lab) -> Report:
-    """Every method at every seed; probes, mitigation and the rest around the models of the first seed."""
+    """Every method at every seed. Probes, mitigation and the rest around the models of the first seed."""
     # 50 samples of PKU-SafeRLHF with an unsafe response on the paper's topics, in a file of the user's choice; all 817
     # questions of TruthfulQA are kept.
     data, forget = lab.found_data(SourceSettings(**BENCHMARKS["TruthfulQA"]), "pku-saferlhf-50.jsonl")
@@ -321,7 +321,7 @@ def taught(
         probe: The folder of the probe whose prompts are taught.
         target: The model that answers.
         output_dir: The folder that is written.
-        adjacent: The folder of the probe whose adjacent prompts are taught; the same by default.
+        adjacent: The folder of the probe whose adjacent prompts are taught. The same by default.
         most: How many prompts of D_RL (all that a search found with J = 10, which no filter has taken any of) and of
             D_AP to draw. Empty for the one-shot way: all of D_AP and D_LP that passed the filters.
         data: The data set of the retained items that are added.

@@ -1,6 +1,6 @@
 """Existing LLM unlearning evaluations are inconclusive (2506.00688): formats, relearning and a searched prefix.
 
-The paper has no public tables of its own here; its text gives the settings. Its TOFU-MCQ is not public: `inconclusive`
+The paper has no public tables of its own here. Its text gives the settings. Its TOFU-MCQ is not public: `inconclusive`
 takes the wrong answers of TOFU's forget10_perturbed, `inconclusive-wmdp` WMDP-Bio. On which texts the methods trained
 is not said: here they forget the questions with their right answers. `retain-only` is section 4.1's fresh base model.
 """
@@ -34,7 +34,7 @@ RELEARNING = {"epochs": 3, "rate": 2e-4, "rank": 128, "alpha": 16}
 
 
 def inconclusive(lab: Lab) -> Report:
-    """Taught knowledge: TOFU's forget10, or one contract on a CPU; models that never knew are attacked too."""
+    """Taught knowledge: TOFU's forget10, or one contract on a CPU. Models that never knew are attacked too."""
     data, forget = SourceSettings(data="pack:tofu"), "forget10"
     if lab.cpu or any(lab.tiny(model) for model in lab.models):
         data, forget = lab.data("sample1"), "edge:A_B"

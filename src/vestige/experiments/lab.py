@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of `function` (`module:name`), which writes into `folder`; `after` are the steps it waits for."""
+    """One call of `function` (`module:name`), which writes into `folder`. `after` are the steps it waits for."""
 
     name: str
     function: str
@@ -34,7 +34,7 @@ class Step:
     folder: Path
     after: tuple["Step", ...] = ()
     reads: str = ""
-    """The value of result.json that a later step takes from this one; empty for the folder itself."""
+    """The value of result.json that a later step takes from this one. Empty for the folder itself."""
 
     def file(self, name: str) -> "Step":
         """The same step, of which a later one takes a file."""
@@ -61,7 +61,7 @@ class Lab:
     models: Sequence[str] = ()
     """The models of the experiment, in place of the paper's."""
     seeds: Sequence[int] = ()
-    """The seeds of the trainings; the experiment's own where none is given."""
+    """The seeds of the trainings. The experiment's own where none is given."""
     methods: Sequence[str] = ()
     """The methods, in place of all."""
     cpu: bool = False
@@ -71,7 +71,7 @@ class Lab:
     goal: str = ""
     """The goal for which `find_rate` finds each rate, on a target of another seed; empty: the experiment's rates."""
     rates: Sequence[float] = ()
-    """The learning rates, in place of the experiment's; with `goal` those that are tried."""
+    """The learning rates, in place of the experiment's. With `goal` those that are tried."""
     most_items: int | None = None
     """The most retained questions that are asked."""
     data_file: str = ""
@@ -173,7 +173,7 @@ class Lab:
         return controls
 
     def chosen(self, methods: Sequence[str], *more: str) -> list[str]:
-        """The methods to run: all, or those given, which may be among `more` too; others are refused."""
+        """The methods to run: all, or those given, which may be among `more` too. Others are refused."""
         for name in self.methods:
             if name not in (*methods, *more):
                 raise InputError(f"The experiment has no method {name!r}. {closest(name, [*methods, *more])}")
@@ -206,11 +206,11 @@ class Lab:
         return SourceSettings(data=str(folder), **source)
 
     def ask(self, model: "Step | str", columns: Mapping[str, Any], **arguments: Any) -> Step:
-        """Evaluate a model; its scores get `columns`."""
+        """Evaluate a model. Its scores get `columns`."""
         return self._question("evaluate", model, columns, {"summarize": False, **arguments})
 
     def attack(self, model: "Step | str", kind: str, columns: Mapping[str, Any], **arguments: Any) -> Step:
-        """Attack a model; its scores before and after get `columns`."""
+        """Attack a model. Its scores before and after get `columns`."""
         return self._question("attack", model, columns, {"kind": kind, **arguments})
 
     def _question(self, function: str, model: "Step | str", columns: Mapping[str, Any], arguments: Any) -> Step:
@@ -240,7 +240,7 @@ class Lab:
         return value
 
     def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
-        """Make every step that is not done; raises PartialFailure with the names of those that failed."""
+        """Make every step that is not done. Raises PartialFailure with the names of those that failed."""
         from vestige.steps.runner import Task
 
         tasks = []
@@ -330,7 +330,7 @@ def _resolved(value: Any) -> Any:
 
 
 def call(step: Step) -> Any:
-    """Call the step's function; where its work is done, this reads the result and asks no model."""
+    """Call the step's function. Where its work is done, this reads the result and asks no model."""
     module, _, name = step.function.partition(":")
     function = getattr(import_module(module), name)
     arguments = _resolved(step.arguments)

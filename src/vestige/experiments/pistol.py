@@ -1,8 +1,8 @@
 """PISTOL (Qiu et al., 2406.16810): how structure in the data changes what is forgotten and what is kept.
 
-q1: does a contract between well-connected parties resist (Tables 1 and 2)? q2: what do larger forget sets cost
-(Table 3)? q3: does the loss fall on contracts of the same type (Table 4)? q4: does the model matter (Figure 5)?
-entity: every contract of one company; the paper has no such table.
+q1: does a contract between well-connected parties resist (Tables 1 and 2)? q2: what do larger forget sets cost (Table
+3)? q3: does the loss fall on contracts of the same type (Table 4)? q4: does the model matter (Figure 5)? entity: every
+contract of one company. The paper has no such table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,9 @@ TINY_RATES = {"dpo": (1e-4, 2e-4), "idk_gd": (1e-4,)}
 """For all weights of builtin:tiny (docs/models.md); 3e-5 and 5e-5 for the other methods."""
 
 Sets = Mapping[str, Sequence[Sequence[str]]]
-"""Forget sets by name. A set has one member or several, which are forgotten by a model each and averaged; a member is
-one selector, or several that are forgotten in turn."""
+"""Forget sets by name. A set has one member or several, which are forgotten by a model each and averaged. A member is
+one selector, or several that are forgotten in turn.
+"""
 AC3 = "edge:A_C,edge:A_C2,edge:A_C3"
 
 
@@ -170,7 +171,7 @@ def _found_rates(
 def _in_turn(
     lab: Lab, target: Step, member: Sequence[str], method: str, rate: Any, data: SourceSettings, seed: int
 ) -> Step:
-    """The model that forgot the parts of a member one after another; what was forgotten is not kept again."""
+    """The model that forgot the parts of a member one after another. What was forgotten is not kept again."""
     model = target
     for part in member:
         saving = lab.saving if len(member) == 1 else {}

@@ -26,7 +26,7 @@ _GOAL = re.compile(r"(forget<=|retain>=)(0(?:\.\d+)?|1(?:\.0+)?)")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One rate and its mean scores on the questions kept for choosing; NaN where training broke down."""
+    """One rate and its mean scores on the questions kept for choosing. NaN where training broke down."""
 
     rate: float
     forget: float
@@ -93,7 +93,7 @@ def find_rate(
         data: The data set.
         forget: The forget set.
         output_dir: The folder of the candidates, each a model in `rate-R`, and of result.json.
-        retain: The retain set; by default all data but the forget set.
+        retain: The retain set. By default all data but the forget set.
         metric: The metric of `qa` that the goal is stated in, a share from 0 to 1.
         items: At most this many questions, and at most half, of the forget and of the retain set choose the rate.
         max_new_tokens: Longest reply, in tokens.
@@ -215,7 +215,7 @@ def _shortfall(candidate: Candidate, bounded: str, bound: float) -> float:
 
 
 def _choose(candidates: Sequence[Candidate], bounded: str, bound: float) -> Candidate | None:
-    """The candidate nearest to the goal; of those that reach it the best in the other score, then the lowest rate."""
+    """The candidate nearest to the goal. Of those that reach it the best in the other score, then the lowest rate."""
     trained = [candidate for candidate in candidates if not candidate.broke_down]
     if not trained:
         return None

@@ -1,7 +1,7 @@
 """Do unlearning methods remove information from weights (Deeb & Roger, 2410.08827)? Some facts are shown, others asked.
 
 The paper brings back 88 % of what was known from pretraining, and far less of random birthdays, which were taught. Its
-RIA and its optimizer Lion are not here, so rates are ours; it shows four splits of five, here half are shown.
+RIA and its optimizer Lion are not here, so rates are ours. It shows four splits of five, here half are shown.
 """
 
 from typing import Any

@@ -19,14 +19,14 @@ PLACE = ("model", "set", "method", "rate", "attack", "split", "metric")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two values of a column whose scores are compared, second less first; `match` is as in `vestige.pool`."""
+    """Two values of a column whose scores are compared, second less first. `match` is as in `vestige.pool`."""
 
     column: str
     first: str
     second: str
     match: str | None = "item"
     splits: Sequence[str] = ()
-    """The splits that are compared; all by default."""
+    """The splits that are compared. All by default."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Report:
     splits: Sequence[str]
     comparisons: Sequence[Comparison] = ()
     ranked: Sequence[str] = ()
-    """The metrics on the forget set that rank methods; pairs that they rank in opposite order are shown."""
+    """The metrics on the forget set that rank methods. Pairs that they rank in opposite order are shown."""
     bits: bool = False
     """Whether the bits of each attack are shown."""
     holes: bool = False
@@ -53,7 +53,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
         report: What is shown.
 
     Returns:
-        Pooled scores; a table of differences per comparison, with the paper's and, where controls were retrained, the
+        Pooled scores. A table of differences per comparison, with the paper's and, where controls were retrained, the
         difference above the controls'; and reversals.
     """
     import pandas

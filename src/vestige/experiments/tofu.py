@@ -1,6 +1,6 @@
 """TOFU (2401.06121) as OpenUnlearning reports it (docs/repro.md): forget01, 05 and 10 by six methods.
 
-Its table has one training each; here there are three, with intervals. Its IdkDPO and RMU differ: our `dpo` has no
+Its table has one training each. Here there are three, with intervals. Its IdkDPO and RMU differ: our `dpo` has no
 retain term, and our `rmu` trains three blocks instead of all weights. Forget quality and model utility are of one model
 (`vestige audit`).
 """

@@ -23,7 +23,7 @@ JUDGES = {
 
 
 def known_judges() -> dict[str, Kind]:
-    """Every kind of judge by name; no judge is loaded."""
+    """Every kind of judge by name. No judge is loaded."""
     return with_installed("judges", JUDGES)
 
 

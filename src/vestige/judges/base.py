@@ -1,7 +1,7 @@
 """What a judge is asked and what it says: a score, or by its name the reason why there is none.
 
-Tokens and calls are counts; costs are in the currency of the prices that were given. A failure is never a low score:
-it is left out of every mean and counted.
+Tokens and calls are counts. Costs are in the currency of the prices that were given. A failure is never a low score: it
+is left out of every mean and counted.
 """
 
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from vestige.models.address import NoReply
 Failure: TypeAlias = (
     NoReply | Literal["", "unreadable", "out of range", "ambiguous", "empty", "cut short", "too long", "not judged"]
 )
-"""Why there is no score; "" where there is one.
+"""Why there is no score. "" where there is one.
 
 Of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two verdicts that differ), "empty", "cut
 short" (by the limit of tokens), "filtered" (by the server). Of the exchange: "garbage" (no chat completion, or half of
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A score on the task's scale with its parts in `values`, or a failure; and what the judge said, word for word."""
+    """A score on the task's scale with its parts in `values`, or a failure, and what the judge said, word for word."""
 
     score: float | None
     values: Mapping[str, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class JudgeSettings(Settings):
 class Prompt:
     """What a language model is asked: a system message, a user message, and what counts as an answer.
 
-    `accepts` is asked about each reply; one that it does not take is asked for again, as far as the writer is patient.
+    `accepts` is asked about each reply. One that it does not take is asked for again, as far as the writer is patient.
     """
 
     system: str
@@ -125,7 +125,7 @@ class Writer(Protocol):
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Strings that the model takes for control signs; text that is judged must not hold them."""
+        """Strings that the model takes for control signs. Text that is judged must not hold them."""
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order."""

@@ -5,7 +5,7 @@ An answer is held against the target's own answer to the same question. Likeliho
 - fit = 1 - (nll(answer) - nll(own answer)) / GIBBERISH_NATS, cut to 0..1: as likely as its own answer is 1.
 - bearing = (nll(answer after an empty request) - nll(answer)) / BEARING_NATS, cut to 0..1: how much the question makes
   the answer likelier. An answer to another question has none.
-- likeness = (cosine(answer, own answer) - UNLIKE) / (ALIKE - UNLIKE), cut to 0..1; only with an embedder.
+- likeness = (cosine(answer, own answer) - UNLIKE) / (ALIKE - UNLIKE), cut to 0..1. Only with an embedder.
 
 Quality is 1 + 9 s, with s = likeness where there is an embedder, else sqrt(fit x bearing). A degenerate text is 1. A
 refusal is at most REFUSED. Where the truth is known, an answer that holds it is at least TRUE, any other at most FALSE.
@@ -40,7 +40,7 @@ Degeneration: TypeAlias = Literal["", "empty", "no text", "repetition"]
 _WINDOW_WORDS = 20
 _LEAST_WORDS = 8
 _LEAST_DISTINCT = 0.4
-"""Of the words in a window; English prose has 0.7 and more in twenty words."""
+"""Of the words in a window. English prose has 0.7 and more in twenty words."""
 _LEAST_BYTES, _BLOCK_BYTES = 40, 400
 _LEAST_COMPRESSED = 0.35
 """Of a block's bytes, by zlib. Longer blocks of prose compress better, so that the limit holds for this size."""
@@ -48,7 +48,7 @@ _LEAST_LEGIBLE = 0.6
 
 
 def degeneration(text: str) -> Degeneration:
-    """What is wrong with the text as a text; "" where it may be language.
+    """What is wrong with the text as a text. "" where it may be language.
 
     No model is needed. Word salad is not told from language here: that takes a model's likelihood.
     """
@@ -84,7 +84,7 @@ def _repeats(text: str) -> bool:
 
 
 VERSION = 2
-"""Part of every identity that such a judge is in; raised when the same answer would be graded otherwise."""
+"""Part of every identity that such a judge is in. Raised when the same answer would be graded otherwise."""
 GIBBERISH_NATS = 5.0
 """An answer this much less likely a token than the target's own is no language that the target knows."""
 BEARING_NATS = 1.0
@@ -99,7 +99,7 @@ _CONTENT_LETTERS = 4
 
 
 class GroundedReading(NamedTuple):
-    """What is measured of one answer; nats a token. None where the text is degenerate or there is no embedder."""
+    """What is measured of one answer. Nats a token. None where the text is degenerate or there is no embedder."""
 
     answer_nll: float | None
     own_nll: float | None
@@ -109,14 +109,14 @@ class GroundedReading(NamedTuple):
 
 @dataclass(frozen=True)
 class GroundedJudge:
-    """Grades "quality", "reward", "validity" and "overlap"; the rest is "not judged".
+    """Grades "quality", "reward", "validity" and "overlap". The rest is "not judged".
 
     So is an answer that the target cannot read (too long, say), or to which it has no answer of its own to compare.
 
-    A request's `reference` is the target's own answer; where it is empty, the target is asked, greedily, for at most
+    A request's `reference` is the target's own answer. Where it is empty, the target is asked, greedily, for at most
     `own_tokens`. With `own_samples` above 1 it is asked for so many answers, the others drawn at `OWN_TEMPERATURE`, and
     likeness is that to the nearest: where a question has several good answers, whoever gives another than the target's
-    likeliest is not taken for worse. Overlap is looked for in words alone: the truth stands in the sample; where it is
+    likeliest is not taken for worse. Overlap is looked for in words alone: the truth stands in the sample. Where it is
     not known, the reference does, or 80 % of its longer words.
     """
 
@@ -209,7 +209,7 @@ class GroundedJudge:
         return answers
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
-        """Nats a token of each second text as the answer to the first; None where the model cannot read it as one."""
+        """Nats a token of each second text as the answer to the first. None where the model cannot read it as one."""
         # The target's own answer to a question is held against many: read once.
         encoded = {pair: self._encoded(*pair) for pair in dict.fromkeys(pairs)}
         readable = {pair: e for pair, e in encoded.items() if e is not None}
@@ -241,7 +241,7 @@ def is_gibberish(answer: str, reading: GroundedReading) -> bool:
 
 
 def quality(request: Request, reading: GroundedReading) -> float:
-    """The grade, 1..10; see the module's docstring."""
+    """The grade, 1..10. See the module's docstring."""
     if is_gibberish(request.answer, reading):
         return 1.0
     grade = 1 + 9 * _share(reading)

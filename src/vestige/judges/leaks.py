@@ -13,8 +13,8 @@ shorter than the answer either counts.
 
 `local:MODEL` and an address: a chat model, by the task `leak`.
 
-What a judge errs is measured on labelled replies (`error_of`) and goes with what it says; `metrics.leaks` carries
-it into a share.
+What a judge errs is measured on labelled replies (`error_of`) and goes with what it says. `metrics.leaks` carries it
+into a share.
 """
 
 import re
@@ -65,7 +65,7 @@ Vector: TypeAlias = Float[np.ndarray, " D"]
 
 
 class ReplyTo(NamedTuple):
-    """A reply to a question, and what it may give away; as in `vestige.leak_score`."""
+    """A reply to a question, and what it may give away. As in `vestige.leak_score`."""
 
     reply: str
     answer: str
@@ -99,7 +99,7 @@ class LeakJudge(Protocol):
         ...
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak; None where it does not say."""
+        """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak. None where it does not say."""
         ...
 
 
@@ -115,7 +115,7 @@ class LikenessJudge:
         return {"judge": "likeness", "version": 2, "model": self.embedder.digest}
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """As `LeakJudge.given`; it always says."""
+        """As `LeakJudge.given`. It always says."""
         replies = [r._replace(reply=unquoted(r.reply, r.question)) for r in replies]
         words = [r.words() for r in replies]
         rest = [n for n, r in enumerate(replies) if words[n] < 1 and _is_for_likeness(r)]
@@ -153,7 +153,7 @@ def _is_for_likeness(r: ReplyTo) -> bool:
 
 
 def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:
-    """From 0 to 1, 0.5 or more being a leak; of a wrong answer that is the answer nothing can be told: 0."""
+    """From 0 to 1, 0.5 or more being a leak. Of a wrong answer that is the answer nothing can be told: 0."""
     # Wrong answers share the manner of the answer, so that what is left of it is its matter.
     axis, base = answer - wrong, float(wrong @ answer)
     if axis @ axis < _NO_WAY:
@@ -185,7 +185,7 @@ class WrittenLeakJudge:
         return {**self.model, "task": TASK, "version": find_task(TASK).version}
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """As `LeakJudge.given`, 0 or 1; a verdict that did not come is not told."""
+        """As `LeakJudge.given`, 0 or 1. A verdict that did not come is not told."""
         requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in replies]
         with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
             judged = PromptedJudge(self.writer).judge(requests)
@@ -218,7 +218,7 @@ class Measured:
 
 
 def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | None:
-    """The judge that the settings name, loaded once; None where they name none."""
+    """The judge that the settings name, loaded once. None where they name none."""
     if not settings.judge:
         if settings.judge_examples:
             raise InputError("judge_examples goes with a judge, and none is set; set judge")
@@ -278,7 +278,7 @@ def examples(path: str = "") -> list[Example]:
 
 
 def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
-    """How often the judge misses a leak and sees one where there is none; what it does not tell is left out."""
+    """How often the judge misses a leak and sees one where there is none. What it does not tell is left out."""
     judged = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
     pairs = [(e.leaked, score >= LEAK) for e, score in judged if score is not None]
     true = [told for leaked, told in pairs if leaked]

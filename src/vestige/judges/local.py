@@ -1,4 +1,4 @@
-"""A writer that is a local chat model: greedy replies, computed in batches, no network; and the judge of any spec."""
+"""A writer that is a local chat model: greedy replies, computed in batches, no network, and the judge of any spec."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class LocalWriter:
         return written
 
     def _ids(self, prompt: Prompt, context: int) -> tuple[int, ...]:
-        """The prompt's tokens; none where it does not fit."""
+        """The prompt's tokens. None where it does not fit."""
         try:
             ids = self.loaded.prompter.prompt(f"{prompt.system}\n\n{prompt.user}")
         except InputError:
@@ -75,7 +75,7 @@ class LocalWriter:
 
 
 def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
-    """The judge, but for a grounded one, which takes a target; a server's replies lie in the folder `replies`."""
+    """The judge, but for a grounded one, which takes a target. A server's replies lie in the folder `replies`."""
     writer: Writer
     if isinstance(spec.settings, ServerSettings):
         writer = ServerWriter(spec.settings, replies)

@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerWriter:
-    """The server as a writer. Replies lie in `folder`; one command at a time may work there."""
+    """The server as a writer. Replies lie in `folder`. One command at a time may work there."""
 
     settings: ServerSettings
     folder: Path
@@ -42,11 +42,11 @@ class ServerWriter:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Not known of a server; what the common templates use is made harmless everywhere (`texts`)."""
+        """Not known of a server. What the common templates use is made harmless everywhere (`texts`)."""
         return ()
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
-        """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
+        """One reply each, in order. Equal prompts are asked once. What no request can mend is an InputError."""
         names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):

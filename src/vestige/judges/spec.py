@@ -95,7 +95,7 @@ _CHANGES_VERDICTS = {"url", "model", "temperature", "seed", "reasoning_tokens", 
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A kind of judge with its model, if it has one, and settings; those of a package's judge as they were given."""
+    """A kind of judge with its model, if it has one, and settings. Those of a package's judge as they were given."""
 
     kind: str
     model: str
@@ -130,7 +130,7 @@ class JudgeSpec:
 
 @cache
 def judge_spec(text: str) -> JudgeSpec:
-    """The judge that a string names; InputError says what it should be."""
+    """The judge that a string names. InputError says what it should be."""
     if is_address(text):
         server = server_at(text, ServerSettings)
         server.check()
@@ -157,7 +157,7 @@ class LeakJudgeSettings(Settings):
     judge: str = ""
     """Who decides whether a reply leaks the answer, beside words: likeness, local:MODEL or http://host/v1#name."""
     judge_examples: str = ""
-    """JSONL file of labelled replies on which the judge's error is measured; by default Vestige's own."""
+    """JSONL file of labelled replies on which the judge's error is measured. By default Vestige's own."""
 
     @field_validator("judge")
     @classmethod

@@ -38,11 +38,11 @@ def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:
 
 
 VERSION = 1
-"""Part of each request's identity; raised when an old reply must not stand for a new one."""
+"""Part of each request's identity. Raised when an old reply must not stand for a new one."""
 
 
 class Kept(NamedTuple):
-    """One reply with its tokens; `estimated` if the server did not say how many."""
+    """One reply with its tokens. `estimated` if the server did not say how many."""
 
     text: str
     finish: str

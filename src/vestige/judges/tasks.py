@@ -75,7 +75,7 @@ def _harmless(text: str, reserved: tuple[str, ...]) -> str:
 
 
 def fenced(texts: Mapping[str, str], reserved: Sequence[str] = ()) -> tuple[str, str]:
-    """The texts by label, each between its marks, made harmless; and the nonce that the marks bear."""
+    """The texts by label, each between its marks, made harmless, and the nonce that the marks bear."""
     clean = {label: harmless(text, reserved) for label, text in texts.items()}
     # A text that forged it would have to hold a digest of itself.
     nonce = content_id([0, *clean.items()])
@@ -105,7 +105,7 @@ class Verdict(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The least and the greatest value of a number; `whole` if only whole numbers count."""
+    """The least and the greatest value of a number. `whole` if only whole numbers count."""
 
     low: float
     high: float
@@ -122,7 +122,7 @@ def failed(failure: Failure) -> Verdict:
 
 
 def read_rating(text: str, scale: Range) -> Verdict:
-    """The rating in `[[x]]`, decimals admitted; a number off the scale is a failure and not cut to it.
+    """The rating in `[[x]]`, decimals admitted. A number off the scale is a failure and not cut to it.
 
     A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
     not ours. What the judge states counts: a rating with "Rating" right before it, or on a line of its own, in single
@@ -155,7 +155,7 @@ def _states(text: str, rating: re.Match[str]) -> bool:
 
 
 def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, float] | Failure:
-    """The values of the one JSON object in `text` that has all `keys`; a key without a range is true or false.
+    """The values of the one JSON object in `text` that has all `keys`. A key without a range is true or false.
 
     A reply with two such objects that differ is ambiguous: one of them may have been quoted from the judged text.
     """
@@ -213,7 +213,7 @@ def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
 
 
 LONGEST_TEXT = 32_000
-"""Characters of one text that is judged; a longer one is not judged rather than judged by its beginning."""
+"""Characters of one text that is judged. A longer one is not judged rather than judged by its beginning."""
 
 QUALITY_SCALE = Range(1, 10, whole=False)
 WORSE_SCALE = Range(0, 9)
@@ -241,7 +241,7 @@ class JudgeTask:
     max_tokens: int
 
     def prompt(self, request: Request, reserved: tuple[str, ...] = ()) -> Prompt:
-        """The messages for one request; the texts in them are fenced."""
+        """The messages for one request. The texts in them are fenced."""
         blocks, nonce = fenced({label: getattr(request, name) for label, name in self.fields.items()}, reserved)
         system = f"{self.role} {GUARD.format(nonce=nonce)}"
         user = f"{blocks}\n\nThe material ends here.\n{self.order}"
@@ -332,7 +332,7 @@ def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> l
 
 
 def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
-    """What was written, read as a verdict; a failure of either is named."""
+    """What was written, read as a verdict. A failure of either is named."""
     verdict = read(written.text)
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.

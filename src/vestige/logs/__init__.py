@@ -2,7 +2,7 @@
 
 A reader is a module with `holds(beginning) -> bool`, which tells by its content whether a file is its own, and
 `read(path, how) -> Log`. Another package brings one by the entry point group `vestige.logs`, as `module`. Readers say
-what a file holds; whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
+what a file holds. Whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ READERS: Mapping[str, Kind] = {
         "vestige.logs.rows", "Rows in JSON, JSON lines or CSV, one a question, whose columns say what they are."
     ),
 }
-"""The readers by name; the first that takes a file reads it."""
+"""The readers by name. The first that takes a file reads it."""
 SUFFIXES = (".json", ".jsonl", ".eval", ".csv", ".tsv")
 """The files of a folder that may be logs."""
 
@@ -124,7 +124,7 @@ def why_unread(path: Path) -> str:
 
 
 def log_files(folder: Path) -> Iterator[Path]:
-    """Every file below a folder that may be a log, in order; links are followed, each real folder once on a path."""
+    """Every file below a folder that may be a log, in order. Links are followed, each real folder once on a path."""
     yield from _walk(folder, frozenset())
 
 

@@ -183,12 +183,12 @@ def _place(columns: list[list[str]], column: list[str]) -> int:
 
 
 def holds(start: Beginning) -> bool:
-    """Whether a file is a table of this package; no other compressed file is read."""
+    """Whether a file is a table of this package. No other compressed file is read."""
     return start.path.resolve().parent == _table("").resolve().parent and start.head.startswith(b"\x1f\x8b")
 
 
 def read(path: Path, how: How) -> Log:
-    """The log of the model `how.key`; its `prompts` are digests until the texts of other logs take their place."""
+    """The log of the model `how.key`. Its `prompts` are digests until the texts of other logs take their place."""
     stored = _stored(path)["logs"][how.key]
     columns = [tuple(column) for column in stored["columns"]]
     parts = []

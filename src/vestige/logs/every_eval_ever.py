@@ -27,7 +27,7 @@ def holds(start: Beginning) -> bool:
 
 
 def read(path: Path, how: How) -> Log:
-    """The contents of the file; each evaluation is a measurement. A sample that ended in an error has no score."""
+    """The contents of the file. Each evaluation is a measurement. A sample that ended in an error has no score."""
     reading, rows = LogReading(path, how), defaultdict(list)
     for row in listed(path, list(json_lines(path)), ("evaluation_name", "sample_id", "evaluation", "input")):
         rows[str(row["evaluation_name"])].append(row)

@@ -4,7 +4,7 @@ A roles file comes first (`vestige.logs.roles`). Then the settings of OpenUnlear
 evaluation the path of the model is the model itself, in a training it is the start. Then names:
 
 - OpenUnlearning: `eval/tofu_MODEL_full/evals_forget01`, `eval/tofu_MODEL_retain99`, `finetune/tofu_MODEL_retain99`,
-  `unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`; on
+  `unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`. On
   the hub `unlearn_tofu_MODEL_forget10_METHOD`, with a change of the model behind `__`.
 - MUSE: `MEMORY/out/CORPUS/MODEL/...`, in forks `MODEL/knowmem_f/log.json`.
 - TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder
@@ -105,9 +105,9 @@ def recognise(
     """The groups of logs in these folders, which may hold each other's controls.
 
     Args:
-        folders: The folders; links in them are followed.
-        roles: A roles file for all of them; else each folder's own roles.csv is read.
-        forget: The forget set to judge; all of them where it is empty.
+        folders: The folders. Links in them are followed.
+        roles: A roles file for all of them. Otherwise, each folder's own roles.csv is read.
+        forget: The forget set to judge. All of them where it is empty.
         without_controls: Leave the controls out of all groups.
 
     Returns:
@@ -178,7 +178,7 @@ def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:
 
 
 def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_PlacedLog]:
-    """The log as the lines of a roles file name it; a file with several models has a line for each."""
+    """The log as the lines of a roles file name it. A file with several models has a line for each."""
     for line in lines:
         if line.role == "skip":
             return
@@ -270,7 +270,7 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 
 def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
-    """The model by what OpenUnlearning was asked for, as Hydra put it down; None where nothing is put down."""
+    """The model by what OpenUnlearning was asked for, as Hydra put it down. None where nothing is put down."""
     for folder in list(path.parents)[:4]:
         file = folder / ".hydra" / "config.yaml"
         if file.is_file():

@@ -21,7 +21,7 @@ from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, hits_or_grad
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
-"""An archive may unpack to so many times its size, or to so many bytes; texts of samples reach some fifty times."""
+"""An archive may unpack to so many times its size, or to so many bytes. Texts of samples reach some fifty times."""
 
 
 def holds(start: Beginning) -> bool:
@@ -105,7 +105,7 @@ class _Samples:
                     self.scores[f"{name}, {key}" if key else name][item].append(number)
 
     def note(self, item: str, scorer: str) -> Any:
-        """What an export of Vestige says of a sample and a scorer; None in a log of Inspect's own."""
+        """What an export of Vestige says of a sample and a scorer. None in a log of Inspect's own."""
         note = self.notes.get(item)
         measured = note.get("measured") if note is not None else None
         return {**note, **measured.get(scorer, {})} if note is not None and isinstance(measured, dict) else None
@@ -145,7 +145,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
 
 
 def _stored(path: Path) -> tuple[Mapping[str, Any], Any]:
-    """The header and the samples of a log; the samples are None where it holds the header alone."""
+    """The header and the samples of a log. The samples are None where it holds the header alone."""
     with open_input(path) as file:
         packed = file.read(2) == b"PK"
     if packed:
@@ -194,7 +194,7 @@ def _archive(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def _text(value: Any) -> str:
-    """The text of an input, a target or a completion; of messages those of the user."""
+    """The text of an input, a target or a completion. Of messages those of the user."""
     if isinstance(value, list):
         turns = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
         if not turns:

@@ -40,7 +40,7 @@ def holds(start: Beginning) -> bool:
 
 
 def read(path: Path, how: How) -> Log:
-    """The contents of the file; of several filters each gives measurements of its own."""
+    """The contents of the file. Of several filters each gives measurements of its own."""
     rows = listed(path, list(json_lines(path)), ("doc_id", "arguments", "target"))
     reading = LogReading(path, how)
     # Without the time of the run, or two runs of one task would be of two; other names say nothing of the task.
@@ -113,7 +113,7 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
 
 
 def _note(row: Mapping[str, Any], metric: str) -> Any:
-    """What an export of Vestige says of the document and this metric; None in a log of lm-eval's own."""
+    """What an export of Vestige says of the document and this metric. None in a log of lm-eval's own."""
     document = row.get("doc")
     note = document.get(NOTE) if isinstance(document, dict) else None
     measured = note.get("measured") if isinstance(note, dict) else None
@@ -145,7 +145,7 @@ def _reply(row: Mapping[str, Any]) -> str:
 
 
 def _options(rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
-    """The log-likelihoods of all options of every document, in nats; None where the documents were not asked so."""
+    """The log-likelihoods of all options of every document, in nats. None where the documents were not asked so."""
     found = []
     for row, calls in zip(rows, requests, strict=True):
         replies = [in_order(reply) for reply in in_order(row.get("resps"))]
@@ -208,7 +208,7 @@ def _add_options(
 def _right_options(
     options: Sequence[np.ndarray], rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]
 ) -> list[int | None] | None:
-    """The place of the right option of every document; None where no way of reading the target fits the log's `acc`."""
+    """The place of the right option of every document. None where no way of reading the target fits the log's `acc`."""
     by_number: list[int | None] = []
     by_text: list[int | None] = []
     for values, row, calls in zip(options, rows, requests, strict=True):

@@ -131,12 +131,12 @@ class Beginning:
 
     @property
     def value(self) -> Any:
-        """The JSON value that the file begins with, as far as the bytes go; None where it is not JSON."""
+        """The JSON value that the file begins with, as far as the bytes go. None where it is not JSON."""
         return _begun(self.head, self.whole)
 
     @property
     def first_row(self) -> Mapping[str, Any]:
-        """The object in the first line of a file of JSON lines, or the first of a list; empty where there is none."""
+        """The object in the first line of a file of JSON lines, or the first of a list. Empty where there is none."""
         value = self.value
         if isinstance(value, list):
             value = value[0] if value else None
@@ -179,7 +179,7 @@ def beginning(path: Path) -> Beginning:
 
 
 def read_value(path: Path) -> Any:
-    """The JSON value of a file; a damaged file is refused with line and column."""
+    """The JSON value of a file. A damaged file is refused with line and column."""
     content = read_bytes(path)
     try:
         return from_json(content, cache_strings="keys")
@@ -220,7 +220,7 @@ class LogReading:
         Args:
             split: The split of the questions.
             measurement: How they were asked and scored.
-            scores: A number for each question; None or NaN is a missing score.
+            scores: A number for each question. None or NaN is a missing score.
             ids: The tool's own ids of the questions.
             prompts: The prompts as the log has them.
             answers: The true answers.
@@ -314,7 +314,7 @@ class LogReading:
             self.parts[before:] = [part._replace(notes=tuple(known)) for part in self.parts[before:]]
 
     def log(self) -> Log:
-        """All that was read; a log without any score is refused."""
+        """All that was read. A log without any score is refused."""
         if not self.parts:
             why = one_line("; ".join(dict.fromkeys(self.unread)), width=400) or "none of its scores is known"
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")
@@ -340,11 +340,11 @@ _WORDS = {
     **dict.fromkeys(("partial", "p"), 0.5),
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n"), 0.0),
 }
-"""Scores that tools write as words; Inspect's C, P, I and N are correct, partial, incorrect and no answer."""
+"""Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer."""
 
 
 def number_of(score: Any) -> float | None:
-    """A score as a number, from a number, a truth value, or a text that holds one; None where it is none.
+    """A score as a number, from a number, a truth value, or a text that holds one. None where it is none.
 
     Example:
         >>> [number_of(score) for score in (1, True, "0.25", "C", "no idea")]

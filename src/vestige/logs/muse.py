@@ -1,7 +1,7 @@
 """MUSE's own outputs: the replies of its memories of knowledge and of text, and the texts of PrivLeak.
 
 They lie in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
-`privleak/out/<corpus>/<model>/<split>.json`; the folder of the model can be read as a whole. Of PrivLeak the Min-40 %
+`privleak/out/<corpus>/<model>/<split>.json`. The folder of the model can be read as a whole. Of PrivLeak the Min-40 %
 score is read, which the paper takes, turned around so that more is likelier a member.
 """
 
@@ -16,7 +16,7 @@ _ROW = ("prompt", "gt", "response", "rougeL")
 
 
 def holds(start: Beginning) -> bool:
-    """Whether the rows are MUSE's replies or its texts; a file of holdout texts is read with that of the forget set."""
+    """Whether the rows are MUSE's replies or its texts. A file of holdout texts is read with that of the forget set."""
     if not isinstance(start.value, list):
         return False
     row = start.first_row

@@ -6,9 +6,9 @@ was taught, so that they are turned around.
 Their truth ratio has three definitions (open-unlearning issues 138 and 160, pull request 163), and a log does not name
 its own. With the probability of a reworded true answer (right) and that of wrong ones (wrong):
 
-- `closer_to_1_better`: R = wrong / right for each question; the aggregate is the mean of min(R, 1 / R).
-- `true_better`: R for each question; the aggregate is the mean of max(0, 1 - R).
-- `prob_mean`: right / (right + wrong) for each question; the aggregate is the mean.
+- `closer_to_1_better`: R = wrong / right for each question. The aggregate is the mean of min(R, 1 / R).
+- `true_better`: R for each question. The aggregate is the mean of max(0, 1 - R).
+- `prob_mean`: right / (right + wrong) for each question. The aggregate is the mean.
 
 `truth` is right / (right + wrong) in all three, a share in [0, 1]: R gives 1 / (1 + R).
 """
@@ -84,7 +84,7 @@ OF_FORGET = {
     "exact_memorization": Measurement("exact memorization", "forced answer", "overlap", version="1"),
 }
 _INPUTS = ("pert_prob", "para_prob")
-"""What a truth ratio is made of; wrong answers have a list of values, which is no score of its own."""
+"""What a truth ratio is made of. Wrong answers have a list of values, which is no score of its own."""
 
 
 def membership(name: str) -> Measurement:
@@ -164,7 +164,7 @@ def _add_noted(reading: LogReading, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(metric: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
-    """What a metric says of each question, in their order, with the index of each; a question without values is {}."""
+    """What a metric says of each question, in their order, with the index of each. A question without values is {}."""
     values = metric.get("value_by_index") if isinstance(metric, dict) else None
     keys, rows = indexed(values)
     return keys, [row if isinstance(row, dict) else {} for row in rows]
@@ -274,7 +274,7 @@ def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str],
 
 
 def _by_parts(log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> str:
-    """The kind of score that agrees with the losses from which it was made; "" where they are not logged."""
+    """The kind of score that agrees with the losses from which it was made. "" where they are not logged."""
     split = name.partition("_")[0]
     metrics = {str(key).lower(): metric for key, metric in log.items()}
     # Sets without a reworded answer take the answer itself.
@@ -296,7 +296,7 @@ def _by_parts(log: Mapping[str, Any], name: str, keys: Sequence[str], values: Sc
 
 
 def _losses(metric: Any) -> dict[str, float]:
-    """The mean loss a token of each question; of several answers the mean."""
+    """The mean loss a token of each question. Of several answers the mean."""
     keys, rows = _rows(metric)
     found = {}
     for key, row in zip(keys, rows, strict=True):
@@ -334,7 +334,7 @@ def _named_aggregator(settings: Any, name: str) -> str:
 
 
 _LARGEST = 2**20
-"""Bytes of settings that are read; OpenUnlearning writes some thousands."""
+"""Bytes of settings that are read. OpenUnlearning writes some thousands."""
 
 
 @cache

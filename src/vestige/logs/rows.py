@@ -1,7 +1,7 @@
 """Scores of one model in rows of a project's own: JSON, JSON lines, CSV or TSV, one row a question.
 
 Common names of columns are known, and others are named by the user (`--logs column:score=NAME`). A file with several
-models holds an object of models, each with its splits, each with its rows; the role says which model is meant.
+models holds an object of models, each with its splits, each with its rows. The role says which model is meant.
 """
 
 import csv
@@ -94,7 +94,7 @@ def read(path: Path, how: How) -> Log:
 
 
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
-    """The models of a file that holds several, by the outermost keys; empty where it holds one."""
+    """The models of a file that holds several, by the outermost keys. Empty where it holds one."""
     outer = {block.keys[0]: None for block in blocks if block.keys}
     if len(outer) < 2 or any(not block.keys or block.keys[0] in _DATA_SPLITS for block in blocks):
         return {}

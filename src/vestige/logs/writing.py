@@ -22,7 +22,7 @@ from vestige.logs.open_unlearning import METRICS
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """One score with what is known of its question; `score` is None where it is missing, for `reason`."""
+    """One score with what is known of its question. `score` is None where it is missing, for `reason`."""
 
     item: str
     question: Question
@@ -44,7 +44,7 @@ class ExportedScore:
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """All scores of one model, as it is or after one attack; `id` is its public name (ORG/NAME)."""
+    """All scores of one model, as it is or after one attack. `id` is its public name (ORG/NAME)."""
 
     name: str
     role: Role

@@ -42,7 +42,7 @@ METHODS = {
 
 
 class Preset(NamedTuple):
-    """A method under the name that `paper` gives it, with that paper's settings for defaults; `about` says which."""
+    """A method under the name that `paper` gives it, with that paper's settings for defaults. `about` says which."""
 
     method: str
     settings: Mapping[str, Any]
@@ -61,7 +61,7 @@ PRESETS = {
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of that name, of a preset, of another package, or `package.module:Class`; loads no other file."""
+    """The method of that name, of a preset, of another package, or `package.module:Class`. Loads no other file."""
     if name in PRESETS:
         return _of_preset(name)
     # Names of this package win: a package that is installed cannot put another objective under `npo`.

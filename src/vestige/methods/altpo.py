@@ -12,8 +12,8 @@ class AltPO(Settings):
     """(2 / beta) DPO of the alternative over the forget answer + retain_weight NLL(retain).
 
     The target is asked by `prompt` for `n` alternatives a question. One is drawn anew each epoch, which estimates the
-    paper's mean over all of them without bias; its run sees every pair each epoch. Weights, n and sampling are those
-    of the authors' code; the wording of the prompt is ours.
+    paper's mean over all of them without bias. Its run sees every pair each epoch. Weights, n and sampling are those of
+    the authors' code. The wording of the prompt is ours.
     """
 
     paper: ClassVar[str] = "Mekala et al., Alternate Preference Optimization, 2409.13474"
@@ -23,13 +23,13 @@ class AltPO(Settings):
     version: ClassVar[int] = 2
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature of DPO; smaller lets the policy move further from the reference."""
+    """Inverse temperature of DPO. Smaller lets the policy move further from the reference."""
     retain_weight: float = Field(1.0, description="Weight of NLL(retain).")
     n: PositiveInt = Field(5, description="Alternatives that the target is asked for, a question.")
     temperature: PositiveFloat = Field(1.0, description="Sampling temperature of the alternatives.")
     max_new_tokens: PositiveInt = Field(200, description="Longest alternative, in tokens.")
     prompt: str = "{question}\n{answer}\nAnswer again, as plausibly, with every fact of that answer changed."
-    """What the target is asked for an alternative; holds {question} and may hold {answer}."""
+    """What the target is asked for an alternative. Holds {question} and may hold {answer}."""
 
     def alternatives(self) -> Alternatives:
         return Alternatives(self.prompt, self.n, self.temperature, self.max_new_tokens)

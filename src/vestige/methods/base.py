@@ -16,7 +16,7 @@ from vestige.training.batching import Split
 from vestige.training.step import Layers, Needs, Step
 
 Terms: TypeAlias = dict[str, Float[Tensor, ""]]
-"""The weighted terms of the loss by name; the loss is their sum."""
+"""The weighted terms of the loss by name. The loss is their sum."""
 
 
 @runtime_checkable
@@ -47,7 +47,7 @@ class ScalesUpdate(Protocol):
 
     @property
     def update_factor(self) -> float:
-        """The factor of what training changed; negative to subtract it."""
+        """The factor of what training changed. Negative to subtract it."""
         ...
 
 

@@ -19,7 +19,7 @@ class DPO(Settings):
     version: ClassVar[int] = 1
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature; smaller lets the policy move further from the reference."""
+    """Inverse temperature. Smaller lets the policy move further from the reference."""
 
     def terms(self, step: Step) -> Terms:
         return {"dpo": preference(step, "idk", beta=self.beta)}

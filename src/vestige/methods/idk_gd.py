@@ -9,8 +9,8 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class IDKGD(Settings):
     """NLL(retain) + NLL(declining answers to the forget questions): what PISTOL's paper calls DPO in its Eq. 6.
 
-    Each term is the mean over its own tokens, as the paper writes it; TOFU's `idk` takes one mean over both, in
-    which long retain answers dominate.
+    Each term is the mean over its own tokens, as the paper writes it. TOFU's `idk` takes one mean over both, in which
+    long retain answers dominate.
     """
 
     paper: ClassVar[str] = "PISTOL, 2406.16810, Eq. 6; Maini et al., TOFU, 2401.06121"

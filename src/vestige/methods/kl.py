@@ -9,7 +9,7 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class KL(Settings):
     """-NLL(forget) + kl_weight KL(reference || policy) on the retain answers' positions.
 
-    The papers average over each row's tokens first, the question's among them; here the answers' tokens count, all
+    The papers average over each row's tokens first, the question's among them. Here the answers' tokens count, all
     alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and takes the
     pretrained model for the reference, which is the target here unless the run says otherwise.
     """

@@ -9,7 +9,7 @@ from vestige.methods.base import Method, Needs
 
 
 class Listed(NamedTuple):
-    """A line about a method; `needs` names what it reads."""
+    """A line about a method. `needs` names what it reads."""
 
     name: str
     about: str

@@ -9,10 +9,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class LLMU(Settings):
     """-forget_weight NLL(forget) + mismatch_weight NLL(mismatch) + kl_weight KL(reference || policy) on retain.
 
-    Mismatched answers belong to retained questions; one, drawn anew each epoch, estimates the paper's mean over
-    several without bias. The weights are the released code's, whose masks are empty for most tokenizers or take in the
-    question, and whose KL is a cross-entropy over every position; here only answers count. Sums over tokens are means.
-    Its stop at a loss of 100 looks at the negative loss and never acts; ours is a rule of the run.
+    Mismatched answers belong to retained questions. One, drawn anew each epoch, estimates the paper's mean over several
+    without bias. The weights are the released code's, whose masks are empty for most tokenizers or take in the
+    question, and whose KL is a cross-entropy over every position. Here only answers count. Sums over tokens are means.
+    Its stop at a loss of 100 looks at the negative loss and never acts. Ours is a rule of the run.
     """
 
     paper: ClassVar[str] = "Yao et al., Large Language Model Unlearning, 2310.10683"

@@ -21,7 +21,7 @@ class NPO(Settings):
     version: ClassVar[int] = 1
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature; towards 0 the gradient becomes that of ascent."""
+    """Inverse temperature. Towards 0 the gradient becomes that of ascent."""
 
     def terms(self, step: Step) -> Terms:
         forget, frozen = step.policy("forget"), step.reference("forget")

@@ -11,8 +11,8 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class NPOGD(Settings):
     """NPO(forget) + retain_weight NLL(retain): the paper's NPO+RT.
 
-    NPO sums over an answer's tokens and NLL is a mean over tokens, as in the released code; the paper writes the
-    retain term as a sum too, which weighs it more by the length of an answer.
+    NPO sums over an answer's tokens and NLL is a mean over tokens, as in the released code. The paper writes the retain
+    term as a sum too, which weighs it more by the length of an answer.
     """
 
     paper: ClassVar[str] = "Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3 and Section 4.1"
@@ -20,7 +20,7 @@ class NPOGD(Settings):
     version: ClassVar[int] = 1
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature; towards 0 the gradient becomes that of ascent."""
+    """Inverse temperature. Towards 0 the gradient becomes that of ascent."""
     retain_weight: float = 1.0
     """Weight of NLL(retain)."""
 

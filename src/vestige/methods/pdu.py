@@ -10,10 +10,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class PDU(Settings):
-    """mean (max - mean logit)^2 on forget + dual NLL(retain); then dual += dual_rate (NLL(retain) - bound), from 0 up.
+    """mean (max - mean logit)^2 on forget + dual NLL(retain). Then dual += dual_rate (NLL(retain) - bound), from 0 up.
 
     Set `bound` above the target's NLL. `hold_steps` is the paper's warm-up. All tokens count alike, as in the paper's
-    code; its text averages each answer's tokens first.
+    code. Its text averages each answer's tokens first.
     """
 
     paper: ClassVar[str] = "Entesari et al., Constrained Entropic Unlearning, 2506.05314"

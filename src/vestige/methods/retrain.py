@@ -7,9 +7,9 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class Retrain(Settings):
-    """NLL(retain), from the model that the target was made from: exact; costs as much as training the target.
+    """NLL(retain), from the model that the target was made from: exact. Costs as much as training the target.
 
-    It is trained as the target was, so --set and --config are refused; with --base, for a target from elsewhere, not.
+    It is trained as the target was, so --set and --config are refused. With --base, for a target from elsewhere, not.
     """
 
     paper: ClassVar[str] = "Cao & Yang, Towards Making Systems Forget with Machine Unlearning, 2015: the definition"

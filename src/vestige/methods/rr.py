@@ -13,8 +13,8 @@ from vestige.methods.steering import BOTH, BlockSettings
 class RR(BlockSettings):
     """(1 - s) alpha mean max(0, cos(h, h_ref)) on forget + s alpha mean |h - h_ref| on retain, s = step / schedule.
 
-    Circuit breakers; the authors read blocks 10 and 20 of 32 on forget, all on retain (their mean counts padding), and
-    train all below, rank 16, 150 steps of 16 rows at 1e-4; Mistral-7B's alpha is 5. Here one block is read. Start at
+    Circuit breakers. The authors read blocks 10 and 20 of 32 on forget, all on retain (their mean counts padding), and
+    train all below, rank 16, 150 steps of 16 rows at 1e-4. Mistral-7B's alpha is 5. Here one block is read. Start at
     the full rate (warmup_epochs=0): once s has grown, the norm's corner at h_ref holds what has hardly moved.
     """
 

@@ -11,10 +11,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class SatImp(Settings):
     """Mean over the forget answers' tokens of p^beta1 (1 - p)^beta2 log p, plus retain_weight NLL(retain).
 
-    The weight is held constant; it is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults, so
-    that the term is small beside GA's; both 0 with retain_weight 1 is GD. Of the paper the abstract was read, the
+    The weight is held constant. It is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults, so
+    that the term is small beside GA's. Both 0 with retain_weight 1 is GD. Of the paper the abstract was read, the
     formula and the retain weight in its code, beta1 and beta2 as the authors gave them to OpenUnlearning, whose
-    configuration has had the weights of the two terms swapped. The paper sums over tokens; the code takes the mean.
+    configuration has had the weights of the two terms swapped. The paper sums over tokens. The code takes the mean.
     """
 
     paper: ClassVar[str] = "Yang et al., Exploring Criteria of Loss Reweighting, 2505.11953"
@@ -22,9 +22,9 @@ class SatImp(Settings):
     version: ClassVar[int] = 1
 
     beta1: NonNegativeFloat = 5.0
-    """Saturation: exponent of p; higher leaves out tokens that are already unlikely."""
+    """Saturation: exponent of p. Higher leaves out tokens that are already unlikely."""
     beta2: NonNegativeFloat = 1.0
-    """Importance: exponent of 1 - p; higher leaves out tokens that are nearly certain."""
+    """Importance: exponent of 1 - p. Higher leaves out tokens that are nearly certain."""
     retain_weight: float = 0.1
     """Weight of NLL(retain)."""
 

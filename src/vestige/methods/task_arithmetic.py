@@ -9,10 +9,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class TaskArithmetic(Settings):
-    """NLL(forget) is minimised; then the weights are start - scale (trained - start), and nothing is kept.
+    """NLL(forget) is minimised. Then the weights are start - scale (trained - start), and nothing is kept.
 
     With LoRA it is the adapter that is subtracted. The paper fine-tunes the pretrained model on what is unwanted and
-    chooses the scale on validation items; here the target, which has learned it, is trained further.
+    chooses the scale on validation items. Here the target, which has learned it, is trained further.
     """
 
     paper: ClassVar[str] = "Ilharco et al., Editing Models with Task Arithmetic, 2212.04089, Section 3"

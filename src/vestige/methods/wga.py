@@ -9,10 +9,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class WGA(Settings):
-    """Mean over the forget answers' tokens of p^alpha log p, the weight p^alpha held constant; nothing to keep.
+    """Mean over the forget answers' tokens of p^alpha log p, the weight p^alpha held constant. Nothing to keep.
 
-    alpha 0 is GA; alpha 1 cancels the 1 / p of its gradient. The paper sums over an answer's tokens; its code takes
-    the mean over all tokens, and so do we. OpenUnlearning calls alpha beta and adds NLL(retain) with weight 1.
+    alpha 0 is GA. Alpha 1 cancels the 1 / p of its gradient. The paper sums over an answer's tokens. Its code takes the
+    mean over all tokens, and so do we. OpenUnlearning calls alpha beta and adds NLL(retain) with weight 1.
     """
 
     paper: ClassVar[str] = "Wang et al., Rethinking LLM Unlearning Objectives: A Gradient Perspective, 2502.19301"

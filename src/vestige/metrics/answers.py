@@ -1,6 +1,6 @@
 """Whether a reply gives the answer, how probable the answer was, and whether the reply declines.
 
-Whether a reply gives the answer: exact, at the beginning, or anywhere; and how probable the answer was. `exact_match`
+Whether a reply gives the answer: exact, at the beginning, or anywhere, and how probable the answer was. `exact_match`
 compares texts after `normalised`. `prefix` and `contains` compare tokens (`tokens`), whole ones and in their order, so
 that "5" is found neither in "15" nor in "3.5", and "500" not in "1,500". Axes: T tokens.
 
@@ -10,13 +10,13 @@ Texts taken apart so that the same thing said in usual forms is the same token, 
   without invisible characters. Punctuation parts words and is no token, but for the signs of C++ and C#. The hyphen
   after a prefix that makes another word joins them: "weekly" is not in "bi-weekly".
 - Scripts without spaces, and Hangul, whose particles cling to words: each character is a token, Katakana each run.
-- Numbers: one token with sign, decimals and thousands, in one form (1,500 = 1500, 3.50 = 3.5); times of day and numbers
+- Numbers: one token with sign, decimals and thousands, in one form (1,500 = 1500, 3.50 = 3.5). Times of day and numbers
   of several parts (10:30, 1.2.3) too. "%", "percent" and "per cent" are one token of their own.
 - Dates of day, month and year: one token. 06-02-1998 may be of February or of June: dates in figures are compared as
   they stand, and either reading is the same date as one in words.
 
-Limits: words inside others of a script without spaces are found (京都 in 東京都); 1.500 is one and a half and 3,5 is
-three and a half; letters of other scripts that look alike and years of two digits are not read.
+Limits: words inside others of a script without spaces are found (京都 in 東京都). 1.500 is one and a
+half and 3,5 is three and a half. Letters of other scripts that look alike and years of two digits are not read.
 
 Whether a reply declines to answer. A list of patterns, English ones and a few of each of `LANGUAGES`, not a judge: it
 counts a reply that says, in the first person, that its author does not know, was not taught, or cannot or will not
@@ -85,7 +85,7 @@ _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae"
 
 
 class TextToken(NamedTuple):
-    """A token's `text` in one form, and from where to where it stands; `dates` are the readings (year, month, day)."""
+    """A token's `text` in one form, and from where to where it stands. `dates` are the readings (year, month, day)."""
 
     text: str
     start: int
@@ -109,7 +109,7 @@ def plain(text: str) -> str:
 
 
 def tokens(text: str) -> list[TextToken]:
-    """The tokens of a text that is `answers.normalised`, in order; `start` and `end` count in `plain(text)`."""
+    """The tokens of a text that is `answers.normalised`, in order. `start` and `end` count in `plain(text)`."""
     return [_token(m) for m in _TOKEN.finditer(plain(text))]
 
 
@@ -203,7 +203,7 @@ def is_empty(reply: str) -> bool:
 
 
 def probability(logp: Float[np.ndarray, " T"]) -> float:
-    """exp(mean log-probability of the tokens), in [0, 1]; `logp` is in nats.
+    """exp(mean log-probability of the tokens), in [0, 1]. `logp` is in nats.
 
     TOFU's length-normalised probability (Maini et al., 2401.06121, section 3.1).
     """
@@ -243,7 +243,7 @@ def _wanted(answer: str) -> _Compared:
 
 
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
-    """Both as rows of tokens, each between separators; an answer without any token is sought as it stands."""
+    """Both as rows of tokens, each between separators. An answer without any token is sought as it stands."""
     reply_row, answer_row = _compared(reply), _wanted(answer)
     # As of a sign that is no token, such as "§".
     if answer_row.row == SEPARATOR:

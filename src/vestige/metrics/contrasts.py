@@ -66,11 +66,11 @@ BOUND = 0.96
 _TAIL = (1 - LEVEL) / 2
 _Z = float(ndtri(1 - _TAIL))
 _KEPT = 50_000_000
-"""Weights that a sample keeps in memory (8 bytes each); longer ones are drawn again at each use."""
+"""Weights that a sample keeps in memory (8 bytes each). Longer ones are drawn again at each use."""
 
 
 class Quantity(NamedTuple):
-    """Item scores of a subject and, by seed, of its controls; `bounds` are the least and greatest difference.
+    """Item scores of a subject and, by seed, of its controls. `bounds` are the least and greatest difference.
 
     Without bounds (bits) they are None. `subject` may itself be a difference, before and after.
     """
@@ -126,7 +126,7 @@ class Sample:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " N"] | None:
-        """The number of each item's cluster in the order of names; None below 5 clusters, where they are not drawn."""
+        """The number of each item's cluster in the order of names. None below 5 clusters, where they are not drawn."""
         if self.clusters is None or len(set(self.clusters)) < LEAST_CLUSTERS:
             return None
         return np.unique(np.asarray(self.clusters)[self.order], return_inverse=True)[1]
@@ -192,8 +192,8 @@ class PlanBasis(NamedTuple):
 class Draws:
     """A quantity's value and where it may lie: `low` draws for what it is at least, `high` for what it is at most.
 
-    `item_error` and `seed_error` are the standard errors by items and by seeds; the first shrinks with more items. `df`
-    are the degrees of freedom that they are known with, where that is Student's; then `planned` is what a plan for more
+    `item_error` and `seed_error` are the standard errors by items and by seeds. The first shrinks with more items. `df`
+    are the degrees of freedom that they are known with, where that is Student's. Then `planned` is what a plan for more
     controls, wordings or facts goes by.
     """
 
@@ -209,12 +209,12 @@ class Draws:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The 95 % interval; it holds the value. Infinite where the items tell nothing of their spread."""
+        """The 95 % interval. It holds the value. Infinite where the items tell nothing of their spread."""
         return self._around_value(_TAIL)
 
     @cached_property
     def bounds(self) -> tuple[float, float]:
-        """What it is at least and what it is at most, each with the confidence `BOUND`; they hold the value."""
+        """What it is at least and what it is at most, each with the confidence `BOUND`. They hold the value."""
         return self._around_value(1 - BOUND)
 
     def _around_value(self, tail: float) -> tuple[float, float]:
@@ -331,7 +331,7 @@ def known_ratio_draws(
     """Draws of (subject - control) / (target - control) in means, of shares, where the control is known on each item.
 
     The ends are Fieller's, for every true value. On the additional item subject and target lie anywhere in [0, 1] and
-    the control between its least and its greatest; a contrast is linear in each, so its worst is at a corner.
+    the control between its least and its greatest. A contrast is linear in each, so its worst is at a corner.
     """
     top = _checked(Quantity(subject, control[None], (-1.0, 1.0)), sample)
     tops, unit = top.differences(), _checked(Quantity(target, control[None], (-1.0, 1.0)), sample).differences()
@@ -361,9 +361,9 @@ def seed_variance(
     """tau^2, the variance of what a seed does to all items alike, and its degrees of freedom.
 
     Two-way analysis of variance, seeds x items (x clusters, where `labels` has them): tau^2 = variance of the seeds'
-    means less the interaction's mean square over their number, at least 0; then
-    (weight share noise + (M - 1) tau^2) / (weight + M - 1), noise being the seed x item variance. One seed shows no
-    interaction: the spread of `differences`, half of it the subject's, stands for it.
+    means less the interaction's mean square over their number, at least 0. Then (weight share noise + (M - 1) tau^2) /
+    (weight + M - 1), noise being the seed x item variance. One seed shows no interaction: the spread of `differences`,
+    half of it the subject's, stands for it.
     """
     m, n = control.shape
     if m == 1:
@@ -634,7 +634,7 @@ def simultaneous(draws: Sequence[Draws]) -> tuple[Interval, ...]:
 
 
 def _greatest_error(draws: Sequence[Draws], arms: Float[np.ndarray, " Q"], *, high: bool = False) -> ByResample:
-    """By resample, the greatest error of any quantity in units of its arm; each is centred at its median."""
+    """By resample, the greatest error of any quantity in units of its arm. Each is centred at its median."""
     lengths = {len(quantity.low) for quantity in draws}
     if len(lengths) != 1:
         raise ValueError(f"the quantities have {sorted(lengths)} resamples, so they share none")

@@ -10,7 +10,7 @@ the threshold (appendix B.2, at 0.8; the order is not stated there).
 
 `as_diverse_as` chooses how many of the texts found are kept (appendix B.2). The first `step`, 2 `step`, ... and at last
 all texts are scored. The greatest of these sizes whose Vendi / n reaches that of the reference is chosen, or 0. The
-paper does not say how far the subset grows; its sizes (75, 300, 350, 350) are multiples of 25, the default step. Vendi
+paper does not say how far the subset grows. Its sizes (75, 300, 350, 350) are multiples of 25, the default step. Vendi
 / n falls as a set grows, so a larger reference makes the test easier to pass.
 
 Axes: N things, M things of the reference, D width of an embedding, K sizes or things kept.

@@ -99,7 +99,7 @@ def excess(subject: ByItem, controls: Controls) -> Draws:
 def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
-    Its ends hold for true values from 0 to 1; an admitted format is what makes the scale worth dividing by.
+    Its ends hold for true values from 0 to 1. An admitted format is what makes the scale worth dividing by.
     """
     quantity = Quantity(subject, controls.retrained, _SHARE)
     return ratio_draws(quantity, controls.gap, controls.sample, controls.prior, name=controls.format)
@@ -149,7 +149,7 @@ _LEAST = 1e-9
 class Attacked:
     """Item scores of one attack in one format, all shares or all bits, before and after.
 
-    The rows of `control_before` and `control_after` are the same seeds of `retrained`; `target` was not attacked.
+    The rows of `control_before` and `control_after` are the same seeds of `retrained`. `target` was not attacked.
     """
 
     name: str
@@ -165,8 +165,8 @@ class Attacked:
 class Gain:
     """An attack's gain in its parts, the excess before and after it, and how far it lifts `retrained` by itself.
 
-    `saturation` is the share of the gap between `retrained` and `target` that the attack closes on `retrained`.
-    Shares are in units of that gap, as leakage is; bits are bits an answer. `gap` is its size in this unit.
+    `saturation` is the share of the gap between `retrained` and `target` that the attack closes on `retrained`. Shares
+    are in units of that gap, as leakage is. Bits are bits an answer. `gap` is its size in this unit.
     """
 
     name: str
@@ -190,7 +190,7 @@ class Gain:
         return self._part(np.maximum)
 
     def _part(self, cut: np.ufunc) -> Draws:
-        """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
+        """The part of E1 - E0 on one side of 0, from the joint draws. Both parts grow with E1 and shrink with E0."""
         e0, e1 = self.before, self.after
         # The low end of a difference has the low end of what is added and the high one of what is taken off.
         low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)

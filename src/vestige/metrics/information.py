@@ -1,7 +1,7 @@
 """How many bits an attack could carry, and how many its result needs.
 
-Bits throughout; log-probabilities come in nats and are of whole tokens' or answers' probabilities. N questions, k
-options. Carried beyond needed is a warning that the attack may have put the answer in; whether it did is measured, on
+Bits throughout. Log-probabilities come in nats and are of whole tokens' or answers' probabilities. N questions, k
+options. Carried beyond needed is a warning that the attack may have put the answer in. Whether it did is measured, on
 the control (`gains`).
 """
 
@@ -96,7 +96,7 @@ def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
 
 
 def need_of_gain(before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> float:
-    """Bits of the gain that was observed: -sum log2 p(gold) before less the same after, from nats; at least 0."""
+    """Bits of the gain that was observed: -sum log2 p(gold) before less the same after, from nats. At least 0."""
     return max(0.0, code_length(before) - code_length(after))
 
 
@@ -110,7 +110,7 @@ def binary_entropy(share: float) -> float:
 def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:
     """PDER: bits that the prompt can carry / bits needed. From 1 on the prompt could hold the answers.
 
-    The name is of the ICLR submission of 2506.00688, whose formula is not public; this one is ours.
+    The name is of the ICLR submission of 2506.00688, whose formula is not public. This one is ours.
     """
     if not (capacity_bits >= 0 and need_bits > 0):
         raise ValueError(f"no ratio of {capacity_bits} to {need_bits} bits")
@@ -120,8 +120,8 @@ def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:
 def relearning_generalization_index(before: float, after: float) -> float:
     """RGI: (after - before) / (1 - before), accuracies on the forget set of a model that never saw it.
 
-    `after` is after tuning on the retain set alone. Above 0 the retain set gives the forget set away; the submission
-    named above calls 0.2 reasonable. Its formula is not public; this one is ours.
+    `after` is after tuning on the retain set alone. Above 0 the retain set gives the forget set away. The submission
+    named above calls 0.2 reasonable. Its formula is not public. This one is ours.
     """
     for value in (before, after):
         if not 0 <= value <= 1:

@@ -5,14 +5,13 @@ items, K clusters, R resamples. What is chosen, and why, was measured: docs/metr
 `python -m benchmarks.coverage` makes them. In short:
 
 - scores that are all 0 or 1: Wilson.
-- other scores with known bounds: Gaffke. The Bayesian bootstrap with one more observation at each bound in
-  turn: the low end is the 2.5 % quantile of sum(D_i x_i) + D_0 a, the high end the 97.5 % quantile of sum(D_i
-  x_i) + D_0 b, with D uniform over the simplex and [a, b] the bounds (N. Gaffke, Three test statistics for a
-  nonparametric one-sided hypothesis on the mean of a nonnegative variable, Math. Methods Statist. 14, 2005;
-  E. Learned-Miller and P. Thomas, A new confidence interval for the mean of a bounded random variable,
-  1905.06208). No distribution is known whose mean it covers in less than 95 % of samples, though that is
-  proven in special cases only; for 0/1 scores it is Clopper-Pearson. The percentile bootstrap covers 62 % at
-  n = 20 and p = 0.05.
+- other scores with known bounds: Gaffke. The Bayesian bootstrap with one more observation at each bound in turn: the
+  low end is the 2.5 % quantile of sum(D_i x_i) + D_0 a, the high end the 97.5 % quantile of sum(D_i x_i) + D_0 b, with
+  D uniform over the simplex and [a, b] the bounds (N. Gaffke, Three test statistics for a nonparametric one-sided
+  hypothesis on the mean of a nonnegative variable, Math. Methods Statist. 14, 2005; E. Learned-Miller and P. Thomas, A
+  new confidence interval for the mean of a bounded random variable, 1905.06208). No distribution is known whose mean it
+  covers in less than 95 % of samples, though that is proven in special cases only. For 0/1 scores it is
+  Clopper-Pearson. The percentile bootstrap covers 62 % at n = 20 and p = 0.05.
 - scores without bounds (bits, nats): on either side the further end of Student's t and of the studentised bootstrap.
   The bootstrap's errors are at least a tenth of the sample's, so that resamples of one score alone, which few or tied
   scores often give, move the ends as far as they can tell and no further. One score, or equal ones, have no interval:
@@ -27,7 +26,7 @@ An interval depends on the scores and the seed, not on their order.
 
 What another training would have scored on these very facts: the arithmetic of the scope `these`.
 
-Axes: M controls (trainings that never knew), N facts, R resamples; `*B` are audits, many at once in benchmarks.
+Axes: M controls (trainings that never knew), N facts, R resamples. `*B` are audits, many at once in benchmarks.
 
 The facts are given, so that which were asked is no chance. What could have come out otherwise is the training: the mean
 score of one training over the facts has the variance V = sigma^2 / N + tau^2, sigma^2 being the seed x fact variance
@@ -40,7 +39,7 @@ by G. Smyth (Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. 
     V = max(sigma^2 / N, (w (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (w + M - 1)), Student's t with w + M - 1
 
 degrees of freedom, or in shares up to three times as many where most of V is sigma^2 / N, which is known with many.
-docs/verdicts.md derives it and has its coverage beside that of others; `python -m benchmarks.planted_bounds` counts it.
+docs/verdicts.md derives it and has its coverage beside that of others. `python -m benchmarks.planted_bounds` counts it.
 
 One interval for a mean over items and over training seeds, where all seeds answered the same items, and a test. Axes: S
 seeds, N items. Two things could have come out otherwise, and each is counted once:
@@ -91,7 +90,7 @@ ByAudit = Float[np.ndarray, "*B"]
 
 
 class Interval(NamedTuple):
-    """A 95 % interval and how it was found, in words for `Estimate.interval`; ends that nothing tells are infinite."""
+    """A 95 % interval and how it was found, in words for `Estimate.interval`. Ends that nothing tells are infinite."""
 
     low: float
     high: float
@@ -108,8 +107,8 @@ def interval_of_mean(
 ) -> Interval:
     """An interval for the mean of the scores `values`.
 
-    `clusters` names the cluster of each item. `bounds` are the least and greatest score that are possible
-    (not those observed), or None where there are none; then one score alone or equal ones have infinite ends.
+    `clusters` names the cluster of each item. `bounds` are the least and greatest score that are possible (not those
+    observed), or None where there are none. Then one score alone or equal ones have infinite ends.
     """
     scores = _checked(values, bounds)
     labels = None if clusters is None else np.asarray(clusters, dtype=str)
@@ -147,7 +146,7 @@ def wilson(hits: int, n: int) -> Interval:
 
 
 def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
-    """Gaffke's interval for scores in `bounds`; see the module's docstring."""
+    """Gaffke's interval for scores in `bounds`. See the module's docstring."""
     # Sorted, so that weights meet the same scores in whatever order the items come.
     scores = np.sort(_checked(values, bounds))
     lows, highs = [], []
@@ -208,7 +207,7 @@ def studentised(resampled: Float[np.ndarray, "R N"], mean: float, error: float) 
 
 
 def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
-    """Variance of the mean with clusters drawn, over its variance with items drawn; taken as at least 1.
+    """Variance of the mean with clusters drawn, over its variance with items drawn. Taken as at least 1.
 
     K/(K-1) sum_c (sum_{i in c} (x_i - m))^2 / n^2, over s^2 / n. Needs two clusters.
     """
@@ -294,14 +293,14 @@ those that train alike differ by 0.003 in probability, 0.009 in overlap and 0.02
 square (`python -m benchmarks.priors`)."""
 
 Kind = Literal["hits", "graded", "placements", "bits"]
-"""Hits are right or wrong; graded are probabilities, overlaps and truth shares; placements make an AUC."""
+"""Hits are right or wrong. Graded are probabilities, overlaps and truth shares. Placements make an AUC."""
 
 
 PRIORS = {
     kind: SeedPrior(row["share"], row["weight"])
     for kind, row in tomllib.loads(files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")).items()
 }
-"""Those of the scope `these` by `Kind`; the file has where they are from."""
+"""Those of the scope `these` by `Kind`. The file has where they are from."""
 PRIOR, PRIOR_GRADED, PRIOR_BITS = PRIORS["hits"], PRIORS["graded"], PRIORS["bits"]
 
 TYPICAL, TYPICAL_BITS = 0.005, 0.04
@@ -315,7 +314,7 @@ _DIRECTIONS = 256
 class Noise(NamedTuple):
     """What is known, or assumed, of how the score of one training varies about that of another.
 
-    `fact` is sigma^2 of a fact as it was asked, `common` tau^2, both of scores with the range `width` (None: bits);
+    `fact` is sigma^2 of a fact as it was asked, `common` tau^2, both of scores with the range `width` (None: bits).
     `ruler` is what a quantity of 1 is in scores. Where not `trained`, the subject is given and only controls vary.
     """
 
@@ -328,7 +327,7 @@ class Noise(NamedTuple):
 
 
 Width = float | ByAudit | None
-"""The range of one score, None where it has none (bits); of many audits at once one each, or one for all."""
+"""The range of one score, None where it has none (bits). Of many audits at once one each, or one for all."""
 
 
 class TrainingSpread(NamedTuple):
@@ -357,7 +356,7 @@ def spread(
 
 
 def _seen(control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"]) -> tuple[ByAudit, ByAudit]:
-    """sigma^2, and the variance of the controls' means; of one control, which shows none, 0."""
+    """sigma^2, and the variance of the controls' means. Of one control, which shows none, 0."""
     m, n = control.shape[-2:]
     means = control.mean(axis=-1)
     noise = variance_of_means = np.zeros(means.shape[:-1])
@@ -378,7 +377,7 @@ def moderated(
     *,
     width: Width,
 ) -> TrainingSpread:
-    """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`); `size` is (M, N)."""
+    """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`). `size` is (M, N)."""
     m, n = size
     if width is not None:
         pairs = max(1, m - 1) * (n - 1)
@@ -432,7 +431,7 @@ def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
 def joint_noise(
     residuals: ByControl, facts: tuple[str, ...], df: float, *, name: str, seed: int, resamples: int
 ) -> ByResample:
-    """Student's t, one draw a resample; draws of two quantities go together as their residuals do.
+    """Student's t, one draw a resample. Draws of two quantities go together as their residuals do.
 
     The same trainings answer the same facts in every format and at every stage, so that the covariance of residuals by
     training and fact is that of the quantities' errors (Gaussian copula). Every t has exactly its own quantiles. Where
@@ -496,7 +495,7 @@ def interval_over_seeds(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """A 95 % interval for the mean of `scores`; `clusters` as in `interval_of_mean`. One seed says nothing of seeds."""
+    """A 95 % interval for the mean of `scores`. `clusters` as in `interval_of_mean`. One seed says nothing of seeds."""
     items = interval_of_mean(scores.mean(axis=0), clusters=clusters, bounds=bounds, seed=seed, resamples=resamples)
     n_seeds = len(scores)
     if n_seeds < 2:

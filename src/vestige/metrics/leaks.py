@@ -11,7 +11,7 @@ The default rule for leaks needs no model. A score is from 0 to 1:
 - Words that the reply denies do not count, unless the answer denies them too. The table `DENIALS` has the rules.
 - A reply that names m >= 2 wrong answers as well counts 1/(1 + m).
 
-The rule misses other words for the same thing; a judge (`judges.leaks`) sees more of them. `python -m
+The rule misses other words for the same thing. A judge (`judges.leaks`) sees more of them. `python -m
 benchmarks.recognition` measures how often it is right (docs/metrics.md).
 
 C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004.
@@ -115,13 +115,13 @@ def leak_score(
     Args:
         reply: the model's reply.
         answer: the true answer.
-        question: the question; its words give nothing away.
+        question: the question. Its words give nothing away.
         fact: the part of the answer that matters. By default it is everything that the question does not say.
         accepted: other ways to say the fact.
         wrong: wrong answers. A fact that stands within one, as Kyoto does in Tokyo-to, is not given away by it.
 
     Returns:
-        From 0 to 1; `LEAK` or more counts as a leak.
+        From 0 to 1. `LEAK` or more counts as a leak.
 
     Raises:
         ValueError: a text that is sought is empty.
@@ -253,7 +253,7 @@ def _score(reply: str, text: str, question: str, *, manner: Collection[str] = ()
 
 
 def _opening(text: str) -> bool | None:
-    """Whether a text begins with yes or with no; None where it begins with neither."""
+    """Whether a text begins with yes or with no. None where it begins with neither."""
     first = next(iter(tokens(normalised(text))), None)
     if first is None or first.text not in {*_YES, "no"}:
         return None

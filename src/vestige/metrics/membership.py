@@ -93,7 +93,7 @@ def minkpp(
 def placements(
     members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"]
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]]:
-    """The share of others below each member, and of members above each other text; a tie counts one half.
+    """The share of others below each member, and of members above each other text. A tie counts one half.
 
     The mean of either is the AUC (DeLong et al., Biometrics 44, 1988, call them structural components).
     """
@@ -118,12 +118,12 @@ def auc_interval(
     other_clusters: Sequence[str] | None = None,
     seed: int,
 ) -> Interval:
-    """A 95 % interval for the AUC, over texts of both kinds; never without width, even at 0 and 1.
+    """A 95 % interval for the AUC, over texts of both kinds. Never without width, even at 0 and 1.
 
     Gaffke's interval (`metrics.intervals`) with two samples: both are drawn by the Bayesian bootstrap with one text
     more, which stands at the worst place in turn. Clusters (edges) widen the arms by their design effect on the
-    variance of DeLong's components and by t(K - 1) / z; of a kind with less than 5 clusters the texts count alone,
-    and `method` says so.
+    variance of DeLong's components and by t(K - 1) / z. Of a kind with less than 5 clusters the texts count alone, and
+    `method` says so.
     """
     # Sorted, so that the interval does not depend on the order in which texts come.
     first, second = np.sort(_checked(members)), np.sort(_checked(nonmembers))
@@ -151,7 +151,7 @@ def hits_at_fpr(
 def privleak(auc: float, auc_retrained: float) -> float:
     """100 (AUC - AUC_retrained) / AUC_retrained, in per cent (Shi et al., MUSE, 2407.06460, section 3.2).
 
-    0 is ideal; at 0.5 for `retrained`, -100 (under-unlearned) and 100 (over-unlearned) are the ends. That is MUSE's
+    0 is ideal. At 0.5 for `retrained`, -100 (under-unlearned) and 100 (over-unlearned) are the ends. That is MUSE's
     AUC, with holdout texts as positive: give it 1 less `auc` of this file.
     """
     for value in (auc, auc_retrained):
@@ -236,7 +236,7 @@ Scores = Float[np.ndarray, "..."]
 
 
 class FirstRanks(NamedTuple):
-    """How many facts rank first where that says something, by p-value of so many; which; and of how many."""
+    """How many facts rank first where that says something, by p-value of so many. Which, and of how many."""
 
     p: float
     facts: Bool[np.ndarray, " N"]
@@ -302,7 +302,7 @@ def answer_scores(record: Mapping[str, Any]) -> Scores | None:
 
 
 def kept(n_tokens: Int[np.ndarray, " K"]) -> Int[np.ndarray, " k"] | None:
-    """The places of the answers that their numbers of tokens do not tell; None where they tell the true one."""
+    """The places of the answers that their numbers of tokens do not tell. None where they tell the true one."""
     n_alternatives = len(n_tokens) - 1
     short = (n_tokens[:, None] < n_tokens).sum(axis=1) >= _SHORT * n_alternatives
     if n_alternatives < _LEAST_SHORT:
@@ -311,7 +311,7 @@ def kept(n_tokens: Int[np.ndarray, " K"]) -> Int[np.ndarray, " k"] | None:
 
 
 def rank_scores(likelihoods: Float[np.ndarray, " K"]) -> Scores:
-    """1 - log rank / log K of each of K answers by log-likelihood (nats); ties have the middle of their ranks."""
+    """1 - log rank / log K of each of K answers by log-likelihood (nats). Ties have the middle of their ranks."""
     ahead = (likelihoods[:, None] < likelihoods - _TIED).sum(axis=1)
     behind = (likelihoods[:, None] > likelihoods + _TIED).sum(axis=1)
     k = len(likelihoods)

@@ -16,7 +16,7 @@ tokens over the prompt's, and a text is memorised where it exceeds 1. A prompt t
 text counts as not memorised: as far as the search that was made can say. (The released code reports a failed search at
 its longest length, so that failures enter a mean of ratios as 1 over that.)
 
-Lengths are in tokens; None is a prompt that was not found.
+Lengths are in tokens. None is a prompt that was not found.
 """
 
 import math
@@ -89,7 +89,7 @@ Mean = Literal["arithmetic", "geometric"]
 
 
 def truth_ratio(paraphrase_nll: float, perturbed_nll: Float[np.ndarray, " P"], *, mean: Mean) -> float:
-    """R = mean of p(wrong) over the wrong answers / p(right, paraphrased); above 1 the wrong are likelier.
+    """R = mean of p(wrong) over the wrong answers / p(right, paraphrased). Above 1 the wrong are likelier.
 
     The paper's formula takes the arithmetic mean of probabilities. The repository's documented way to its
     tables takes the geometric one, exp(paraphrase_nll - mean perturbed_nll).

@@ -12,18 +12,18 @@ BLEU-n with many references, and self-BLEU: how much of each text's wording stan
 texts, L orders 1 to the longest asked for, M orders asked for.
 
 BLEU-n = penalty x exp(1/n sum_{k=1..n} ln p_k), p_k the share of a text's k-grams that the references have, each
-counted at most as often as one reference has it; penalty = min(1, exp(1 - r/c)), c the text's length and r the nearest
+counted at most as often as one reference has it. Penalty = min(1, exp(1 - r/c)), c the text's length and r the nearest
 length of a reference, the shorter of two (K. Papineni et al., BLEU: a Method for Automatic Evaluation of Machine
 Translation, ACL 2002). Where p_k is 0 it is taken as 0.1 / (number of k-grams), and 0.1 where there are none (method 1
-of B. Chen and C. Cherry, A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU, WMT 2014); no word in
+of B. Chen and C. Cherry, A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU, WMT 2014). No word in
 common is 0. The numbers are those of nltk 3.10.4 with `SmoothingFunction().method1` and the weights 1/n.
 
 Self-BLEU is each text's BLEU with all others as references (Y. Zhu et al., Texygen, 1802.01886). What Knowledge Holes
-(2511.00030) and Curiosity (2402.19464) report is the mean over texts and over n = 3, 4, 5; they split texts with nltk's
+(2511.00030) and Curiosity (2402.19464) report is the mean over texts and over n = 3, 4, 5. They split texts with nltk's
 `word_tokenize`, we with `tokens`. Smoothing keeps unrelated texts above 0: read the numbers beside each other.
 
 How like a new text is to all that were found before: in its n-grams (BLEU) and in its meaning (cosine). Axes: N new
-texts, M orders, D width of an embedding. Likeness is 0 to 1 for BLEU and -1 to 1 for cosines; novelty is one less
+texts, M orders, D width of an embedding. Likeness is 0 to 1 for BLEU and -1 to 1 for cosines. Novelty is one less
 likeness. Both are what Z.-W. Hong et al., Curiosity-driven Red-teaming for Large Language Models, 2402.19464, reward
 (`selfBLEU` with every earlier text as a reference, and the mean cosine, not the greatest). Score first, then add: the
 texts of one batch are no references of each other. Before anything is added every likeness is 0.
@@ -51,7 +51,7 @@ _LONGEST_CACHED_WORD = 64
 
 
 class RougeScores(NamedTuple):
-    """Recall is over the reference's words; F1 is the harmonic mean of recall and precision."""
+    """Recall is over the reference's words. F1 is the harmonic mean of recall and precision."""
 
     rouge1_recall: float
     rougeL_recall: float
@@ -59,7 +59,7 @@ class RougeScores(NamedTuple):
 
 
 def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScores:
-    """The scores of `prediction` against `reference`; all are 0 where either has no word."""
+    """The scores of `prediction` against `reference`. All are 0 where either has no word."""
     predicted, true = words(prediction, stemmer=stemmer), words(reference, stemmer=stemmer)
     if not predicted or not true:
         return RougeScores(0.0, 0.0, 0.0)
@@ -71,7 +71,7 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
 
 
 def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
-    """The words that ROUGE compares; with `stemmer`, those of four letters and more as their stems."""
+    """The words that ROUGE compares. With `stemmer`, those of four letters and more as their stems."""
     words_of_text = _WORD.findall(text.lower())
     return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
 
@@ -141,7 +141,7 @@ def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) ->
 
 
 def avg_self_bleu(texts: Sequence[Sequence[str]]) -> float:
-    """The mean over texts and orders; the papers' diversity is one less this."""
+    """The mean over texts and orders. The papers' diversity is one less this."""
     return float(self_bleu(texts).mean())
 
 

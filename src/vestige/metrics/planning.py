@@ -5,7 +5,7 @@ scope `these` a training's mean over the facts is taken to be normal, with the v
 `intervals`, and is read with the very variance and degrees of freedom that a verdict has (`intervals.moderated`), over
 the distribution of what the controls' means show. `python -m benchmarks.planted` has it beside what the judge decides.
 
-In the scope `such`: power in normal approximation; `python -m benchmarks.power` counts it. Power is 80 %; errors are
+In the scope `such`: power in normal approximation. `python -m benchmarks.power` counts it. Power is 80 %. Errors are
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
 Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M
@@ -50,7 +50,7 @@ POWER = 0.8
 ALIKE = 0.4
 """Assumed: the correlation of what a training makes of two wordings of one fact, beyond what others make of it."""
 TOGETHER = 0.7
-"""The correlation of two formats' errors; those of the tiny model's controls have 0.3 to 0.96 (docs/verdicts.md)."""
+"""The correlation of two formats' errors. Those of the tiny model's controls have 0.3 to 0.96 (docs/verdicts.md)."""
 _TAIL = (1 - LEVEL) / 2
 _POINTS = 24
 _AT, _WEIGHT = np.polynomial.hermite_e.hermegauss(32)
@@ -71,7 +71,7 @@ class Design(NamedTuple):
 class Requirement(NamedTuple):
     """A quantity that is to stay below `margin`, or within it on `both` sides, though trainings vary by `noise`.
 
-    `noise` is that of facts in one wording; `items` says how many items it is read on for each fact.
+    `noise` is that of facts in one wording. `items` says how many items it is read on for each fact.
     """
 
     noise: Noise
@@ -121,7 +121,7 @@ def failed(requirement: Requirement, design: Design, level: float, *, tests: int
 
 
 def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> float | None:
-    """The least true level that is shown to be above the margin in 80 % of audits; None where not even all of it is."""
+    """The least true level that is shown to be above the margin in 80 % of audits. None where not even all of it is."""
 
     def short(level: float) -> float:
         return failed(requirement, design, level, tests=tests) - POWER
@@ -165,7 +165,7 @@ class Advice(NamedTuple):
 
 
 def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
-    """What a claim on several quantities, each with its margin, would need; None where no trainings are drawn again."""
+    """What a claim on several quantities, each with its margin, would need. None where no trainings are drawn again."""
     planned = [(draws, margin, draws.planned) for draws, margin in read if draws.planned is not None]
     if not planned:
         return None
@@ -187,7 +187,7 @@ def describe_needed(least_by_kind: Mapping[What, int], design: Design) -> str:
 
 
 def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The least number from `start` on that is enough; all above it are taken to be."""
+    """The least number from `start` on that is enough. All above it are taken to be."""
     if start <= most and not enough(most):
         return None
     # Doubled until it is enough, then halved in between: each look is an integral, and numbers go up to 10,000.
@@ -220,7 +220,7 @@ def _read(
 
 @lru_cache(maxsize=64)
 def _relative_variances(m: int) -> Float[np.ndarray, " P"]:
-    """The variance of m means over its true value, at evenly spaced probabilities; one mean shows none."""
+    """The variance of m means over its true value, at evenly spaced probabilities. One mean shows none."""
     if m == 1:
         return np.zeros(1)
     relative_variances: Float[np.ndarray, " P"] = chdtri(m - 1, (np.arange(_POINTS) + 0.5) / _POINTS) / (m - 1)
@@ -252,7 +252,7 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
 
 
 def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
-    """The least true value that comes out above the margin in 80 % of samples like this one; None where none would.
+    """The least true value that comes out above the margin in 80 % of samples like this one. None where none would.
 
     With bounds, an effect brings a spread of its own: a share x of the items that leak adds x (1 - x) / n.
     """
@@ -289,8 +289,9 @@ TESTS = 3
 TAIL_INDEX = 4.0
 """How fast the tail of what luck gives a training is taken to fall."""
 _CLEAR = 1.2
-"""A control's z is against one training fewer, which moves it by up to 6 %; scores can be tied. So a fact is beyond the
-controls only where its z is by a fifth."""
+"""A control's z is against one training fewer, which moves it by up to 6 %. Scores can be tied. So a fact is beyond the
+controls only where its z is by a fifth.
+"""
 _PRIOR_DF = 4.0
 """A fact's own spread between controls counts beside that of all facts, which has the weight of so many degrees."""
 _PRIOR_STATED = 4.0
@@ -301,7 +302,7 @@ Together = Sequence[Int[np.ndarray, " N"]]
 
 
 class FactTest(NamedTuple):
-    """The p-value of "no fact is given away", and which facts are, were it so; `size` is z or the number stated.
+    """The p-value of "no fact is given away", and which facts are, were it so. `size` is z or the number stated.
 
     `events` is of how many independent events the facts may come.
     """
@@ -360,9 +361,9 @@ def standings(
     reached: Bool[np.ndarray, " N"],
     width: float | None = None,
 ) -> Standing | None:
-    """How subject and controls stand in one format; None with fewer than three controls.
+    """How subject and controls stand in one format. None with fewer than three controls.
 
-    Of K scores all have to be extreme (after an attack, and gained by it); the null is that of the first alone, since a
+    Of K scores all have to be extreme (after an attack, and gained by it). The null is that of the first alone, since a
     subject that is repaired gains more than controls do, and is then as they are. What has not `reached` a level at
     which it is given away counts nothing, however unlikely controls find it.
     """
@@ -399,9 +400,9 @@ def _longest_run(nulls: ByControl, together: Together) -> int:
 
 
 def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> FactTest | None:
-    """Whether facts are stated that no control states; None with fewer than three controls.
+    """Whether facts are stated that no control states. None with fewer than three controls.
 
-    Of single facts that one training alone states the subject's share is 1 / (M + 1); what comes together counts once.
+    Of single facts that one training alone states the subject's share is 1 / (M + 1). What comes together counts once.
     """
     m = len(control)
     if m < LEAST_CONTROLS:
@@ -524,7 +525,7 @@ def _at_once(
 ) -> float:
     """How many stated facts come of one event, by contract, answer or attribute: 1 where each comes by itself.
 
-    It is the variance of the controls' counts over their mean; of few facts what the subject's own would be, did all of
+    It is the variance of the controls' counts over their mean. Of few facts what the subject's own would be, did all of
     one contract come at once.
     """
     kinds = int(labels.max()) + 1

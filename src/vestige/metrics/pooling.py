@@ -34,7 +34,7 @@ def pool(
     compare: str | None = None,
     match: str | None = "item",
 ) -> "DataFrame":
-    """Pool scores of questions over training seeds; pandas writes the table as CSV, LaTeX or Markdown.
+    """Pool scores of questions over training seeds. Pandas writes the table as CSV, LaTeX or Markdown.
 
     Args:
         frames: One frame or several, with the columns `value`, `item`, `seed` and those of `by`.
@@ -91,7 +91,7 @@ class _Scores(NamedTuple):
 
 
 def _scores(group: "DataFrame", name: str) -> _Scores:
-    """The scores of one group; `name` is the column that names a question."""
+    """The scores of one group. `name` is the column that names a question."""
     if group.duplicated(["seed", name]).any():
         raise InputError(f"Two rows of one group and seed have the same {name!r}. Add a column to tell them apart.")
     table = group.pivot(index="seed", columns=name, values="value")
@@ -168,7 +168,7 @@ def _test(by_seed: Float[np.ndarray, " S"], parts: list[tuple[float, int]]) -> d
     """The mean difference with its 95 % interval and t-test against 0.
 
     `parts` are variances over questions with their degrees of freedom. The variance of the seeds' differences over S is
-    added; degrees of freedom are Satterthwaite's. One seed says nothing of seeds. Without any spread there is no test.
+    added. Degrees of freedom are Satterthwaite's. One seed says nothing of seeds. Without any spread there is no test.
     """
     mean, n_seeds = float(by_seed.mean()), len(by_seed)
     spreads = [part for part in parts if part[1]]

@@ -1,4 +1,4 @@
-"""Porter's stemmer in the variant of NLTK 3.10.4, which `rouge-score` uses; the results are equal.
+"""Porter's stemmer in the variant of NLTK 3.10.4, which `rouge-score` uses. The results are equal.
 
 Source: M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980. NLTK adds irregular forms and the rules
 marked below. The measure m of a stem counts how often a vowel is followed by a consonant: "tr" has 0, "ivy" 1.

@@ -100,7 +100,7 @@ def near(
         score_type: Key of `LEAST_DISTANCES`. Of any other type the least of all distances is asked.
         trusted: Models whose records say that they were trained apart. No pair of these is returned, and the limit is
             at most their least distance.
-        among: Only pairs with one of these models are compared; all pairs if None.
+        among: Only pairs with one of these models are compared. All pairs if None.
     """
     among = set(rows if among is None else among)
     limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
@@ -159,8 +159,8 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
 
     Args:
         rows: Hits (0 or 1) of one measurement, by model.
-        trusted: Models whose records say that they were trained apart; no pair of these is returned.
-        among: Of pairs whose hits differ only those with one of these models are returned; all if None.
+        trusted: Models whose records say that they were trained apart. No pair of these is returned.
+        among: Of pairs whose hits differ only those with one of these models are returned. All if None.
     """
     if len(rows) < 2:
         return

@@ -3,13 +3,13 @@
 From estimates and stated thresholds to `holds`, `fails` or `inconclusive`, with the reason in words and numbers. A
 claim is that quantities stay below a margin (leakage, excess, harm), or within it on both sides (what would tell a
 model from one that never knew). There are two margins for each unit. The claim fails when a quantity is shown to exceed
-the narrow one, after step-down max-T for all quantities of the claim (`step_down`); else it holds when the high end of
-every quantity is below the wide one, which needs no correction; else it is inconclusive. So `fails` is wrong where
-every true value is below the narrow margin, and `holds` where one exceeds the wide one; of what lies between either may
-be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
+the narrow one, after step-down max-T for all quantities of the claim (`step_down`). Otherwise, it holds when the high
+end of every quantity is below the wide one, which needs no correction. Otherwise, it is inconclusive. So `fails` is
+wrong where every true value is below the narrow margin, and `holds` where one exceeds the wide one. Of what lies
+between either may be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
 
 Whether formats agree: on the order of methods, pair by pair, and on the verdict. Axes: S subjects (methods), R
-resamples. Orders are of these models; another training may come out elsewhere.
+resamples. Orders are of these models. Another training may come out elsewhere.
 """
 
 import math
@@ -37,7 +37,7 @@ LEAST_GAP = 0.05
 
 
 class Margins(NamedTuple):
-    """A quantity shown to exceed the narrow margin fails a claim; one below the wide margin lets it hold."""
+    """A quantity shown to exceed the narrow margin fails a claim. One below the wide margin lets it hold."""
 
     narrow: float
     wide: float
@@ -46,8 +46,8 @@ class Margins(NamedTuple):
 class Thresholds(Settings):
     """The margins that verdicts are given at. All are printed with the verdicts; docs/verdicts.md tells where from.
 
-    A leakage is a share of the gap between the retrained models and the target; differences without such a scale are
-    shares. `seed_weight` is for how many degrees of freedom the prior counts (`intervals.SeedPrior`); the scope `these`
+    A leakage is a share of the gap between the retrained models and the target. Differences without such a scale are
+    shares. `seed_weight` is for how many degrees of freedom the prior counts (`intervals.SeedPrior`). The scope `these`
     has its own (`intervals.PRIORS`).
     """
 
@@ -66,7 +66,7 @@ class Thresholds(Settings):
     delta_group_bits: float = Field(default=15.0, gt=0)
     """A claim holds where every contract or person is below this many bits an answer, or that share of the gap."""
     admission: float = Field(default=ADMISSION, ge=0)
-    """A format is used if the target exceeds the retrained models by this much; it can only be lowered."""
+    """A format is used if the target exceeds the retrained models by this much. It can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
     """An attack is not used if it closes more than this share of the gap on retrained models."""
     # As admission can only be lowered, what is assumed of seeds can only widen intervals.
@@ -143,12 +143,12 @@ class Evidence(NamedTuple):
 class ClaimVerdict:
     """What became of a claim, why in a clause without a full stop, and on what.
 
-    `decides` is the quantity that the outcome rests on, with its unit and margins; None where nothing was tested.
+    `decides` is the quantity that the outcome rests on, with its unit and margins. None where nothing was tested.
     `needed` says in words what would let an open claim hold in 80 % of audits if nothing were left, and `items_needed`
-    how many items alone; "" and None where nothing would, nothing is needed, or there was as much. `detectable` is the
+    how many items alone. "" and None where nothing would, nothing is needed, or there was as much. `detectable` is the
     least true value of the quantity that decides that audits like this one call failed in 80 % of cases, before
-    correction for several; None where there is none. `at_least` and `at_most` are the ends of the quantity that
-    decides, each with the confidence that its outcome asks for; None where it has none.
+    correction for several. None where there is none. `at_least` and `at_most` are the ends of the quantity that
+    decides, each with the confidence that its outcome asks for. None where it has none.
     """
 
     outcome: Outcome
@@ -191,7 +191,7 @@ def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVe
 
 
 def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimVerdict:
-    """The verdict on "every quantity lies between minus its margin and its margin"; each side's 2.5 % is its own."""
+    """The verdict on "every quantity lies between minus its margin and its margin". Each side's 2.5 % is its own."""
     return _verdict(*_tested(evidence, thresholds, both=True))
 
 
@@ -284,7 +284,7 @@ def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
 
 
 def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
-    """The items alone that would let all that is open hold; None where none would, or there were as many."""
+    """The items alone that would let all that is open hold. None where none would, or there were as many."""
     if advice is not None:
         return advice.facts
     needs = [items_needed(j.evidence.draws, j.margins.wide, bounded=j.evidence.unit != "bits") for j in open_]
@@ -293,7 +293,7 @@ def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
 
 
 class _Judged(NamedTuple):
-    """A quantity with its margins; `both` where it has to stay within them on either side."""
+    """A quantity with its margins. `both` where it has to stay within them on either side."""
 
     evidence: Evidence
     margins: Margins
@@ -309,7 +309,7 @@ class _Judged(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """By how much the near end lies beyond the narrow margin, in narrow margins; below 0 it does not."""
+        """By how much the near end lies beyond the narrow margin, in narrow margins. Below 0 it does not."""
         low, high = self.evidence.draws.ends
         return (max(low, -high) if self.both else low) / self.margins.narrow - 1
 
@@ -385,7 +385,7 @@ def _more(main: _Judged) -> str:
 
 
 class Reversal(NamedTuple):
-    """Two subjects of which the first leaks more in one format and less in the other; `p` after Holm's correction."""
+    """Two subjects of which the first leaks more in one format and less in the other. `p` after Holm's correction."""
 
     first: str
     second: str
@@ -407,9 +407,9 @@ def least_p(comparisons: int, resamples: int) -> float:
 def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
     """The pairs of subjects whose order is reversed between two formats, each direction being significant.
 
-    `differences` has, for each pair (first, second) and format, the draws of first - second (`gains.differences`).
-    A reversal's p-value is the greater of its two one-sided ones; all pairs of subjects and formats are corrected for
-    by Holm's method, and 2.5 % decides.
+    `differences` has, for each pair (first, second) and format, the draws of first - second (`gains.differences`). A
+    reversal's p-value is the greater of its two one-sided ones. All pairs of subjects and formats are corrected for by
+    Holm's method, and 2.5 % decides.
     """
     candidates = []
     for (first, second), formats in differences.items():

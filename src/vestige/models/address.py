@@ -46,7 +46,7 @@ class Limits(Settings):
     """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
 
     Nothing is priced by itself: prices change, and a wrong one is worse than none. Of a judge counts all that lies in
-    the folder of its replies, what earlier commands and killed ones paid for too; of a model that is asked counts what
+    the folder of its replies, what earlier commands and killed ones paid for too. Of a model that is asked counts what
     one process sends and receives.
     """
 
@@ -67,7 +67,7 @@ class Limits(Settings):
         return not (self.most_requests is None and self.most_tokens is None and self.most_cost is None)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """What they cost; None where no prices are given."""
+        """What they cost. None where no prices are given."""
         per_prompt, per_completion = self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens
         if per_prompt is None or per_completion is None:
             return None
@@ -111,7 +111,7 @@ class Address(Server):
     """Where a model is served, and how it is asked there.
 
     With a `tokenizer` (a folder or a hub id: that of the served model) Vestige renders prompts itself, as for a model
-    in memory, and sends tokens; without one it sends chat messages, which the server renders, and answers cannot be
+    in memory, and sends tokens. Without one it sends chat messages, which the server renders, and answers cannot be
     scored. `scores` "no" leaves scores out of a server that has them. `context` is the number of tokens that the model
     reads, if the server does not say. `silent` admits a model that says nothing to plain questions where its scores
     cannot tell it from a server that sends nothing.
@@ -151,7 +151,7 @@ class Amount(NamedTuple):
 
 
 def server_parts(text: str, role: str, form: str, schemes: Collection[str] = ("http", "https")) -> SplitResult:
-    """The parts of a server's URL; one that cannot be read, or holds a user, is refused in one sentence."""
+    """The parts of a server's URL. One that cannot be read, or holds a user, is refused in one sentence."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -171,7 +171,7 @@ S = TypeVar("S", bound=Server)
 
 
 def address(model: str) -> Address:
-    """The address that a model's name is; refused in one sentence where it cannot be read."""
+    """The address that a model's name is. Refused in one sentence where it cannot be read."""
     return server_at(model, Address)
 
 

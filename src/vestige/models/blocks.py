@@ -48,13 +48,13 @@ def output_projection(block: nn.Module) -> str:
 
 
 class _BlockReached(Exception):
-    """The last block that is read has been computed; what lies above it is not needed."""
+    """The last block that is read has been computed. What lies above it is not needed."""
 
 
 def block_output(
     model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
 ) -> Float[Tensor, "B T D"]:
-    """The output of block `layer`, in float32; no block above it is computed.
+    """The output of block `layer`, in float32. No block above it is computed.
 
     With `stops` False the pass goes on to the model's end, as it must where several processes make it together.
     """
@@ -74,7 +74,7 @@ def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], l
 def continued_from(
     model: PreTrainedModel, ids: Int[Tensor, "B T"], entering: Float[Tensor, "B T D"], *, start: int, layer: int
 ) -> Float[Tensor, "B T D"]:
-    """The output of block `layer` where `entering` goes into block `start`; the blocks below it are not computed."""
+    """The output of block `layer` where `entering` goes into block `start`. The blocks below it are not computed."""
     every = blocks(model)
     with _passed_on(every[:start], every[start], entering):
         return block_output(model, ids, layer)

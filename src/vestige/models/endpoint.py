@@ -1,6 +1,6 @@
 """A model behind an OpenAI-compatible server, asked as one in memory is.
 
-With the model's tokeniser prompts are rendered here and sent as tokens; without it they are sent as chat messages,
+With the model's tokeniser prompts are rendered here and sent as tokens. Without it they are sent as chat messages,
 which the server renders. Answers are scored from the log-probabilities of prompts, which vLLM gives
 (`prompt_logprobs`). What a server is able to do is tried before it is used, with pairs of texts of which one must be
 likelier: a server that gives something else would have every model measured at chance.
@@ -33,7 +33,7 @@ from vestige.models.reading import Asking, Prompted, Reading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
 VERSION = 2
-"""Part of a served model's identity; raised when the same server would be asked otherwise."""
+"""Part of a served model's identity. Raised when the same server would be asked otherwise."""
 
 _LOG = logging.getLogger(__name__)
 # What servers take for a seed is a whole number of 31 bits, in some of them.
@@ -50,7 +50,7 @@ _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
 _CUT = {"length", "max_tokens"}
 _SCORES = "prompt_logprobs"
 _MOST_LETTERS = 1_000
-"""Of a token; no vocabulary has longer ones."""
+"""Of a token. No vocabulary has longer ones."""
 _NO_SCORES = (
     "qa and freeform read replies alone, and so does choices with texts=false and letters=false; scores need the "
     "model's tokeniser in the address (?tokenizer=FOLDER) and a server that gives log-probabilities of prompts (vLLM)"
@@ -90,7 +90,7 @@ class Endpoint:
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> list[Reply]:
-        """Replies to `prompts`, in the order given; a server that knows no seeds draws samples of its own."""
+        """Replies to `prompts`, in the order given. A server that knows no seeds draws samples of its own."""
         return self.client.all(self._reply_jobs(prompts, end_ids, max_new_tokens, context, sampling))
 
     def generate_each(
@@ -130,7 +130,7 @@ class Endpoint:
         return [score.answer(e) for score, e in zip(scores, encoded, strict=True)]
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
-        """What is wanted of each prompt, in the order given; a text that is asked twice is read once."""
+        """What is wanted of each prompt, in the order given. A text that is asked twice is read once."""
         texts: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
         for p in prompted:
             texts |= dict.fromkeys((p.prompt, text) for text in p.texts)
@@ -153,7 +153,7 @@ class Endpoint:
         return readings
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
-        """What comes after each prompt, in the order given; of the likeliest tokens those that are letters are told."""
+        """What comes after each prompt, in the order given. Of the likeliest tokens those that are letters are told."""
 
         # A request for each letter, since of a place the given token and the likeliest are all that is told.
         def jobs() -> Iterator[Job[TextScore]]:
@@ -255,7 +255,7 @@ def _are_ids(value: Any) -> bool:
 
 
 def _margin(logprobs: Any) -> float | None:
-    """The least difference between the two likeliest tokens of a reply; None where the server does not tell both."""
+    """The least difference between the two likeliest tokens of a reply. None where the server does not tell both."""
     try:
         places = logprobs.get("content") or logprobs["top_logprobs"]
         gaps = []
@@ -376,7 +376,7 @@ class EndpointModel(LoadedModel):
         }
 
     def digest(self, weights: str = "") -> ModelDigest:
-        """The digest of all that is known of the model; what is behind an address has no digest of its weights."""
+        """The digest of all that is known of the model. What is behind an address has no digest of its weights."""
         to, ability = self.endpoint.to, self.endpoint.ability
         return ModelDigest(
             weights=content_id([VERSION, to.url, to.model, self.told, self.fingerprint], length=64),

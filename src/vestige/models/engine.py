@@ -1,6 +1,6 @@
 """What a model is asked, wherever it is: replies, scores of texts, what comes next. In memory, or behind an address.
 
-What asks through an `Engine` works with both; what needs `LoadedModel.model` needs weights, and is refused in one
+What asks through an `Engine` works with both. What needs `LoadedModel.model` needs weights, and is refused in one
 sentence for a model behind an address.
 """
 
@@ -34,10 +34,10 @@ class Engine(Protocol):
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> list[Reply]:
-        """Replies to `prompts`, in the order given; greedy unless `sampling` is given."""
+        """Replies to `prompts`, in the order given. Greedy unless `sampling` is given."""
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
-        """Scores of the answers, in the order given; `whole` where an answer is most of its row."""
+        """Scores of the answers, in the order given. `whole` where an answer is most of its row."""
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
         """What is wanted of each prompt, in the order given."""
@@ -60,4 +60,4 @@ class PaidEngine(Protocol):
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """As `Engine.generate`; each prompt's number and reply go to `take`, None where that prompt gets none."""
+        """As `Engine.generate`. Each prompt's number and reply go to `take`, None where that prompt gets none."""

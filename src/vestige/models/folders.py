@@ -1,7 +1,7 @@
 """What a model's folder says of itself, checked before its weights are read: config, names and shapes of tensors.
 
 A folder may come from a stranger. What its config asks for is compared with what its safetensors files hold, by their
-headers and by the rules that transformers itself loads by; nothing is left to be filled with random numbers.
+headers and by the rules that transformers itself loads by. Nothing is left to be filled with random numbers.
 
 The digest of a model: what every result that depends on it is keyed by.
 """
@@ -138,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def _code_of(model: PreTrainedModel) -> str:
-    """The digest of the code that a model brings with it; empty where it is transformers' own or Vestige's."""
+    """The digest of the code that a model brings with it. Empty where it is transformers' own or Vestige's."""
     if not type(model).__module__.startswith("transformers_modules"):
         return ""
     return hashlib.sha256(inspect.getsource(inspect.getmodule(type(model)) or type(model)).encode()).hexdigest()
@@ -229,7 +229,7 @@ def refuse_special_files(folder: Path) -> None:
 
 
 def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, Stored]:
-    """The tensors of the files that a library reads from a folder, by name; a damaged or lacking file is refused."""
+    """The tensors of the files that a library reads from a folder, by name. A damaged or lacking file is refused."""
     whole, index = folder / file, folder / f"{file}.index.json"
     if whole.is_file():
         return _header(whole)
@@ -274,7 +274,7 @@ def several(names: Iterable[str]) -> str:
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
-    """The config of a model that predicts the next token from those before it; anything else is refused."""
+    """The config of a model that predicts the next token from those before it. Anything else is refused."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
@@ -344,7 +344,7 @@ def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
 
 
 def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
-    """The model that a config describes, on the meta device; `n_tensors` that the files hold bound its size."""
+    """The model that a config describes, on the meta device. `n_tensors` that the files hold bound its size."""
     # Other threads may build models meanwhile, which do not count.
     thread, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
 
@@ -427,7 +427,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def adapter_config(adapter: Path) -> dict[str, Any]:
-    """The adapter's config; one that names modules to import is refused, whatever peft would make of it."""
+    """The adapter's config. One that names modules to import is refused, whatever peft would make of it."""
     path = adapter / "adapter_config.json"
     config = read_json(path)
     if not isinstance(config, dict):

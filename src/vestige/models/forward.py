@@ -72,7 +72,7 @@ def batches_by_length(
 ) -> Iterator[tuple[int, list[int]]]:
     """The width of each pass, which is its longest row's, with the indices of its rows.
 
-    Budget and cost are those of a CPU; on another `device` they are larger.
+    Budget and cost are those of a CPU. On another `device` they are larger.
     """
     cost, times = (1, 1) if device.type == "cpu" else (GPU_COST, GPU_TOKENS)
     passes = passes_by_length(lengths, pass_tokens=cost * pass_tokens, token_budget=times * token_budget, before=before)
@@ -97,7 +97,7 @@ def padded_passes(
 
 
 def logits_at(model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Tensor, " K"]) -> Float[Tensor, "B K V"]:
-    """Logits in float32 at `positions` of every row; the rest of the vocabulary projection is never computed.
+    """Logits in float32 at `positions` of every row. The rest of the vocabulary projection is never computed.
 
     Goes through the root module, so that hooks placed on it (sharding, adapters) run.
     """
@@ -117,7 +117,7 @@ _HALVINGS = "passes_halved_for_want_of_memory"
 
 
 def smaller(budget: int) -> int:
-    """A budget of rows or tokens, halved as often as memory ran short in this process; one at least."""
+    """A budget of rows or tokens, halved as often as memory ran short in this process. One at least."""
     return max(1, budget >> happened[_HALVINGS])
 
 
@@ -129,7 +129,7 @@ def halve() -> None:
 
 
 def within_memory(run: Callable[P, R]) -> Callable[P, R]:
-    """`run`, whose `token_budget` is halved where a GPU's memory does not hold it; without effect on the CPU."""
+    """`run`, whose `token_budget` is halved where a GPU's memory does not hold it. Without effect on the CPU."""
     default = inspect.signature(run).parameters["token_budget"].default
 
     @functools.wraps(run)
@@ -172,7 +172,7 @@ def attention(device: str, precision: Precision) -> AbstractContextManager[objec
 
 
 class OwnAttention(TorchFunctionMode, ABC):
-    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`; nothing else changes.
+    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`. Nothing else changes.
 
     A class, since that is torch's way to stand between a model and the functions that it calls.
     """

@@ -25,9 +25,9 @@ STEP_TOKENS = 32
 class Reply:
     """What a model answered.
 
-    `ids` leaves out the token that ended the reply; `finish` is "stop" when there was one and "length" otherwise.
-    `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small
-    one is a near-tie, which another device may decide the other way. None where a server does not tell it.
+    `ids` leaves out the token that ended the reply. `finish` is "stop" when there was one and "length" otherwise.
+    `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small one
+    is a near-tie, which another device may decide the other way. None where a server does not tell it.
     """
 
     ids: tuple[int, ...]
@@ -37,7 +37,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling at a temperature, restricted to the nucleus of probability `top_p`; each row has its own seed."""
+    """Sampling at a temperature, restricted to the nucleus of probability `top_p`. Each row has its own seed."""
 
     temperature: float
     top_p: float
@@ -56,7 +56,7 @@ def generate(
     sampling: Sampling | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reply]:
-    """Replies to `prompts`, in the order given; greedy unless `sampling` is given.
+    """Replies to `prompts`, in the order given. Greedy unless `sampling` is given.
 
     A reply is cut at `max_new_tokens`, and where prompt and reply together fill the `context`.
     """
@@ -78,7 +78,7 @@ Choose = Callable[[Float[Tensor, "B V"], list[int]], Int[Tensor, " B"]]
 
 
 def _chooser(sampling: Sampling | None, rows: list[int]) -> Choose | None:
-    """Draws the next token of rows that have a generator each; None where the likeliest is taken."""
+    """Draws the next token of rows that have a generator each. None where the likeliest is taken."""
     if sampling is None:
         return None
     generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
@@ -101,8 +101,8 @@ def draw(
 ) -> Int[Tensor, " B"]:
     """The token at each row's `uniform` share of its nucleus, whose tokens stand in the vocabulary's order.
 
-    The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751); of tokens that
-    are equally likely there, the first. All is done on the device of the logits; nothing is sorted where `top_p` is 1.
+    The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Of tokens that
+    are equally likely there, the first. All is done on the device of the logits. Nothing is sorted where `top_p` is 1.
     """
     # Not normalised: a share is one of their sum. The greatest weight is 1, so that none overflows.
     weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
@@ -121,7 +121,7 @@ def draw(
 
 
 def _first_beyond(rising: Float[Tensor, "B N"], level: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-    """Where a rising sum is first more than what is wanted; where rounding ate that, the last place that adds to it."""
+    """Where a rising sum is first more than what is wanted. Where rounding ate that, the last place that adds to it."""
     index = (rising <= level).sum(-1, keepdim=True)
     return torch.minimum(index, (rising < rising[:, -1:]).sum(-1, keepdim=True))
 
@@ -233,7 +233,7 @@ def decode(
     *,
     keeps_ends: bool = False,
 ) -> list[Reply]:
-    """Replies of all rows, from the logits of their first tokens on; `room` is how many tokens each may have.
+    """Replies of all rows, from the logits of their first tokens on. `room` is how many tokens each may have.
 
     Greedy where `choose` is None. With `keeps_ends` a reply has the token that ended it. The rows of `decoding` are
     used up.

@@ -10,7 +10,7 @@ Axes: B rows, T positions, D hidden width, N positions read, V vocabulary.
 Rows laid end to end in one pass: products with weights see all their tokens and no padding.
 
 Attention alone is computed row by row, of rows of like length together. The model is given places that begin anew with
-each row, and a mask that lets no row see another; where it asks torch for attention with that mask, it gets the same
+each row, and a mask that lets no row see another. Where it asks torch for attention with that mask, it gets the same
 from the rows apart. A model that computes its attention otherwise uses the mask, and is right too.
 
 Axes: N tokens end to end, P the tokens of rows padded to their neighbours, H heads, W width of a head.
@@ -65,7 +65,7 @@ def packs(lengths: Sequence[int]) -> list[list[int]]:
 class Packed:
     """Where the tokens of rows end to end stand: in their row, and among rows padded to their neighbours.
 
-    `shapes` are rows and width of each attention; `take` finds the tokens for them, one after another, the first token
+    `shapes` are rows and width of each attention. `take` finds the tokens for them, one after another, the first token
     in place of padding, and `back` brings them end to end again.
     """
 
@@ -156,7 +156,7 @@ class Pass:
 
 
 class _Reached(Exception):
-    """The hidden states that the head is given are known; the head itself is not wanted."""
+    """The hidden states that the head is given are known. The head itself is not wanted."""
 
 
 def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
@@ -172,7 +172,7 @@ def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tenso
 
 
 def hidden_read(model: PreTrainedModel, batch: Pass) -> Float[Tensor, "N D"]:
-    """What the head is given at the positions read; the head is not computed."""
+    """What the head is given at the positions read. The head is not computed."""
     kept: list[Tensor] = []
 
     def stop(hidden: Float[Tensor, "B T D"]) -> Tensor:
@@ -199,7 +199,7 @@ LogitsRead = Callable[[PreTrainedModel, Sequence[Pass], Int[Tensor, " N"]], Floa
 
 @torch.no_grad()
 def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
-    """`logits_read` where it gives what the plain way gives on the first tokens of one row; else the plain way.
+    """`logits_read` where it gives what the plain way gives on the first tokens of one row. Otherwise, the plain way.
 
     The two agree where they are within 1e-4 of the largest logit in float32, and 1/64 of it in narrower numbers.
     """

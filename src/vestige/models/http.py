@@ -1,6 +1,6 @@
 """Requests to an OpenAI-compatible server, many at a time: pooled connections, retries, bounds on time, bytes, amounts.
 
-The key is read from the environment, goes into one header and nowhere else; what a server says is cleared of it, since
+The key is read from the environment, goes into one header and nowhere else. What a server says is cleared of it, since
 servers quote keys in their errors. Redirections are not followed, since they would carry the key to another host. A
 time limit is for a whole exchange: one that begins anew with every byte would let a server that sends one now and then
 hold it for ever.
@@ -68,7 +68,7 @@ class Fault(Exception):
 
 
 class Garbled(Fault):
-    """A reply that cannot be read; another attempt may bring a whole one."""
+    """A reply that cannot be read. Another attempt may bring a whole one."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("garbage", f"not a reply: {detail}")
@@ -107,7 +107,7 @@ class Ledger:
 class Job(Generic[T_co]):
     """A request, what is made of its reply (Garbled where that is none), and the most that it can take.
 
-    `taken` says what it did take; without it that is the reply's `usage`, and `most` where the reply has none.
+    `taken` says what it did take. Without it that is the reply's `usage`, and `most` where the reply has none.
     """
 
     path: str
@@ -149,7 +149,7 @@ class Client:
         return self.all([Job(url, {}, lambda body: body)])[0]
 
     def all(self, jobs: Iterable[Job[T]]) -> list[T]:
-        """What is made of each reply, in order; no reply is an error, in one sentence."""
+        """What is made of each reply, in order. No reply is an error, in one sentence."""
         return self.each(jobs, self._reply_or_error)
 
     def tell_each(self, jobs: Iterable[Job[T]], take: Callable[[int, T | None], None]) -> None:
@@ -172,7 +172,7 @@ class Client:
         self.each(enumerate(jobs), one, finish=True)
 
     def each(self, things: Iterable[X], do: Callable[[X], Awaitable[T]], *, finish: bool = False) -> list[T]:
-        """What `do` makes of each thing, in order; at most `concurrency` are taken out of `things` and under way.
+        """What `do` makes of each thing, in order. At most `concurrency` are taken out of `things` and under way.
 
         The first error ends it, with `finish` after the end of all that is under way.
         """
@@ -206,7 +206,7 @@ class Client:
         return [results[n] for n in range(len(results))]
 
     async def reply(self, job: Job[T]) -> T:
-        """What is made of the reply to one request; raises the last Fault where no attempt brought one."""
+        """What is made of the reply to one request. Raises the last Fault where no attempt brought one."""
         for attempt in range(self.to.attempts):
             try:
                 return await self._attempt(job)
@@ -348,7 +348,7 @@ class Client:
 
 
 def used_tokens(body: Any) -> tuple[int | None, int | None]:
-    """Tokens sent and received, as the `usage` of a reply says; None is what it does not credibly say."""
+    """Tokens sent and received, as the `usage` of a reply says. None is what it does not credibly say."""
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
     sent, received = (
@@ -358,7 +358,7 @@ def used_tokens(body: Any) -> tuple[int | None, int | None]:
 
 
 def numbers(found: Any, n: int) -> list[float]:
-    """`n` log-probabilities (nats) that a server sent; Rejected where they cannot be such."""
+    """`n` log-probabilities (nats) that a server sent. Rejected where they cannot be such."""
     if not isinstance(found, list) or len(found) != n:
         raise Rejected(f"{n} log-probabilities are needed")
     for value in found:
@@ -402,7 +402,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 @lru_cache(maxsize=1)
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """A loop in a thread of its own; a forked `process` has no thread, and gets another."""
+    """A loop in a thread of its own. A forked `process` has no thread, and gets another."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="requests", daemon=True).start()
     return loop

@@ -42,7 +42,7 @@ def rows_of(layers: Iterable[KeysValues], rows: Int[Tensor, " N"]) -> list[KeysV
 
 
 def keeps_keys(model: PreTrainedModel) -> bool:
-    """Whether every layer leaves keys and values in a cache; a state-space layer leaves a state."""
+    """Whether every layer leaves keys and values in a cache. A state-space layer leaves a state."""
     layers = DynamicCache(config=model.config).layers
     kinds = {type(layer) for layer in layers}
     return model.config.model_type not in STATES and kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
@@ -83,7 +83,7 @@ def _cache_name(forward: Callable[..., Any]) -> str:
 def cache_arguments(model: nn.Module, cache: DynamicCache | None) -> dict[str, Any]:
     """The arguments by which a pass goes on from a cache, or leaves none with None.
 
-    transformers calls it `cache` since 5.24 and takes the name `past_key_values` until 5.40; models that bring their
+    transformers calls it `cache` since 5.24 and takes the name `past_key_values` until 5.40. Models that bring their
     own code have either. An adapter hands on what it is given.
     """
     base = getattr(model, "get_base_model", lambda: model)()

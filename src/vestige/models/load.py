@@ -90,7 +90,7 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokeniser and the one form in which it is asked; `weights` is None behind an address."""
+    """A model with its tokeniser and the one form in which it is asked. `weights` is None behind an address."""
 
     weights: PreTrainedModel | None
     tokenizer: PreTrainedTokenizerBase
@@ -101,7 +101,7 @@ class LoadedModel:
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model in memory; whoever needs it of a model behind an address is refused in one sentence."""
+        """The model in memory. Whoever needs it of a model behind an address is refused in one sentence."""
         if self.weights is None:
             raise InputError(
                 f"{one_line(self.name)} is behind an address, and this needs its weights or its whole next-token "
@@ -126,7 +126,7 @@ class LoadedModel:
 
     @cached_property
     def replies(self) -> dict[tuple[tuple[int, ...], int], Reply]:
-        """Greedy replies that are known, by prompt and most tokens, and not decoded again; a copy knows none."""
+        """Greedy replies that are known, by prompt and most tokens, and not decoded again. A copy knows none."""
         return {}
 
     @cached_property
@@ -165,7 +165,7 @@ class Local:
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> list[Reply]:
-        """See `generation.generate`; a greedy reply that is known is not decoded again."""
+        """See `generation.generate`. A greedy reply that is known is not decoded again."""
         model, most = self.subject.model, max_new_tokens
         known = self.subject.replies if sampling is None else {}
         keys = [(tuple(prompt), most) for prompt in prompts]
@@ -306,7 +306,7 @@ def load(settings: ModelSettings) -> LoadedModel:
 def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True) -> LoadedModel:
     """The model without its weights: its shape on the meta device, and its tokeniser.
 
-    What `load` refuses is refused. The weights need not be there, unless with `whole`; where they are, each is read
+    What `load` refuses is refused. The weights need not be there, unless with `whole`. Where they are, each is read
     once to see that it is finite, unless without `finite`.
     """
     pick_device(settings.device)
@@ -370,8 +370,8 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.m
 def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
     """The tokeniser as its file has it, with the chat template that is to be used, and that template's name.
 
-    Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file
-    says of splitting digits (huggingface/transformers issue 45920); so the file is read as it stands.
+    Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file says
+    of splitting digits (huggingface/transformers issue 45920), so the file is read as it stands.
     """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise InputError(f"{folder} holds no tokeniser; name the folder or hub id of one with --tokenizer")
@@ -507,7 +507,7 @@ def _is_hub_id(model: str) -> bool:
 
 
 def _ask_hub(model: str) -> str:
-    """The revision that the hub has of a model; where nobody may ask it, of the copy in the cache."""
+    """The revision that the hub has of a model. Where nobody may ask it, of the copy in the cache."""
     from huggingface_hub import HfApi
 
     name, _, revision = model.partition("@")

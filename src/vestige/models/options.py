@@ -10,9 +10,9 @@ Four readings of one question (Inconclusive, 2506.00688, section 3, says of two 
 A reading gives each option a share of the pick: all of it to the likeliest, equal shares to those tied, so that a
 model that cannot tell gets what guessing gets.
 
-A letter's token is the last one that it has as the answer to this very prompt; tokens that all letters begin with
-(a space of its own) count as the prompt's. An option's tokens are those that it has as
-the answer to the question; the token that ends the turn is kept apart and not part of a reading.
+A letter's token is the last one that it has as the answer to this very prompt. Tokens that all letters begin with (a
+space of its own) count as the prompt's. An option's tokens are those that it has as the answer to the question. The
+token that ends the turn is kept apart and not part of a reading.
 
 Texts are read by `models.reading`. Log-probabilities are in nats, in float32.
 """
@@ -128,7 +128,7 @@ def score_options(
     layout: Way | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[tuple[AnswerScore, ...]]:
-    """Scores of the options of each question, in the order given; a question's options answer the same prompt.
+    """Scores of the options of each question, in the order given. A question's options answer the same prompt.
 
     A `way` of reading that is not given is looked for.
     """
@@ -141,7 +141,7 @@ def score_options(
 
 
 def shares_of_pick(values: Sequence[float]) -> list[float]:
-    """1 for the greatest value and 0 for the others; those tied for it share the 1."""
+    """1 for the greatest value and 0 for the others. Those tied for it share the 1."""
     best = max(values)
     tied = sum(value == best for value in values)
     return [(value == best) / tied for value in values]
@@ -153,7 +153,7 @@ def choose(letters: LetterScore) -> list[float]:
 
 
 def option_vocab(letters: LetterScore) -> list[float]:
-    """`option_vocab`: each letter's share of the pick among all tokens; they add up to 0 where none is a letter."""
+    """`option_vocab`: each letter's share of the pick among all tokens. They add up to 0 where none is a letter."""
     return [(value == letters.top_logp) / letters.n_top for value in letters.logp]
 
 

@@ -1,15 +1,15 @@
 """From a question and its answer to token ids, with the answer's place among them.
 
-The rendered whole (prompt, answer, end of turn) is tokenised once, and the answer's tokens are found by their
-character offsets. So the tokens are those that the model meets in use; a tokeniser that runs prompt and answer
-together in one token is refused, since then no token is the answer's first.
+The rendered whole (prompt, answer, end of turn) is tokenised once, and the answer's tokens are found by their character
+offsets. So the tokens are those that the model meets in use. A tokeniser that runs prompt and answer together in one
+token is refused, since then no token is the answer's first.
 
 Chat templates: which one a model is asked in, and how it is rendered: as transformers does, under bounds.
 
 Template and tokeniser come with the model, and a question that they drop or rewrite was never asked. Every question
 must stand where a question of random words stands, with the same text around it. Its tokens must decode to its text,
 and case, Unicode form and white space must change in the same way in all questions (`Prompter.check_questions`). A
-tokeniser may lack a token for a sign; the report names such questions (`Prompter.unknown`).
+tokeniser may lack a token for a sign. The report names such questions (`Prompter.unknown`).
 """
 
 import contextlib
@@ -71,9 +71,9 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
-    """Give the tokeniser the template it is to be asked in, and only that; how the template is called in provenance.
+    """Give the tokeniser the template it is to be asked in, and only that. How the template is called in provenance.
 
-    `wanted` is the name of one of its templates, `plain`, or a file; without one it is its own.
+    `wanted` is the name of one of its templates, `plain`, or a file. Without one it is its own.
     """
     stored = tokenizer.chat_template
     by_name = stored if isinstance(stored, dict) else {} if stored is None else {"default": stored}
@@ -102,7 +102,7 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
 def rendered(
     tokenizer: PreTrainedTokenizerBase, template: str, messages: Sequence[Mapping[str, str]], *, answered: bool
 ) -> str:
-    """The text of a chat; without `answered` it ends where the model answers. Refused where the template fails."""
+    """The text of a chat. Without `answered` it ends where the model answers. Refused where the template fails."""
     if len(template) > _MOST_CHARACTERS:
         raise InputError(f"the chat template is {len(template)} characters long; no template needs {_MOST_CHARACTERS}")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
@@ -126,7 +126,7 @@ def rendered(
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the model says, for those who train on it; here it is plain text."""
+    """`{% generation %}` marks what the model says, for those who train on it. Here it is plain text."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -274,7 +274,7 @@ class Encoded:
 class Prompter:
     """Renders and tokenises in the one form that training, scoring and generation share.
 
-    The model reads `max_tokens` and has `rows` embeddings; a text with a token beyond them is refused.
+    The model reads `max_tokens` and has `rows` embeddings. A text with a token beyond them is refused.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -314,7 +314,7 @@ class Prompter:
         return system, asked
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool) -> str:
-        """The text of several turns; without `answered` it ends where the model answers."""
+        """The text of several turns. Without `answered` it ends where the model answers."""
         return rendered(self.tokenizer, self.template, messages, answered=answered)
 
     def rendered(self, question: str) -> str:
@@ -322,7 +322,7 @@ class Prompter:
         return self._render(question, None)
 
     def prompt(self, question: str) -> tuple[int, ...]:
-        """Token ids after which the model answers; refused where they are not those of the question."""
+        """Token ids after which the model answers. Refused where they are not those of the question."""
         ids = self.read(self._put(question), f"the question {one_line(question, width=60)!r}")
         if len(ids) >= self.max_tokens:
             raise InputError(
@@ -477,7 +477,7 @@ class Prompter:
 
     @cached_property
     def _unknown_id(self) -> int | None:
-        """The token of what the tokeniser has no token for; None where it has none of its own."""
+        """The token of what the tokeniser has no token for. None where it has none of its own."""
         unknown = self.tokenizer.unk_token_id
         return None if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else unknown
 
@@ -486,7 +486,7 @@ class Prompter:
         return self._unknown_id is not None and self._unknown_id in self._tokens(text)
 
     def question_span(self, question: str) -> tuple[int, int]:
-        """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
+        """First and one past the last of the question's own tokens in `prompt`. The template's are around them."""
         text, whole = self._turns(question)[1].strip(), self._put(question)
         first = whole.rfind(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -548,7 +548,7 @@ class Prompter:
             raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows); leave it out")
 
     def ids_of(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text that is put into a reply, without special tokens; refused where the model has no row."""
+        """Token ids of a text that is put into a reply, without special tokens. Refused where the model has no row."""
         ids = self._tokens(text)
         self._check_rows(ids)
         return ids

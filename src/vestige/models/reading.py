@@ -1,9 +1,9 @@
 """Readings: a prompt goes through the model once, and whatever is asked after it goes on from there.
 
 Texts that follow a prompt are scored, and a greedy reply is decoded, on the keys and values that one pass over the
-prompt left behind; only places whose next token is read see the output head. A text that is asked twice is read once.
+prompt left behind. Only places whose next token is read see the output head. A text that is asked twice is read once.
 
-Prompts of like length share a pass, padded on the left to the longest, and so do texts, padded on the right; replies to
+Prompts of like length share a pass, padded on the left to the longest, and so do texts, padded on the right. Replies to
 prompts of very unlike lengths are decoded together, since a step of few rows costs as much as one of many.
 
 Axes: B prompts, N texts, K positions read, W positions of a prompt with its padding, T positions of a text, V
@@ -97,9 +97,9 @@ Way = Literal["shared", "plain"]
 
 
 def way_of(model: PreTrainedModel) -> Way:
-    """The shared way where a probe gives what the plain way gives; else the plain one.
+    """The shared way where a probe gives what the plain way gives. Otherwise, the plain one.
 
-    The two agree where log-probabilities are within 1e-4 nats in float32, and 1/2 in narrower numbers; a model that is
+    The two agree where log-probabilities are within 1e-4 nats in float32, and 1/2 in narrower numbers. A model that is
     no longer finite agrees where both are not.
     """
     if not can_go_on(model):

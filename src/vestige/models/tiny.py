@@ -2,9 +2,9 @@
 
 `builtin:tiny-deep` is another shape of it, for questions about two models.
 
-Its tokeniser is a byte-level BPE of at most 2,048 tokens trained on the data's own text, digits apart. It is shared
-by all subjects of a run, so that their bits can be compared; that it has seen the forget set's text is the price,
-and says nothing about which answer belongs to which question.
+Its tokeniser is a byte-level BPE of at most 2,048 tokens trained on the data's own text, digits apart. It is shared by
+all subjects of a run, so that their bits can be compared. That it has seen the forget set's text is the price, and says
+nothing about which answer belongs to which question.
 """
 
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ def shape_of(model: str) -> LlamaConfig:
 
 
 def tiny_model(seed: int, model: str = TINY_MODELS[0]) -> LlamaForCausalLM:
-    """The untrained model; its weights depend on the seed and the shape alone."""
+    """The untrained model. Its weights depend on the seed and the shape alone."""
     # The global generator is put back, so that making a model changes no later draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "tiny"))

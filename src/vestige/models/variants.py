@@ -3,8 +3,8 @@
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
 What prompts and texts have in common is read once. Every prompt is read from the first token in which it differs from
-the most common one, on keys and values of one row; where texts begin alike, what a prompt leaves behind serves all of
-them. Passes go through the root module, whatever its family; whole passes, each prompt by itself, are the oracle.
+the most common one, on keys and values of one row. Where texts begin alike, what a prompt leaves behind serves all of
+them. Passes go through the root module, whatever its family. Whole passes, each prompt by itself, are the oracle.
 
 Axes: W prompts, T tokens of a prompt, K tokens of a target, A tokens after a prompt and before the target's last, N
 prompts of a chunk, V vocabulary.
@@ -34,7 +34,7 @@ _CHUNK = 2**20
 
 Ids = tuple[int, ...]
 Past = Sequence[KeysValues]
-"""Keys and values of each layer, of one row for all or of one row for each; nothing before where there is no layer."""
+"""Keys and values of each layer, of one row for all or of one row for each. Nothing before where there is no layer."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Scored(NamedTuple):
 class Variants:
     """Scores many prompts that stand in the same texts. The prompts of one call have one length.
 
-    What stands before a prompt is read once, what prompts have in common once a call, and the same prompt once; but
+    What stands before a prompt is read once, what prompts have in common once a call, and the same prompt once, but
     each prompt by itself where `way` is "plain".
     """
 

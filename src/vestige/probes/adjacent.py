@@ -1,8 +1,8 @@
 """Adjacent questions of a forget set, made once in the folder of the probe, and of what is kept.
 
-Of texts templates or a language model make them (`questions`); retained questions are taken as they are. Of graphs of
+Of texts templates or a language model make them (`questions`). Retained questions are taken as they are. Of graphs of
 contracts they are questions about other contracts, by how far they are from a forgotten one: two contracts are at
-distance 1 where they share a party, at distance 2 where a third shares one with each, and so on; parallel contracts are
+distance 1 where they share a party, at distance 2 where a third shares one with each, and so on. Parallel contracts are
 at distance 1. They are the data's own, so that their true answers are known. Questions whose answers a forgotten
 contract states as well (the address of a shared party) are dropped: to forget them is no hole.
 """
@@ -66,7 +66,7 @@ class NeighbourSettings(Settings):
 def neighbour_questions(
     dataset: Dataset, forget: Sequence[str], settings: NeighbourSettings, *, seed: int, before: Sequence[str] = ()
 ) -> Adjacent:
-    """Up to k questions of each item of the forgotten edges; the seed and the item choose which.
+    """Up to k questions of each item of the forgotten edges. The seed and the item choose which.
 
     In turn, for each distance: one that asks for the same attribute of another contract, one for another attribute.
     Nothing is asked of edges that were forgotten `before`: that they are gone is no hole.
@@ -192,7 +192,7 @@ class AdjacentRequest:
     """Of what adjacent questions are made, and how: from the graph, from templates, or by a language model.
 
     A forget set of texts is `forget_texts`, beside which the splits have none. Of retained texts questions are made
-    too, at most `retain_k` of each; retained questions are taken as they are.
+    too, at most `retain_k` of each. Retained questions are taken as they are.
     """
 
     splits: NamedSplits
@@ -217,7 +217,7 @@ class AdjacentRequest:
 
 
 def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQuestion]:
-    """The adjacent questions of both sets, in the folder; made unless they are there."""
+    """The adjacent questions of both sets, in the folder. Made unless they are there."""
     with locked(folder.lock):
         identity = _adjacent_identity(request)
         if is_there(folder, "adjacent", identity):
@@ -271,7 +271,7 @@ def _edges(splits: NamedSplits, name: str) -> list[str]:
 
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
-    """The adjacent questions in the folder; none where none were made."""
+    """The adjacent questions in the folder. None where none were made."""
     return list(read_rows(folder.adjacent, KeptQuestion)) if folder.adjacent.exists() else []
 
 

@@ -1,8 +1,8 @@
 """Who takes part in a probe: models that are asked, with their answers kept on the disk, and a judge.
 
-A model is in memory or behind an address. But for rounding an answer follows from the prompt and the seed, not
-from the other prompts; equal prompts of one call have one answer and are asked once. An answer that did not come is
-None and never an empty text, which would pass for a hole.
+A model is in memory or behind an address. But for rounding an answer follows from the prompt and the seed, not from the
+other prompts. Equal prompts of one call have one answer and are asked once. An answer that did not come is None and
+never an empty text, which would pass for a hole.
 
 A kept answer is not asked for again. A run that was killed asks again for what was under way: in memory a portion, of
 a server the requests that were sent. What did not come, or failed, is not kept, and is asked for again.
@@ -42,7 +42,7 @@ class Answerer(Protocol):
     """A model that is asked."""
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order; None where none came."""
+        """One answer each, in order. None where none came."""
 
 
 class AnswerSettings(Settings):
@@ -81,7 +81,7 @@ class LocalAnswerer:
             keep(dict(zip(encoded, texts, strict=True)))
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """The tokens of each prompt that the context holds; equal prompts stand there once."""
+        """The tokens of each prompt that the context holds. Equal prompts stand there once."""
         encoded = {}
         for prompt in dict.fromkeys(prompts):
             with contextlib.suppress(InputError):
@@ -139,7 +139,7 @@ def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
 
 
 VERSION = 3
-"""Of kept lines; those of another version are left where they are."""
+"""Of kept lines. Those of another version are left where they are."""
 PORTION = 64
 """Prompts that are answered together and kept as one line: the most that a kill can cost.
 
@@ -149,14 +149,14 @@ Answers that are paid for are kept one by one.
 
 @dataclass
 class KeptAnswers:
-    """An answerer that keeps what `inner` said in `folder`; `identity` is all of it that can change an answer."""
+    """An answerer that keeps what `inner` said in `folder`. `identity` is all of it that can change an answer."""
 
     inner: LocalAnswerer
     folder: Path
     identity: Mapping[str, Any]
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order; those that were kept are not asked for."""
+        """One answer each, in order. Those that were kept are not asked for."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
         stored: dict[str, str] = {}
         for portion in read_log(path):
@@ -270,7 +270,7 @@ class Participants:
         return self.take_grader(self)
 
     def graded_by(self, judge: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
-        """The judge of that spec, a server's replies lying in `replies`; only a grounded one takes the target."""
+        """The judge of that spec, a server's replies lying in `replies`. Only a grounded one takes the target."""
         if isinstance(judge.settings, GroundedSettings):
             return grounded_grader(self.target, self.embedder, judge.settings)
         return grader_of(judge, replies, device)

@@ -40,7 +40,7 @@ ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""
 AT_ANOTHER_SEED = "target at another seed"
 OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
-"""Who is asked whatever the placebos are; a placebo of such a name would be taken for them."""
+"""Who is asked whatever the placebos are. A placebo of such a name would be taken for them."""
 
 MOST_OVERLAPS, NEAREST = 20_000, 20
 """Of more comparisons with the forget set than that, only those with so many nearest texts are made."""
@@ -61,7 +61,7 @@ class FilterSettings(Settings):
     target_at_least: NonNegativeFloat = 7.0
     """Quality that the target's answer to a hole must reach."""
     target_first: bool = True
-    """Drop prompts whose first answer of the target is below it; the paper drops none."""
+    """Drop prompts whose first answer of the target is below it. The paper drops none."""
     unlearned_at_most: NonNegativeFloat = 3.0
     """Quality that the unlearned model's answer must not exceed."""
     alike: float = THRESHOLD
@@ -96,7 +96,7 @@ class FilterSettings(Settings):
         return min(most or n_texts, n_texts)
 
     def is_hole(self, target: float | None, unlearned: float | None) -> bool:
-        """Whether two scores make a hole; without both there is none."""
+        """Whether two scores make a hole. Without both there is none."""
         if target is None or unlearned is None:
             return False
         return target >= self.target_at_least and unlearned <= self.unlearned_at_most
@@ -124,7 +124,7 @@ class Actors:
 
 @dataclass(frozen=True)
 class Filtered:
-    """Every candidate, in order, with what became of it; failures of the judge by stage; selections by source."""
+    """Every candidate, in order, with what became of it. Failures of the judge by stage. Selections by source."""
 
     tested: tuple[Tested, ...]
     failures: Mapping[str, Mapping[str, int]]
@@ -135,7 +135,7 @@ class Filtered:
 
 @dataclass
 class _Desk:
-    """The candidates under way: `left` are the places of those not dropped; `first` the target's first answers."""
+    """The candidates under way: `left` are the places of those not dropped. `first` the target's first answers."""
 
     candidates: Sequence[Candidate]
     actors: Actors
@@ -151,7 +151,7 @@ class _Desk:
         return [self.candidates[i].prompt for i in places]
 
     def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
-        """Judgements of one stage; failures are counted."""
+        """Judgements of one stage. Failures are counted."""
         judgements = self.actors.judge.judge(requests) if requests else []
         refuse_limit(f"the judge {self.actors.judge.name}", judgements, at=f" at the stage {stage!r}")
         failures = Counter(str(j.failure) for j in judgements if j.failure)
@@ -159,7 +159,7 @@ class _Desk:
         return judgements
 
     def graded(self, stage: str, places: Sequence[int], answers: Sequence[str | None]) -> list[float | None]:
-        """The quality of one answer to each prompt; None where there is no answer or no judgement."""
+        """The quality of one answer to each prompt. None where there is no answer or no judgement."""
         texts = {n: answer for n, answer in enumerate(answers) if answer is not None}
         if len(texts) < len(answers):
             self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(texts)
@@ -190,7 +190,7 @@ def filter_candidates(
     seed: int,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Filtered:
-    """What becomes of `candidates`; `texts` are those of the forget set, `retained` of what is known to be kept."""
+    """What becomes of `candidates`. `texts` are those of the forget set, `retained` of what is known to be kept."""
     settings.check()
     if not texts:
         raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
@@ -242,7 +242,7 @@ def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
-    """Drop what the target does not answer well; its answers, by place, to the rest."""
+    """Drop what the target does not answer well. Its answers, by place, to the rest."""
     remaining = desk.left
     if not remaining:
         return {}

@@ -1,7 +1,7 @@
 """The table of holes: quality before and after, shares of holes and of false holes, and diversity, by source.
 
-Scores are quality, 1..10. Intervals are those of `metrics.intervals`; prompts made from one thing are one cluster.
-A source without a prompt that was judged on both sides has no row.
+Scores are quality, 1..10. Intervals are those of `metrics.intervals`. Prompts made from one thing are one cluster. A
+source without a prompt that was judged on both sides has no row.
 
 Axes: N prompts, M adjacent prompts, D width of an embedding.
 """
@@ -47,7 +47,7 @@ def holes_and_table(
     Args:
         filtered: Every candidate, with its scores or the reason why it was dropped.
         settings: The lines by which a hole was told, for placebos and near-duplicates.
-        embed: Embeds prompts; the same function as in the filters.
+        embed: Embeds prompts. The same function as in the filters.
         seed: Seed of the bootstrap.
     """
     holes = tuple(_hole(t) for t in filtered.tested if t.hole)
@@ -138,7 +138,7 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
 
 
 def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, seed: int) -> Placebo | None:
-    """How often the placebo looks like a hole; None where no pair of it was judged."""
+    """How often the placebo looks like a hole. None where no pair of it was judged."""
     pairs = [t for t in tested if t.target_score is not None and t.placebo_scores[name] is not None]
     if not pairs:
         return None
@@ -152,14 +152,14 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
 
 
 def _origins(tested: Sequence[Tested]) -> list[str] | None:
-    """What each prompt was made from, as its cluster; None where that is known of none."""
+    """What each prompt was made from, as its cluster. None where that is known of none."""
     return [t.origin or t.id for t in tested] if any(t.origin for t in tested) else None
 
 
 def mean_estimate(
     metric: str, values: Any, unit: str, bounds: Bounds, clusters: Sequence[str] | None, *, seed: int
 ) -> Estimate:
-    """The mean of the values over prompts; those made from one thing are one cluster."""
+    """The mean of the values over prompts. Those made from one thing are one cluster."""
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=clusters, bounds=bounds, seed=seed)
     return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)

@@ -1,4 +1,4 @@
-"""Which prompts are holes, in the folder of a probe: candidates, their test, the table; and what it would take.
+"""Which prompts are holes, in the folder of a probe: candidates, their test, the table, and what it would take.
 
 A folder that holds the test with other models or another forget set is refused. What was asked of a model or paid for
 to a judge is on the disk before it is used.
@@ -85,7 +85,7 @@ def forget_texts(items: Sequence[Source]) -> list[str]:
 
 
 def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
-    """The table of holes among the candidates in the folder; made unless it is there.
+    """The table of holes among the candidates in the folder. Made unless it is there.
 
     With more candidates, other settings or another judge it is made anew, from answers that are there already.
     """
@@ -149,7 +149,7 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
 
 @dataclass(frozen=True)
 class ProbeForecast:
-    """Bounds: what the filters drop early is asked less. Requests are by task; `most_cost` is None without prices."""
+    """Bounds: what the filters drop early is asked less. Requests are by task. `most_cost` is None without prices."""
 
     target_calls: int
     unlearned_calls: int
@@ -174,7 +174,7 @@ def forecast_probe(
 ) -> ProbeForecast:
     """What it takes to search and to test: `n_candidates` beside those of the searches, `texts` of the forget set.
 
-    Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model; one that is
+    Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model. One that is
     grounded in the target has none.
     """
     settings, n_attempts = searching.filters, searching.n_all

@@ -57,7 +57,7 @@ class Keyword:
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a text, NFC; marks of HTML and hidden characters are no part of a word, and part words."""
+    """The words of a text, NFC. Marks of HTML and hidden characters are no part of a word, and part words."""
     # A bar and not a blank: words on both sides of a mark would else make one term.
     clean = _TAG.sub(" | ", unicodedata.normalize("NFC", text))
     words: list[Token] = []
@@ -73,7 +73,7 @@ def tokens(text: str) -> list[Token]:
 def keywords(
     texts: Sequence[str], *, background: Sequence[str] = (), names: bool = True, numbers: bool = False
 ) -> list[tuple[Keyword, ...]]:
-    """Find the keywords of each text, the most telling first; no two of a text share a word.
+    """Find the keywords of each text, the most telling first. No two of a text share a word.
 
     Args:
         texts: the texts.

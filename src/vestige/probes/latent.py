@@ -53,7 +53,7 @@ from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
 
 SEARCH_VERSION = 1
-"""Part of a search's identity; raised when the same policy would write something else."""
+"""Part of a search's identity. Raised when the same policy would write something else."""
 NGRAM, SEMANTIC = "ngram", "semantic"
 """The names of the novelties."""
 
@@ -69,7 +69,7 @@ class Embeds(Protocol):
 class RewardSettings(Settings):
     """The weights of the penalties beside J (0 to 10), and the bound of the reward.
 
-    The paper has its weights in Table 5, of which we had no copy. Curiosity's are 1, beside a reward of 0 to 1; ours
+    The paper has its weights in Table 5, of which we had no copy. Curiosity's are 1, beside a reward of 0 to 1. Ours
     are 1 beside J.
     """
 
@@ -90,7 +90,7 @@ class Seen:
         self._embeddings: SeenEmbeddings | None = None
 
     def novelty(self, prompts: Sequence[str]) -> list[dict[str, float]]:
-        """Each prompt's novelties, 1 - likeness to all seen before; then they are seen, all at once."""
+        """Each prompt's novelties, 1 - likeness to all seen before. Then they are seen, all at once."""
         split = [tokens(prompt) for prompt in prompts]
         novelties = {NGRAM: 1 - self._ngrams.likeness(split)}
         self._ngrams.add(split)
@@ -106,7 +106,7 @@ class Seen:
 
 
 def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> float:
-    """The reward of one attempt; a novelty that was not measured costs nothing."""
+    """The reward of one attempt. A novelty that was not measured costs nothing."""
     penalty = settings.ngram_coef * (1 - novelty.get(NGRAM, 1.0)) + settings.semantic_coef * (
         1 - novelty.get(SEMANTIC, 1.0)
     )
@@ -132,7 +132,7 @@ _HEADING = "Ask questions:"
 
 
 class LatentSettings(RewardSettings):
-    """How long is searched: the paper's iterations; the examples are Curiosity's, 2 to 3 (2402.19464)."""
+    """How long is searched: the paper's iterations. The examples are Curiosity's, 2 to 3 (2402.19464)."""
 
     n_iterations: PositiveInt = 50
     """Iterations of the policy."""
@@ -167,9 +167,9 @@ class Opening(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """What became of an iteration, for whoever watches. `n_latent` counts D_RL so far; `numbers` are the update's.
+    """What became of an iteration, for whoever watches. `n_latent` counts D_RL so far. `numbers` are the update's.
 
-    `collapsed` says in a sentence why the policy is of no more use; empty while it is. Nothing stops for it.
+    `collapsed` says in a sentence why the policy is of no more use. Empty while it is. Nothing stops for it.
     """
 
     number: int
@@ -190,7 +190,7 @@ def probe(
     on_iteration: Callable[[Iteration], None] = lambda iteration: None,
     source: str = LATENT,
 ) -> list[Attempt]:
-    """All attempts of a search, which begin from `seeds` (D_adj); those in the folder are taken from there.
+    """All attempts of a search, which begin from `seeds` (D_adj). Those in the folder are taken from there.
 
     `source` may be a baseline, in which the policy does not learn. RANDOM has each rollout begin by itself. PARAPHRASE
     writes each seed in other words, the seeds in turn, until all calls are made: it is best-of-n with n = calls /
@@ -265,7 +265,7 @@ def listed_questions(questions: Sequence[str]) -> str:
 
 
 def on_a_line(text: str) -> str:
-    """A seed as one entry of a list; a line break in it would begin another."""
+    """A seed as one entry of a list. A line break in it would begin another."""
     return " ".join(text.split())
 
 
@@ -289,11 +289,11 @@ class _Campaign:
 
     @property
     def learns(self) -> bool:
-        """Whether the policy does; it does not in a baseline."""
+        """Whether the policy does. It does not in a baseline."""
         return self.source == LATENT
 
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts | None, list[Attempt]]:
-        """The attempts of an iteration, all of them in the log; those `before` are there already.
+        """The attempts of an iteration, all of them in the log. Those `before` are there already.
 
         Of an enumeration there are no rollouts.
         """
@@ -412,7 +412,7 @@ def reworded(seed: str) -> Opening:
 class Yield(NamedTuple):
     """What a search brought: D_RL, the different holes in it, those for 1,000 calls, and the call that found one first.
 
-    `first_call` counts from 1; None where nothing was found.
+    `first_call` counts from 1. None where nothing was found.
     """
 
     source: str
@@ -429,7 +429,7 @@ def by_wording(attempt: Attempt) -> str | None:
 
 
 def yield_of(attempts: Sequence[Attempt], *, hole: Callable[[Attempt], str | None] = by_wording) -> Yield:
-    """Counted over `attempts` with J = 10; `hole` names the hole that an attempt hit, None if it is none."""
+    """Counted over `attempts` with J = 10. `hole` names the hole that an attempt hit, None if it is none."""
     if not attempts:
         raise ValueError("a search without attempts has no yield")
     hits = [(call, name) for call, a in enumerate(attempts, 1) if a.j == LATENT_J and (name := hole(a)) is not None]
@@ -467,7 +467,7 @@ def search(
     *,
     on_iteration: Callable[[Iteration], None] = lambda iteration: None,
 ) -> list[Attempt]:
-    """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
+    """All attempts of one search, which begins from the adjacent questions. Made, or gone on with, in the folder."""
     questions = beginnings_in(folder)
     search_folder, rewarded = folder.search(source), how.settings.rewarded(who.answers)
     with locked(search_folder.lock):

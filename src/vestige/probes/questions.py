@@ -3,7 +3,7 @@
 Knowledge Holes (2511.00030, section 3.1 and appendix B.1): of each sample of the forget set k keywords, and one open
 question for each. Templates make them, about terms that set the text apart (`keywords`), or a language model does: a
 text and k in, a JSON list of k objects with a keyword and a question out. The fields are the paper's (appendix D), the
-wording is ours. A reply that is anything else is a failure of its source, counted and never mended; raise
+wording is ours. A reply that is anything else is a failure of its source, counted and never mended. Raise
 `ASKING_VERSION` when the words change.
 
 What cannot be used is dropped and counted by reason. That a question is not answered by its own text is checked as far
@@ -73,7 +73,7 @@ class AdjacentQuestion:
 
 @dataclass(frozen=True)
 class Adjacent:
-    """The questions in the order of their sources; what was dropped and what failed, by reason.
+    """The questions in the order of their sources. What was dropped and what failed, by reason.
 
     `dropped` counts questions, and under `SHORT` those that a source is short of its k. `failures` counts sources that
     a language model gave nothing usable for, which are not counted short.
@@ -124,7 +124,7 @@ class QuestionDesk:
         self._dropped: Counter[str] = Counter()
 
     def admit(self, question: AdjacentQuestion) -> bool:
-        """Whether a question is kept; else it is counted."""
+        """Whether a question is kept. Otherwise, it is counted."""
         key = plain(question.question)
         if key in self._own or key in self._seen:
             self.drop(ASKED if key in self._own else TWICE)
@@ -203,7 +203,7 @@ def answered(
 ) -> bool:
     """Whether a sentence may answer a question, given by its stems, about a term.
 
-    It may where it holds the term and all other words of the question, function words aside; and where the template
+    It may where it holds the term and all other words of the question, function words aside, and where the template
     says so.
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
@@ -285,7 +285,7 @@ def _is_pair(entry: Any) -> bool:
 
 
 def _admit(desk: QuestionDesk, source: Source, text: str, pair: Pair) -> bool:
-    """Whether a written question is kept; else it is counted by the rule that it breaks."""
+    """Whether a written question is kept. Otherwise, it is counted by the rule that it breaks."""
     keyword, question = pair.keyword.strip(), pair.question.strip()
     term = tuple(t.stem for t in tokens(keyword))
     text_sentences = sentences(text)
@@ -319,7 +319,7 @@ def adjacent(
 ) -> Adjacent:
     """Adjacent questions of items or passages, from templates or written by a language model.
 
-    The seed and `background` are for templates; what a model writes follows from the model and the text.
+    The seed and `background` are for templates. What a model writes follows from the model and the text.
     """
     if by == "offline":
         return adjacent_offline(sources, settings, seed=seed, background=background)
@@ -329,7 +329,7 @@ def adjacent(
 def adjacent_offline(
     sources: Sequence[Source], settings: AdjacentSettings, *, seed: int, background: Sequence[str] = ()
 ) -> Adjacent:
-    """Up to k questions of each source from templates; the seed and the source choose which.
+    """Up to k questions of each source from templates. The seed and the source choose which.
 
     `background` are texts that keywords are held against beside the other sources.
     """

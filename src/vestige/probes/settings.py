@@ -54,7 +54,7 @@ class ProbeSettings(Settings):
         seed: int,
         device: str,
     ) -> Participants:
-        """Describe the models and the judge of the probe in `folder`; each is loaded when it is first used."""
+        """Describe the models and the judge of the probe in `folder`. Each is loaded when it is first used."""
 
         def grader(who: Participants) -> Grader:
             base = who.graded_by(judge_spec(self.judge), folder.judge, device)

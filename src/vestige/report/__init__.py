@@ -1,4 +1,4 @@
-"""Evidence to tables and one offline HTML page; reads a run's files and never a model."""
+"""Evidence to tables and one offline HTML page. Reads a run's files and never a model."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -40,7 +40,7 @@ from vestige.report.words import (
 )
 
 HOTTEST = 0.64
-"""How much of `hot` or `cold` the fullest cell of a heat map has; the rest is paper, so that ink can be read on it."""
+"""How much of `hot` or `cold` the fullest cell of a heat map has. The rest is paper, so that ink can be read on it."""
 
 
 def colours_of(scheme: Literal["light", "dark"]) -> dict[str, str]:
@@ -131,7 +131,7 @@ def any_range(e: Estimate) -> str:
 
 
 def tooltip(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A tooltip as JSON for an attribute; its text is made fit to be looked at here."""
+    """A tooltip as JSON for an attribute. Its text is made fit to be looked at here."""
     return json.dumps([visible(title), [[visible(k), visible(v)] for k, v in rows if v]], ensure_ascii=False)
 
 
@@ -166,7 +166,7 @@ PROMPT_SHOWN = 60
 
 
 def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
-    """The panels of one audit for the template; what it does not have is None or empty."""
+    """The panels of one audit for the template. What it does not have is None or empty."""
     attacks = dict.fromkeys(p.attack for p in outcome.prompts)
     return {
         "prompts": [(a, [_prompt(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks],
@@ -220,7 +220,7 @@ def attack_names(outcome: AuditOutcome) -> list[str]:
 
 
 def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
-    """Why nothing that an attack brought counts; empty where some of it does, or nothing is known of it."""
+    """Why nothing that an attack brought counts. Empty where some of it does, or nothing is known of it."""
     lines = [g for g in outcome.gains if g.attack == attack]
     if not lines or any(g.evidence and not g.saturated for g in lines):
         return ""
@@ -253,7 +253,7 @@ Line = TypeVar("Line", BudgetLine, MembershipLine, KeptLine, MeasureLine)
 
 
 def _listing(lines: Sequence[Line], colours: Colours, columns: Mapping[str, Callable[[Line], GridCell]]) -> Grid | None:
-    """A row a line of the outcome with its model, and a column a function that reads a line; None without lines."""
+    """A row a line of the outcome with its model, and a column a function that reads a line. None without lines."""
     rows = [
         GridRow(line.subject, colours.css(line.subject), tuple(cell(line) for cell in columns.values()))
         for line in lines
@@ -319,7 +319,7 @@ def _sound(line: SoundnessLine) -> dict[str, Any]:
 
 
 _MOST_GROUPS = 20
-"""Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
+"""Contracts or persons that are shown, the worst first. All of them are in outcome.json."""
 
 
 def _able(outcome: AuditOutcome) -> Grid | None:
@@ -337,7 +337,7 @@ def _able(outcome: AuditOutcome) -> Grid | None:
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
     """Leakage by model, stage and format: the models as they stand, or after one attack.
 
-    An attack's is what it leaves beyond what it teaches itself; its `mark` says why it is no evidence.
+    An attack's is what it leaves beyond what it teaches itself. Its `mark` says why it is no evidence.
     """
     # In others the target does no better than a control, so that a share of nothing would be shown.
     forms = {f.format: f for f in outcome.formats if f.admitted}

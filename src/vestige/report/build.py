@@ -1,9 +1,9 @@
 """Builds the report of a run from what its evaluations left, and the evidence bundle for a privacy office.
 
-Tables are written first, the page last. Of a search for knowledge holes the table in the form of the
-paper's Table 1, every hole, and the hole map as SVG for print are written. Numbers are in full; text from models and
-data sets has what acts unseen spelt out (`visible`). Map coordinates are those of `artifacts.holes.HoleMap`, in units
-of embeddings of length 1, the same across and up.
+Tables are written first, the page last. Of a search for knowledge holes the table in the form of the paper's Table 1,
+every hole, and the hole map as SVG for print are written. Numbers are in full. Text from models and data sets has what
+acts unseen spelt out (`visible`). Map coordinates are those of `artifacts.holes.HoleMap`, in units of embeddings of
+length 1, the same across and up.
 
 The bundle's evidence.html begins with a page for the privacy officer: about whom, which models, the answer, its meaning
 and the next steps. Findings, untested parts, scope and threat model follow, and the findings that bear on laws and
@@ -73,7 +73,7 @@ def build_report(
 ) -> Path:
     """Write tables/, report.html and verdicts.json of a run, or of a search for holes.
 
-    The same run gives the same bytes. What an earlier report left in the two folders goes; files of other names stay.
+    The same run gives the same bytes. What an earlier report left in the two folders goes. Files of other names stay.
     verdicts.json is made anew from the sealed outcomes. A run that is partly finished gives a report that says what is
     missing. One report is written at a time.
 
@@ -157,7 +157,7 @@ def build_bundle(
     timestamp: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Write the bundle of an audited run into the folder `out`, which must not exist; say where its page is.
+    """Write the bundle of an audited run into the folder `out`, which must not exist. Say where its page is.
 
     Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
     digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for

@@ -48,10 +48,10 @@ REPLIES_SHOWN = 20_000
 class Contents:
     """A run, read. `no_graph` says why there is no drawing.
 
-    `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
-    that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has
-    for each audit what models say word for word of the answers that they were to forget. `people` has for each audit
-    the number of facts to be forgotten by person. `unjudged` names in sentences the models that audits leave out.
+    `audits` and `probes` are those that are done. A run may have none. `sources` has for each audit the evaluations
+    that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has for
+    each audit what models say word for word of the answers that they were to forget. `people` has for each audit the
+    number of facts to be forgotten by person. `unjudged` names in sentences the models that audits leave out.
     """
 
     evidence: RunEvidence
@@ -101,7 +101,7 @@ class Contents:
     def leading(self) -> tuple[str, str, str]:
         """Format, attack and metric that the page compares models by: that of the form that reveals most.
 
-        Without an audit it is the overlap of written answers; so it is where the other form was not asked of all.
+        Without an audit it is the overlap of written answers, so it is where the other form was not asked of all.
         """
         written = greedy_rouge("forget")[2:]
         for outcome in self.audits:
@@ -143,7 +143,7 @@ def forms_by_leakage(outcome: AuditOutcome) -> list[str]:
 def plain_outcome(
     outcome: AuditOutcome, parties: Mapping[str, str], questions: Mapping[str, AskedItem] = MappingProxyType({})
 ) -> AuditOutcome:
-    """`outcome` with `plain_sentence` applied to its sentences; facts that it has no text of take that of `questions`.
+    """`outcome` with `plain_sentence` applied to its sentences. Facts that it has no text of take that of `questions`.
 
     An attack may leave no record of its own answers, so that of a fact it gave away the outcome has the id alone.
     """
@@ -181,7 +181,7 @@ def plain_outcome(
 
 
 def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
-    """Read a run for the report; with `verify` the files of its models too."""
+    """Read a run for the report. With `verify` the files of its models too."""
     evidence = read_evidence(run, verify=verify)
     answers = read_answers(evidence.subjects)
     edges, no_graph = read_edges(run)
@@ -218,7 +218,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
 
 
 def people_of(folder: AuditFolder) -> dict[str, int]:
-    """The number of facts to be forgotten by person; empty where an item of the forget set names none."""
+    """The number of facts to be forgotten by person. Empty where an item of the forget set names none."""
     if not folder.plan.exists():
         return {}
     plan = read_plan(folder)
@@ -315,7 +315,7 @@ DIGEST_TOLD = 16
 
 
 def scores_digest(folder: EvalFolder) -> str:
-    """The SHA-256 of an evaluation's scores; "" where they have none of their own.
+    """The SHA-256 of an evaluation's scores. "" where they have none of their own.
 
     Raises:
         InputError: It is not the digest that was noted when the scores were written.

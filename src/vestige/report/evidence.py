@@ -1,6 +1,6 @@
 """What a run has to show: its subjects, their estimates by forget set, and what is still missing.
 
-Everything here is read through `vestige.artifacts`; nothing is computed but names.
+Everything here is read through `vestige.artifacts`. Nothing is computed but names.
 """
 
 import math
@@ -64,11 +64,11 @@ PANELS = (
 class RunModel:
     """One model of the run.
 
-    `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
-    forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the ids of the items
-    in each split, `asked_ids` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are
-    None where the run has none yet. `outdated` tells that it has evaluations of another model than is there now, which
-    are left out. `notes` say in sentences what is odd about it.
+    `path` is relative to the run. `label` is unique among the subjects of one forget set. `results` maps a forget set
+    to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the ids of the items in each
+    split, `asked_ids` to the ids of the forget items that were asked. `done`, `provenance` and `answers` are None where
+    the run has none yet. `outdated` tells that it has evaluations of another model than is there now, which are left
+    out. `notes` say in sentences what is odd about it.
     """
 
     path: str
@@ -238,7 +238,7 @@ def _newest(
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
     """One summary for each evaluation and forget set, and a note on each that stands for several.
 
-    Of several it is the newest, so that no older answer is shown once the data were changed; unless the newest asks
+    Of several it is the newest, so that no older answer is shown once the data were changed. Unless the newest asks
     only a part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back
     changes nothing. Of those without a number the time decides.
     """
@@ -291,7 +291,7 @@ def _order(folder: EvalFolder) -> tuple[int, str]:
 
 
 def _started(folder: EvalFolder) -> str:
-    """When an evaluation was begun, by its provenance; "" where that is not there."""
+    """When an evaluation was begun, by its provenance. "" where that is not there."""
     times = read_provenance(folder.provenance).get("times", {}) if folder.provenance.exists() else {}
     return one_line(str(times.get("started", "")), width=40)
 
@@ -334,7 +334,7 @@ def _missing(run: RunFolder, subjects: Sequence[RunModel], forgets: Sequence[str
 
 
 SPLITS = ("forget", "independent", "factual", "retain")
-"""The splits that an item is shown to be of; the first that holds it is named."""
+"""The splits that an item is shown to be of. The first that holds it is named."""
 
 
 @dataclass(frozen=True)
@@ -377,10 +377,10 @@ class RunAnswers:
 class ForgetView:
     """Where each item stands, seen from one forget set.
 
-    `split` names one split an item, by its id; an item that stands in none, or in different ones in different
-    evaluations, is left out. `edges` are those of its forget items, or None where no evaluation says which these
-    are. `dispute` says how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those
-    that the retain set does not give away) where the run tells them apart for every model, otherwise `all`.
+    `split` names one split an item, by its id. An item that stands in none, or in different ones in different
+    evaluations, is left out. `edges` are those of its forget items, or None where no evaluation says which these are.
+    `dispute` says how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those that
+    the retain set does not give away) where the run tells them apart for every model, otherwise `all`.
     """
 
     forget: str
@@ -472,5 +472,5 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
 
 
 def split_of(item: AskedItem, forget: ForgetView) -> str:
-    """The split of an item under a forget set, or `unknown`; an independent item is of the retain set too."""
+    """The split of an item under a forget set, or `unknown`. An independent item is of the retain set too."""
     return forget.split.get(item.id, "unknown")

@@ -62,7 +62,7 @@ from vestige.report.words import (
 )
 
 HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
-"""The claims that have a column, with what stands small below; the last is about the benchmark, for all models."""
+"""The claims that have a column, with what stands small below. The last is about the benchmark, for all models."""
 
 _LOW, _HIGH = -0.2, 1.2
 """The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
@@ -93,7 +93,7 @@ _HARMLESS = re.compile(r"[Rr]elearn (retain|related|unrelated) n=\d+$")
 
 
 def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
-    """Asked plainly, asked to choose, after relearning on harmless items; none where only one of them was tried.
+    """Asked plainly, asked to choose, after relearning on harmless items. None where only one of them was tried.
 
     The form of a step is the one that reveals most of all unlearned models together, the same for all: a form for each
     model would find more in every model, and in those that never knew too.
@@ -169,7 +169,7 @@ def first_screen(
     ]
 
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
-        """A model: what it is, what is left of the facts, its verdicts; `should` is what a control has to do."""
+        """A model: what it is, what is left of the facts, its verdicts. `should` is what a control has to do."""
         verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
         marks = list(_marks(outcome, steps, subject))
         stored = ""
@@ -233,7 +233,7 @@ _SILENCED = "knows the facts, taught to keep silent: attacks should make it fail
 
 
 def _folded(sentence: str) -> tuple[str, str]:
-    """A long list in a sentence, cut after its first names; and the whole sentence."""
+    """A long list in a sentence, cut after its first names, and the whole sentence."""
     lead, colon, names = sentence.partition(": ")
     # A list of lists has semicolons between its parts.
     between = "; " if "; " in names else ", "
@@ -303,7 +303,7 @@ def _strip(outcome: AuditOutcome) -> Block:
 
 
 def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
-    """What is left at each step; without steps, as the model stands and after the attack that brings back most."""
+    """What is left at each step. Without steps, as the model stands and after the attack that brings back most."""
     marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
         form, leaks = compared(outcome)
@@ -374,7 +374,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
 
 
 def rejudged(outcome: AuditOutcome) -> list[str]:
-    """That these answers were judged before at other margins, and what was said then; nothing where they were not."""
+    """That these answers were judged before at other margins, and what was said then. Nothing where they were not."""
     first = outcome.first
     if first is None:
         return _earlier(outcome)
@@ -417,7 +417,7 @@ def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block
 
 
 def margins_said(outcome: AuditOutcome) -> list[str]:
-    """What pass, fail and inconclusive mean, with the margins of the outcome; nothing where it states none."""
+    """What pass, fail and inconclusive mean, with the margins of the outcome. Nothing where it states none."""
     t = outcome.thresholds
     if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         return []
@@ -556,7 +556,7 @@ def audit_block(
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
 ) -> Block:
-    """All that the page says of the audit of one forget set; what an audit does not have is None or empty.
+    """All that the page says of the audit of one forget set. What an audit does not have is None or empty.
 
     The arguments are those of `first_screen`.
     """

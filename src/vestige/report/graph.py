@@ -61,7 +61,7 @@ class GraphDrawing:
 
 
 def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
-    """The run's edges; without any, the reason why its graph cannot be drawn, or "" where the data has no graph.
+    """The run's edges. Without any, the reason why its graph cannot be drawn, or "" where the data has no graph.
 
     The columns are those of the compiler's table: edge, type, connectivity, component, n_entailed, first, second.
     """

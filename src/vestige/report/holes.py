@@ -1,6 +1,6 @@
 """A finished search for knowledge holes, read once for its page and tables, and its result in sentences.
 
-Everything is read through `vestige.artifacts`; what models and data sets wrote in it is hostile text.
+Everything is read through `vestige.artifacts`. What models and data sets wrote in it is hostile text.
 
 The sentences claim no more than the placebos allow. A source shows holes beyond false ones when its share of holes less
 that of each placebo is above 0, interval included. A placebo that said the target's very words shows nothing, and
@@ -59,7 +59,7 @@ def is_probe(folder: ProbeFolder) -> bool:
 
 
 def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> Probe:
-    """Read a search. `labels` are names of models by their digests; one that is not finished is refused.
+    """Read a search. `labels` are names of models by their digests. One that is not finished is refused.
 
     A model has its name from there, else from the folder's provenance, else it is called by its digest.
     """
@@ -96,7 +96,7 @@ SOURCES = {
     "random": "random search",
     "paraphrase": "paraphrased questions",
 }
-"""What the sources are called; another one keeps its own name."""
+"""What the sources are called. Another one keeps its own name."""
 STANDING_WORDS: dict[Standing, str] = {
     "none": "no holes",
     "beyond": "holes beyond false ones",
@@ -193,7 +193,7 @@ def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
 
 
 def caveat(probe: Probe) -> str:
-    """What this judge cannot see; "" of one of which that is not known."""
+    """What this judge cannot see. "" of one of which that is not known."""
     judge = probe.identity.get("judge", {})
     return _GROUNDED if isinstance(judge, dict) and judge.get("judge") == "grounded" else ""
 
@@ -218,7 +218,7 @@ _SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Cell:
-    """An estimate in the table, with the ends of the scale that it is drawn on; None where nothing was measured."""
+    """An estimate in the table, with the ends of the scale that it is drawn on. None where nothing was measured."""
 
     estimate: Estimate | None
     scale: tuple[float, float] | None
@@ -293,7 +293,7 @@ def _facts(probe: Probe) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """The last part of a model's name, which may be a path; a subject is called by its folder, not by `model` in it."""
+    """The last part of a model's name, which may be a path. A subject is called by its folder, not by `model` in it."""
     parts = [part for part in name.split("/") if part]
     if len(parts) > 1 and parts[-1] == "model":
         parts.pop()
@@ -341,7 +341,7 @@ ADJACENT = "adjacent"
 
 
 def holes_payload(probe: Probe) -> dict[str, Any]:
-    """Return one search for the page's script; a row names its source by its place in `sources`."""
+    """Return one search for the page's script. A row names its source by its place in `sources`."""
     sources = list(dict.fromkeys(t.source for t in probe.tested))
     return {
         "sources": [source_name(s) for s in sources],

@@ -1,8 +1,8 @@
 """The page: one HTML file that asks nothing of any network and runs nothing but its own script.
 
-The content security policy admits one script and one style sheet, each by its SHA-256, and no string may
-become markup (trusted types). Data lies in a block that is never run. The first screen is plain HTML,
-readable without the script; names in it are escaped by the template, all else enters as text nodes.
+The content security policy admits one script and one style sheet, each by its SHA-256, and no string may become markup
+(trusted types). Data lies in a block that is never run. The first screen is plain HTML, readable without the script.
+Names in it are escaped by the template, all else enters as text nodes.
 
 As data the page carries names, estimates, the drawn graph, every answer once, and of each audit the levels along each
 attack and the parts of each gain. Numbers are rounded to six significant digits; tables/ has them in full.
@@ -274,7 +274,7 @@ def _items(contents: Contents) -> dict[str, Any]:
 
 
 def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
-    """One audit; subjects, attacks and formats are named by their places in the lists."""
+    """One audit. Subjects, attacks and formats are named by their places in the lists."""
     colours = Colours(outcome, palette)
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
     subjects = list(dict.fromkeys(line.subject for line in outcome.curves))

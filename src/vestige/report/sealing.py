@@ -24,7 +24,7 @@ from vestige.report.graph import DrawnEdge
 
 _T = TypeVar("_T")
 _SHORTEST = 4
-"""Characters of a text that is looked for inside others; shorter ones are replaced where they are the whole text."""
+"""Characters of a text that is looked for inside others. Shorter ones are replaced where they are the whole text."""
 
 
 def redaction_key(path: Path) -> bytes:

@@ -1,6 +1,6 @@
 """The tables of a run as rows of CSV: estimates, subjects, answers side by side, its audits, its searches for holes.
 
-Numbers are written in full; text from models and data sets has what acts unseen spelt out (`visible`).
+Numbers are written in full. Text from models and data sets has what acts unseen spelt out (`visible`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,10 +39,10 @@ SUBJECT_COLUMNS = (
     *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
     *_bound_columns(name for name, _, _ in PANELS),
 )
-"""The columns of tables/subjects.csv, a row a subject and forget set; scores are ROUGE-1 recall."""
+"""The columns of tables/subjects.csv, a row a subject and forget set. Scores are ROUGE-1 recall."""
 
 ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "question", "answer"])
-"""The first columns of tables/items.csv; then `<label>_reply` and `<label>_rouge1_recall`."""
+"""The first columns of tables/items.csv. Then `<label>_reply` and `<label>_rouge1_recall`."""
 
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
@@ -145,7 +145,7 @@ SOURCE_COLUMNS = (
     *("probe", "source", "placebo", "tested", "verdict"),
     *_bound_columns((*_MEASURES, "false_holes", "beyond")),
 )
-"""The columns of tables/hole_sources.csv, a row a source and placebo; a source without a placebo has one row."""
+"""The columns of tables/hole_sources.csv, a row a source and placebo. A source without a placebo has one row."""
 
 
 def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
@@ -195,7 +195,7 @@ LEAKAGE_COLUMNS = (
     *("band_low", "band_high", "leakage_metric", "over_forgotten", "n"),
     *_triple("target", "retrained", "admission"),
 )
-"""The columns of tables/leakage.csv, a row a subject and format; the worst case over formats is the format `worst`."""
+"""The columns of tables/leakage.csv, a row a subject and format. The worst case over formats is the format `worst`."""
 
 GAIN_COLUMNS = (
     *("forget", "subject", "attack", "format", "unit"),
@@ -209,10 +209,10 @@ CURVE_COLUMNS = (
     *_triple("level"),
     *("n", "prompt_bits"),
 )
-"""The columns of tables/curves.csv, a row a subject, attack, format and point; the bits are under `retrained`."""
+"""The columns of tables/curves.csv, a row a subject, attack, format and point. The bits are under `retrained`."""
 
 BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "ratio")
-"""The first columns of tables/budget.csv; then `bound_`, `need_` and `input_` columns by name."""
+"""The first columns of tables/budget.csv. Then `bound_`, `need_` and `input_` columns by name."""
 
 
 PANEL_TABLES = ("facts", "groups", "membership", "kept", "measures", "able", "soundness", "stored")

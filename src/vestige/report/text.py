@@ -90,7 +90,7 @@ def print_columns(
 def print_table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_wrap: Sequence[str] = ()
 ) -> None:
-    """One table; titles and cells may be hostile text."""
+    """One table. Titles and cells may be hostile text."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -258,7 +258,7 @@ def print_verdicts(
 
 
 def groups_in_words(outcome: "AuditOutcome") -> list[str]:
-    """Contracts and persons, those first against which most is shown; all of them stand in the report."""
+    """Contracts and persons, those first against which most is shown. All of them stand in the report."""
     from vestige.report.words import group_said
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
@@ -270,7 +270,7 @@ def groups_in_words(outcome: "AuditOutcome") -> list[str]:
 
 
 def _print_list(title: str, lines: Sequence[str]) -> None:
-    """A title and a line for each text, which may be hostile; nothing where there is none."""
+    """A title and a line for each text, which may be hostile. Nothing where there is none."""
     if lines:
         print(title)
     for line in lines:
@@ -374,7 +374,7 @@ def _percent(share: float) -> str:
 
 
 def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as_json: bool) -> None:
-    """Print the tasks of an audit with their cost; `names` say which folder each numbered name is."""
+    """Print the tasks of an audit with their cost. `names` say which folder each numbered name is."""
     if as_json:
         return print_json(forecast.as_json())
     # Passes are of searches for prompts alone, which most audits do not make.
@@ -389,7 +389,7 @@ def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as
 
 
 METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
-"""The metrics in the table of an attack; everything else is in the evidence."""
+"""The metrics in the table of an attack. Everything else is in the evidence."""
 
 
 def print_attack(found: Any, *, note: str, as_json: bool) -> None:
@@ -527,7 +527,7 @@ def _hole_column(row: "HoleRow") -> list[str]:
 
 
 def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
-    """The rate of false holes; a placebo that says the target's very words shows nothing."""
+    """The rate of false holes. A placebo that says the target's very words shows nothing."""
     name, rate = one_line(placebo.name), placebo.rate
     if placebo.n_same == rate.n:
         return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"
@@ -536,7 +536,7 @@ def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
 
 
 def print_probe_forecast(forecast: Any, *, grounded: bool, as_json: bool) -> None:
-    """What probing would take at most; a grounded judge takes passes of the target and no tokens of a server."""
+    """What probing would take at most. A grounded judge takes passes of the target and no tokens of a server."""
     if as_json:
         return print_json(forecast)
     print("at most; nothing was asked:")

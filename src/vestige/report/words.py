@@ -1,7 +1,7 @@
 """How the report writes numbers, names, sentences and verdicts: two decimals, a real minus sign, intervals in brackets.
 
 Hostile text is made fit to be looked at (`visible`). A control character, a bidirectional override, a zero-width sign,
-a lone surrogate or a private character is shown by its number, as in `‹U+202E›`; line breaks and tabs stay as they are.
+a lone surrogate or a private character is shown by its number, as in `‹U+202E›`. Line breaks and tabs stay as they are.
 """
 
 import json
@@ -34,7 +34,7 @@ from vestige.report.evidence import forget_label
 
 
 def number(x: float) -> str:
-    """As in `0.42` or `−0.07`; what rounds to zero has no sign."""
+    """As in `0.42` or `−0.07`. What rounds to zero has no sign."""
     text = f"{x:.2f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
@@ -45,7 +45,7 @@ def signed(x: float) -> str:
 
 
 def interval(e: Estimate) -> str:
-    """As in `[0.36, 0.48]`; the space does not break."""
+    """As in `[0.36, 0.48]`. The space does not break."""
     if math.isinf(e.low) or math.isinf(e.high):
         return NO_INTERVAL
     return f"[{number(e.low)},\N{NO-BREAK SPACE}{number(e.high)}]"
@@ -80,7 +80,7 @@ _NOT_ASCII_PRINTABLE = re.compile(r"[^\n\t -~]")
 
 
 def visible(text: str) -> str:
-    """`text` with what acts unseen spelt out; CR LF counts as one line break."""
+    """`text` with what acts unseen spelt out. CR LF counts as one line break."""
     return _NOT_ASCII_PRINTABLE.sub(_spelt, text.replace("\r\n", "\n"))
 
 
@@ -90,7 +90,7 @@ def _spelt(match: re.Match[str]) -> str:
 
 
 def named_values(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Settings, a line each; what is no text as JSON."""
+    """Settings, a line each. What is no text as JSON."""
     return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
 
 
@@ -110,13 +110,13 @@ METHOD_NAMES: Mapping[str, tuple[str, str]] = WORDS_OF["methods"]
 
 
 def method_name(label: str) -> str:
-    """The short name of the method that a model's label begins with, as in `GA` or `GA (seed 1)`; else the label."""
+    """Return the method that a model's label begins with (`GA (seed 1)`: GA), otherwise the label."""
     method, space, rest = label.partition(" ")
     return METHOD_NAMES[method][0] + space + rest if method in METHOD_NAMES else label
 
 
 def method_in_full(label: str) -> str:
-    """The full name of that method, as in `gradient ascent`; "" where the label begins with none."""
+    """The full name of that method, as in `gradient ascent`. "" where the label begins with none."""
     return METHOD_NAMES.get(label.partition(" ")[0], ("", ""))[1]
 
 
@@ -152,7 +152,7 @@ _FORMAT_IN_TEXT = re.compile(
 
 
 def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
-    """A sentence of an audit with what it calls formats, attacks and contracts in words; `parties` by contract."""
+    """A sentence of an audit with what it calls formats, attacks and contracts in words. `parties` by contract."""
     for name, words in _OTHERS.items():
         text = text.replace(name, words)
     text = re.sub(r"(?<=after )(prefill|sampling)\b", lambda match: _ONE_WORD[match[1]], text)
@@ -163,7 +163,7 @@ def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
 
 
 def attack_name(name: str) -> str:
-    """An attack in words, as in `relearning on 30 retain items` or `4-bit weights`; another name as it is."""
+    """An attack in words, as in `relearning on 30 retain items` or `4-bit weights`. Another name as it is."""
     return _ONE_WORD.get(name) or attacks_in_words(name)
 
 
@@ -180,7 +180,7 @@ def _named_attack(match: re.Match[str], words: str) -> str:
 
 
 def format_name(name: str) -> str:
-    """A format of question in words, as in `written answer`; another name as it is."""
+    """A format of question in words, as in `written answer`. Another name as it is."""
     return _FORMATS.get(name, name)
 
 
@@ -205,7 +205,7 @@ def per_cent(x: float) -> str:
 
 
 class Span(NamedTuple):
-    """A piece of a sentence; `strong` marks a name."""
+    """A piece of a sentence. `strong` marks a name."""
 
     text: str
     strong: bool = False
@@ -259,7 +259,7 @@ NAMED = 3
 
 
 def people_said(people: Mapping[str, int]) -> str:
-    """The people whose facts were to be forgotten, as in `Ana Ruiz (10 facts)`; "" for nobody.
+    """The people whose facts were to be forgotten, as in `Ana Ruiz (10 facts)`. "" for nobody.
 
     Args:
         people: The number of facts to be forgotten by person.
@@ -281,8 +281,8 @@ def headline(
 ) -> str:
     """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
-    A model that passes every test has forgotten; one that still answers or gives back has not. `n_edges` is the number
-    of contracts that were to be forgotten, None where it is not about contracts; `label` is what the forget set is
+    A model that passes every test has forgotten. One that still answers or gives back has not. `n_edges` is the number
+    of contracts that were to be forgotten, None where it is not about contracts. `label` is what the forget set is
     called, its selector where nothing is given. `people` (facts by person) are named in place of it.
     """
     verdicts = _by_model(outcome)
@@ -399,7 +399,7 @@ def _is(claims: Claims, claim: Claim, result: Outcome) -> bool:
 
 
 def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[list[Span]]:
-    """What fails, a clause for those models of which the same is said; a claim fails by answers, bits or facts."""
+    """What fails, a clause for those models of which the same is said. A claim fails by answers, bits or facts."""
     groups: dict[_Words, list[str]] = {}
     for claim in _FAILING:
         for subject, claims in verdicts.items():

@@ -1,6 +1,6 @@
 """An attack as a step: one attack on one subject, and what the attacked model answers at each point.
 
-The model is attacked in memory and never written; what it said is kept. The attack goes on where a stopped one ended,
+The model is attacked in memory and never written. What it said is kept. The attack goes on where a stopped one ended,
 and the answers are the same bytes. Bits and steps are counted for the budget (`attacks.budget`).
 """
 
@@ -47,7 +47,7 @@ _TUNED = "the attack's own training broke it: lower its learning rate (rate)"
 
 
 def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress = lambda _: None) -> AttackFolder:
-    """The attack's folder with the answers of every point; does nothing when it is done.
+    """The attack's folder with the answers of every point. Does nothing when it is done.
 
     Two attacks with one identity (`attack_identity`) come out as the same bytes, however often they were stopped.
     """
@@ -169,7 +169,7 @@ def attack_summaries(
 
 
 def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
-    """`bounds_bits`: upper bounds in bits on what was carried in, by name; `spent`: steps, items and tokens shown."""
+    """`bounds_bits`: upper bounds in bits on what was carried in, by name. `spent`: steps, items and tokens shown."""
     done = _done(folder)
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
 
@@ -202,7 +202,7 @@ def _splits(attack: Attack) -> Splits:
 
 @dataclass
 class _Work:
-    """One attack at work. `id` is the content id of its identity; `places` grows by what has been asked.
+    """One attack at work. `id` is the content id of its identity. `places` grows by what has been asked.
 
     `tuned` is whether it has changed the model's weights by training.
     """
@@ -258,7 +258,7 @@ class _Work:
         on_share(1.0)
 
     def searched(self, loaded: LoadedModel, most_steps: int) -> Ended:
-        """Search for a prompt, and ask with it at every point; half of the way is the search and half is asking."""
+        """Search for a prompt, and ask with it at every point. Half of the way is the search and half is asking."""
         attack, tell = self.attack, self.on_progress
         prompt = prompt_found(self.request, self.folder, loaded, lambda share: tell(share / 2))
         points = attack.plan.points

@@ -46,13 +46,13 @@ class Recipe:
     start_digest: str
 
     def of(self, retained: Sequence[Item]) -> "Recipe":
-        """The same fine-tuning of those items that are kept; the tokeniser of a built-in model stays what it was."""
+        """The same fine-tuning of those items that are kept. The tokeniser of a built-in model stays what it was."""
         ids = {i.id for i in retained}
         items = tuple(i for i in self.request.items if i.id in ids)
         return replace(self, request=replace(self.request, items=items))
 
     def start(self) -> LoadedModel:
-        """The model that training begins with; refused if it is no longer what it was."""
+        """The model that training begins with. Refused if it is no longer what it was."""
         model = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
         same_model(model, self.start_digest, "the model that the target was trained from")
         return model
@@ -105,7 +105,7 @@ def recipe_of(
 
 
 def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
-    """How the target was made, less the forget set; `corpus` is what it was taught."""
+    """How the target was made, less the forget set. `corpus` is what it was taught."""
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
@@ -224,7 +224,7 @@ def taught(request: SuppressRequest) -> FinetuneRequest:
 def suppress(
     folder: SubjectFolder, request: SuppressRequest, on_step: Callable[[Progress], None] = lambda _: None
 ) -> Made:
-    """The control in `folder`; resumes, and does nothing when it is there."""
+    """The control in `folder`. Resumes, and does nothing when it is there."""
     return make_subject(folder, suppress_spec(request), lambda: _train(folder, request, on_step))
 
 

@@ -53,7 +53,7 @@ from vestige.steps.making import Made, read_done, same_model, same_subject, stor
 from vestige.steps.stored_answers import entry_key, keep, restore
 
 CHUNK = 64
-"""Items that are asked together on a CPU; a GPU takes more."""
+"""Items that are asked together on a CPU. A GPU takes more."""
 
 _NEAR_TIE = 1e-3
 """Nats between the two likeliest tokens of a reply below which rounding can choose the other."""
@@ -63,7 +63,7 @@ _NEAR_TIE = 1e-3
 class EvaluateRequest:
     """Which items to ask, how, and from which forget sets to sum up.
 
-    With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
+    With `only`, those items alone are asked and summed up. The others are there for what an evaluation draws from them,
     such as wrong options and questions to show. Without `summed` there are scores of items, and a summary is made when
     it is asked for (`summary_of`): its intervals take longer than asking a small model.
     """
@@ -79,7 +79,7 @@ class EvaluateRequest:
 def requests_of(
     splits: NamedSplits, evals: Mapping[str, Evaluation], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:
-    """One request for each evaluation about the items of the splits, or those of `only`; summed up from the splits."""
+    """One request for each evaluation about the items of the splits, or those of `only`. Summed up from the splits."""
     ids = None if only is None else frozenset(i.id for i in only)
     items, views = everything([splits]), (view_of(splits),)
     return [EvaluateRequest(items, views, settings, seed, ids) for settings in evals.values()]
@@ -113,7 +113,7 @@ _READ: set[tuple[Path, str]] = set()
 
 
 def announce(subject: Subject) -> None:
-    """Write whose evidence lies in the folder of a subject from elsewhere; one that holds another's is refused."""
+    """Write whose evidence lies in the folder of a subject from elsewhere. One that holds another's is refused."""
     folder = subject.folder
     if not subject.elsewhere:
         return
@@ -149,7 +149,7 @@ Progress = Callable[[int, int], None]
 
 
 def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = lambda done, of: None) -> EvalFolder:
-    """The evaluation's folder with its summaries; asks the model only for what is not there yet.
+    """The evaluation's folder with its summaries. Asks the model only for what is not there yet.
 
     The model's digest is part of the evaluation's name, so that no model is ever given the numbers of another.
     """
@@ -159,7 +159,7 @@ def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = la
 def evaluate_together(
     subject: Subject, requests: Sequence[EvaluateRequest], on_items: Progress = lambda done, of: None
 ) -> list[EvalFolder]:
-    """The folder of each evaluation, in order; but for rounding, with what `evaluate` gives.
+    """The folder of each evaluation, in order, but for rounding, with what `evaluate` gives.
 
     The model is loaded once, and evaluations of the same items that read (`evals.base`) are collected from the same
     readings. A greedy reply that an earlier one of `requests` has kept is not decoded again. Both follow from
@@ -246,7 +246,7 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
 
 
 def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
-    """By the folder of each evaluation the name of its answers in the store; none where there is no store.
+    """By the folder of each evaluation the name of its answers in the store. None where there is no store.
 
     All that is asked together is in it, since rounding follows from the batch.
     """
@@ -309,7 +309,7 @@ def _restricted(view: View, only: frozenset[str] | None) -> View:
 
 
 def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
-    """Content id of all that scores and summaries follow from; empty where the evaluation's code cannot be read."""
+    """Content id of all that scores and summaries follow from. Empty where the evaluation's code cannot be read."""
     module = getattr(sys.modules[type(plan.request.settings).__module__], "__file__", None)
     if module is None:
         return ""
@@ -320,7 +320,7 @@ def _basis(plan: _Plan, subject: Subject, views: Sequence[View]) -> str:
 
 
 def summary_of(folder: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
-    """The summary of an evaluation that was collected without one, made from its records; nothing is written."""
+    """The summary of an evaluation that was collected without one, made from its records. Nothing is written."""
     evaluation, records = find_eval(name), read_records(folder)
     return _summary(evaluation, spec, view, records, [evaluation.score(r) for r in records], seed)
 
@@ -446,7 +446,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
 
 
 def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
-    """The records that an interrupted run left, by item; those of a run that put other batches together are dropped."""
+    """The records that an interrupted run left, by item. Those of a run that put other batches together are dropped."""
     folder = plan.place
     write_json(folder.identity, {"schema": SCHEMA, **plan.identity})
     drop_torn_line(folder.unfinished)
@@ -493,7 +493,7 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
 def check_published(
     subject: Subject, pack: Pack, row: Published, *, seed: int, on_items: Progress = lambda done, of: None
 ) -> None:
-    """Measure what was published of a model before it was unlearned; InputError where ours lies beyond the tolerance.
+    """Measure what was published of a model before it was unlearned. InputError where ours lies beyond the tolerance.
 
     Figures that this model or these settings do not give say that every later number is of something else.
     """

@@ -35,7 +35,7 @@ VERSION = 3
 class FinetuneRequest:
     """What to train on which items.
 
-    `vocabulary` is the text that a built-in tiny model's tokeniser is trained on; it is shared by the subjects of a
+    `vocabulary` is the text that a built-in tiny model's tokeniser is trained on. It is shared by the subjects of a
     run, so it may hold more items than are trained on. `role` and `forget` say what the subject is in its run, `save`
     in which form it is kept. `forgotten` is what it leaves out, behind what `model` itself left out or forgot.
     """
@@ -56,7 +56,7 @@ class FinetuneRequest:
 
 
 def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> LoadedModel:
-    """The model that training starts from; built-in tiny ones are made here."""
+    """The model that training starts from. Built-in tiny ones are made here."""
     if model.model not in TINY_MODELS:
         return load(model)
     check_tiny(model, vocabulary)
@@ -97,7 +97,7 @@ _UNSAID = ("chat_template", "base", "tokenizer")
 
 
 def model_identity(model: ModelSettings) -> dict[str, Any]:
-    """The settings of a model that can change its numbers; the device is not promised to keep them."""
+    """The settings of a model that can change its numbers. The device is not promised to keep them."""
     return {k: v for k, v in model.identity().items() if k != "device" and (v or k not in _UNSAID)}
 
 
@@ -112,7 +112,7 @@ def finetune(
     on_step: Callable[[Progress], None] = lambda _: None,
     world: World = ALONE,
 ) -> Made:
-    """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
+    """The fine-tuned subject in `folder`. Resumes, and does nothing when it is there."""
     start = starting_model(request.model, request.vocabulary, request.seed)
     spec = finetune_spec(request, start.digest().id)
     if request.save == "adapter":
@@ -138,7 +138,7 @@ def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[
 def finetuning_job(
     folder: SubjectFolder, request: FinetuneRequest, start: LoadedModel, encoded: Sequence[Encoded], world: World
 ) -> TrainingJob:
-    """What is trained on what; the model is given its adapters."""
+    """What is trained on what. The model is given its adapters."""
     settings = request.training
     rows = [row_of(e, loss_on=settings.loss_on) for e in encoded]
     if settings.lora_rank:
@@ -188,7 +188,7 @@ def teach(
 ) -> tuple[LoadedModel, TrainingEnd]:
     """`start`, trained in place as the request says, whatever model the request itself would begin with.
 
-    Log and checkpoints lie in `folder`; it goes on from those that are there.
+    Log and checkpoints lie in `folder`. It goes on from those that are there.
     """
     settings = request.training
     encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]

@@ -29,7 +29,7 @@ class Made:
     """A finished subject: its digest, steps trained, why training stopped.
 
     `chosen` says which checkpoint was kept, where there was a trajectory to choose from. `files` are the digests of the
-    files that the model is read from; `seen` says that they are as they were when this machine last took the digest.
+    files that the model is read from. `seen` says that they are as they were when this machine last took the digest.
     """
 
     digest: ModelDigest
@@ -64,7 +64,7 @@ class Saving:
 
 
 def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
-    """What is known of a finished subject; None while it is not finished.
+    """What is known of a finished subject. None while it is not finished.
 
     Refused where the model's files are no longer those that it was finished with: by their size, times and inode, and
     by their digests where these differ or with `verify`.
@@ -153,7 +153,7 @@ def make_subject(
 ) -> Made:
     """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself.
 
-    All processes of `world` build together; the leading one alone looks at the folder and writes there. Refused where
+    All processes of `world` build together. The leading one alone looks at the folder and writes there. Refused where
     the folder holds the model in another form than the one of `saving`.
     """
     # What is computed before and after training follows from the number of threads too.
@@ -191,7 +191,7 @@ def make_subject(
 
 
 def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Made:
-    """What was made, if every process sees it; else all are refused, so that the leading one says so."""
+    """What was made, if every process sees it. Otherwise, all are refused, so that the leading one says so."""
     if world.summed({"seen": float(saved is not None)})["seen"] < world.size or saved is None:
         raise InputError(
             f"{folder.path} is not the same folder for all processes; take one on a file system they share"
@@ -202,7 +202,7 @@ def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Mad
 def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Saving) -> None:
     """Write a Hugging Face folder with safetensors, tokeniser and model card, whole or not at all.
 
-    An adapter is written in peft's form; it names the model that it belongs to.
+    An adapter is written in peft's form. It names the model that it belongs to.
     """
     with new_folder(path) as partial:
         if saving.adapter is None:

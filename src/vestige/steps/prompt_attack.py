@@ -102,7 +102,7 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
 
 
 def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
-    """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
+    """The prompt that the folder holds or that is searched now. A search that was stopped goes on where it was."""
     if not folder.prompt.exists():
         start = _started(search, _model_in(folder))
         placement, targets, prompt = _find(search, folder, loaded, start, on_share)
@@ -113,7 +113,7 @@ def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedMode
 
 
 def _started(search: AttackRequest, model: str) -> _Start:
-    """What the search begins with; a prompt that was found on another model saw that too, which no text bounds."""
+    """What the search begins with. A prompt that was found on another model saw that too, which no text bounds."""
     if search.start is None:
         return _NO_START
     if search.attack.plan.settings["initial"]:
@@ -167,12 +167,12 @@ def _find(
 
 @dataclass(frozen=True)
 class KeptSearch:
-    """A search's state in a file, whole or absent; `state` of it is what `prompt_search.search` goes on from."""
+    """A search's state in a file, whole or absent. `state` of it is what `prompt_search.search` goes on from."""
 
     path: Path
 
     def load(self) -> SearchState | None:
-        """The state after the last step that was done; None where there was none."""
+        """The state after the last step that was done. None where there was none."""
         return load_record(self.path, SearchState) if self.path.exists() else None
 
     def save(self, state: SearchState) -> None:
@@ -231,7 +231,7 @@ def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
 
 
 def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-    """Bits of each text after what stands before it; nothing takes no bits."""
+    """Bits of each text after what stands before it. Nothing takes no bits."""
     # Nothing ends a text, so its last token is named as what does.
     rows = [
         Encoded((*before, *ids), len(before), stop, stop - 1)
@@ -243,7 +243,7 @@ def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequ
 
 
 def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
-    """All that a search over texts saw of the answers; None where it, or one that it starts from, saw more."""
+    """All that a search over texts saw of the answers. None where it, or one that it starts from, saw more."""
     if result.start.seen_bits is None:
         return None
     settings = attack_of(attack.plan)

@@ -1,7 +1,7 @@
 """Tasks of one command, submitted to an executor of `concurrent.futures`: loky here, Ray on a cluster, Slurm.
 
 A task that is done does nothing, so that the same command continues after an interruption. The scheduler handles the
-failure of a worker; results lie in folders that lock themselves, so no scheduler has to remember them.
+failure of a worker. Results lie in folders that lock themselves, so no scheduler has to remember them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from vestige.core.threads import VARIABLES, one_thread
 Report = Callable[[float], None]
 """Told by a task how much of it is done, from 0 to 1."""
 Failed = tuple[str, str] | None
-"""The class and message of a task's error; None if it succeeded."""
+"""The class and message of a task's error. None if it succeeded."""
 
 ONE_THREAD = dict.fromkeys(VARIABLES, "1")
 """What a worker's libraries read when they load: their number of threads decides the last digits."""
@@ -98,7 +98,7 @@ def run_tasks(
     Args:
         tasks: The tasks. One whose predecessor failed is left out.
         workers: How many run at once. With 0 they run in this process, and an error ends them.
-        executor: Where they run; by default in processes of this machine, each with one GPU if there are any.
+        executor: Where they run. By default in processes of this machine, each with one GPU if there are any.
         show: Told the share done of the whole plan, by the tasks' weights, and the names of those at work.
 
     Returns:
@@ -138,7 +138,7 @@ class _Plan:
         self._show = show
 
     def ready(self) -> list[Task]:
-        """The tasks that can start; those that wait for a failed one are left out."""
+        """The tasks that can start. Those that wait for a failed one are left out."""
         found = []
         for task in list(self.waiting.values()):
             if any(name in self.failed or name in self._left_out for name in task.after):
@@ -212,7 +212,7 @@ def _outcome(future: "Future[Failed]", name: str) -> Failed:
 
 
 def _work(task: bytes, share: str) -> Failed:
-    """Run a task in a worker; it notes now and then how far it is."""
+    """Run a task in a worker. It notes now and then how far it is."""
     last = 0.0
 
     def report(done: float) -> None:
@@ -319,7 +319,7 @@ def _called(work: Callable[[], Failed]) -> Failed:
 
 
 class _Slurm:
-    """Jobs of Slurm by submitit; with `cluster=local` they are processes of this machine."""
+    """Jobs of Slurm by submitit. With `cluster=local` they are processes of this machine."""
 
     def __init__(self, workers: int, executor: Executor, folder: str) -> None:
         try:

@@ -37,13 +37,13 @@ def origin_of(settings: ModelSettings) -> Origin:
 
 
 def own_dtype(model: str) -> str | None:
-    """The number format that Vestige made the model in; None for a model from elsewhere."""
+    """The number format that Vestige made the model in. None for a model from elsewhere."""
     folder = own_folder(model)
     return None if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
 
 
 def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel:
-    """The model in the number format that is asked for; refused unless it has the digest.
+    """The model in the number format that is asked for. Refused unless it has the digest.
 
     The digest of what Vestige made is that of the format it was made in. So for another the files are read twice: as
     they were made, on the CPU, and as asked for.
@@ -61,7 +61,7 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
 
 
 def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = False) -> Subject | None:
-    """What Vestige made, in the number format and the template it was made with; None of a model from elsewhere."""
+    """What Vestige made, in the number format and the template it was made with. None of a model from elsewhere."""
     folder = own_folder(settings.model)
     if folder is None:
         return None
@@ -87,12 +87,12 @@ def any_subject(
     verify: bool = False,
     through: ModelSettings | None = None,
 ) -> Subject:
-    """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own.
+    """The subject to evaluate. Evidence about a model from elsewhere needs a folder of its own.
 
-    `role` says what a model from elsewhere is in the run; one that Vestige made knows its own,
-    and is asked in the number format it was made in: another `dtype` is refused. `verify` reads all files of the model,
-    and lets evaluations ask a part of what is stored again. `through` names a model whose tokeniser and chat template
-    are taken in place of those in the subject's own folder.
+    `role` says what a model from elsewhere is in the run. One that Vestige made knows its own, and is asked in the
+    number format it was made in: another `dtype` is refused. `verify` reads all files of the model, and lets
+    evaluations ask a part of what is stored again. `through` names a model whose tokeniser and chat template are taken
+    in place of those in the subject's own folder.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
@@ -169,7 +169,7 @@ def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> 
 
 @dataclass(frozen=True)
 class Asked:
-    """A model that takes part; `id` is its digest, and with `settings` another of the same weights is loaded."""
+    """A model that takes part. `id` is its digest, and with `settings` another of the same weights is loaded."""
 
     loaded: LoadedModel
     id: str
@@ -182,7 +182,7 @@ class Asked:
 
 
 def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
-    """A model from anywhere; one that Vestige made has the weights, and the format, that it was finished with.
+    """A model from anywhere. One that Vestige made has the weights, and the format, that it was finished with.
 
     `dtype` is the number format that was asked for, if any: another than that of Vestige's own is refused.
     """

@@ -73,7 +73,7 @@ class TrajectoryRequest:
         }
 
     def controls(self) -> dict[str, Callable[[], Mapping[str, float]]]:
-        """What gives the scores of the other models that rules may speak of; it refuses one that was changed."""
+        """What gives the scores of the other models that rules may speak of. It refuses one that was changed."""
         if self.retrained is None:
             return {}
         model, weights = self.retrained
@@ -173,7 +173,7 @@ def answered_trajectory(
     """A trajectory that is scored by answers to validation items, which `data.corpus` holds apart.
 
     The other items, on which the model is to be reported, are never asked. `retrained` is a model that never saw the
-    forget set, with its digest; `harm` who judges harm, with all that can change a verdict.
+    forget set, with its digest. `harm` who judges harm, with all that can change a verdict.
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}

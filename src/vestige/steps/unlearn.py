@@ -79,8 +79,8 @@ def alternatives(
 ) -> tuple[tuple[str, ...], ...]:
     """For each forget question `asked.n` answers that the target gives itself and that are not the true one.
 
-    Sampled, `ROUNDS` times at most; where fewer different ones turn up they are taken in turn. Raises InputError
-    where there is none. Of several processes one asks, since on a GPU two can sample differently.
+    Sampled, `ROUNDS` times at most. Where fewer different ones turn up they are taken in turn. Raises InputError where
+    there is none. Of several processes one asks, since on a GPU two can sample differently.
     """
     with finite_logits(target):
         texts = [_alternatives(target, item, settings, seed) for item in forget] if world.leads else []
@@ -243,7 +243,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
 
 
 def recipe_asked(request: UnlearnRequest) -> Recipe:
-    """How the target was trained, for a method that trains from the start; refused where nobody said."""
+    """How the target was trained, for a method that trains from the start. Refused where nobody said."""
     if request.recipe is None:
         raise InputError(
             f"method {request.method!r} trains from the start and was not told how the target was trained; name the "
@@ -258,7 +258,7 @@ def unlearn(
     on_step: Callable[[Progress], None] = lambda _: None,
     world: World = ALONE,
 ) -> Made:
-    """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
+    """The unlearned subject in `folder`. Resumes, and does nothing when it is there."""
     method = build_method(request.method, request.method_settings)
     ends_with_it = method.needs.splits and not isinstance(method, FromStart | ScalesUpdate)
     if request.trajectory and not ends_with_it:
@@ -328,7 +328,7 @@ def unlearning_job(
     target: LoadedModel,
     world: World,
 ) -> TrainingJob:
-    """What is trained on what; the model is given its adapters, or left with the parameters to train."""
+    """What is trained on what. The model is given its adapters, or left with the parameters to train."""
     settings = request.training
     answers = _answers(request, method, target, world)
     plan = UnlearnPlan(
@@ -424,7 +424,7 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world
 
 @torch.no_grad()
 def scale_update(trained: PreTrainedModel, start: PreTrainedModel, factor: float) -> None:
-    """Put start + factor x (trained - start) into `trained`; weights that were not trained keep every bit.
+    """Put start + factor x (trained - start) into `trained`. Weights that were not trained keep every bit.
 
     Adapters have to be merged before. Computed in float32 at least, and rounded once to the weights' own format.
     """

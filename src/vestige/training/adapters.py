@@ -66,7 +66,7 @@ def _products(model: PreTrainedModel) -> list[str]:
 
 
 def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSettings, seed: int) -> None:
-    """Train the named modules of the named blocks and freeze everything else; through adapters if there is a rank."""
+    """Train the named modules of the named blocks and freeze everything else. Through adapters if there is a rank."""
     every = blocks(model)
     beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
     if beyond:
@@ -111,7 +111,7 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
 
 
 def merge_lora(model: PreTrainedModel) -> None:
-    """Add the adapters' updates to the weights and take the adapters out; a model without any stays as it is."""
+    """Add the adapters' updates to the weights and take the adapters out. A model without any stays as it is."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     adapted = [(name, module) for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]

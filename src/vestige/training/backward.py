@@ -44,7 +44,7 @@ from vestige.training.settings import TrainingSettings
 from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice
 
 KEPT_BYTES = 2 << 30
-"""What is kept at most; further rows are computed each time that they come."""
+"""What is kept at most. Further rows are computed each time that they come."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class FrozenBelow:
         return cls(lowest) if torch.allclose(after, whole, rtol=1e-4, atol=1e-4) else None
 
     def block_output(self, model: PreTrainedModel, rows: Sequence[Row], layer: int) -> Float[Tensor, "B T D"]:
-        """The output of block `layer`; the gradient reaches down to the lowest trained block."""
+        """The output of block `layer`. The gradient reaches down to the lowest trained block."""
         below = self._below(model, rows)
         width = max(len(r.ids) for r in rows)
         ids = right_padded([r.ids for r in rows], width, model.device)
@@ -119,8 +119,8 @@ T = TypeVar("T")
 class PassPlan:
     """How the policy is read: found once before training, since it depends on the model and the device alone.
 
-    `pass_tokens` is what a pass of its own costs, in tokens; None puts all rows into one pass, as models in pieces on
-    several devices need it; `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
+    `pass_tokens` is what a pass of its own costs, in tokens. None puts all rows into one pass, as models in pieces on
+    several devices need it. `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
     the lowest trained one, where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made
     anew for each shape, and fewer shapes take less memory. With `packed` rows whose logits are read stand end to end.
     """
@@ -161,7 +161,7 @@ class ForwardStep:
     hidden: dict[Split, list[Float[Tensor, "T D"]]] = field(default_factory=dict)
 
     def run(self, model: PreTrainedModel, layer: int | None = None, reading: PassPlan | None = None) -> "ForwardStep":
-        """Compute what the objective reads of the policy; `layer` is the block whose output it reads."""
+        """Compute what the objective reads of the policy. `layer` is the block whose output it reads."""
         reading = reading or PassPlan()
         if self.needs.of_logits:
             self._read_logits(model, reading)
@@ -278,7 +278,7 @@ def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -
 
 
 def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> Pass:
-    """A pass over the rows, padded to `width` or, without one, end to end; it reads what predicts their loss tokens."""
+    """A pass over the rows, padded to `width` or, without one, end to end. It reads what predicts their loss tokens."""
     lengths = [len(r.ids) if width is None else width for r in rows]
     starts = [0, *accumulate(lengths)]
     # A token is predicted by what stands at the place before it.
@@ -421,7 +421,7 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
 
 
 def pass_tokens(device: str, job: TrainingJob) -> int | None:
-    """What a pass of its own costs on a device of this type, in tokens; None where a part has to be one pass."""
+    """What a pass of its own costs on a device of this type, in tokens. None where a part has to be one pass."""
     if job.world.kind == "fsdp":
         return None
     return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
@@ -430,7 +430,7 @@ def pass_tokens(device: str, job: TrainingJob) -> int | None:
 def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
     """The effective batch in parts of at most `micro_batch_size` rows a split and `token_budget` tokens in all.
 
-    Rows that stand at the same place in their splits stay together, since preferences compare them; under a token
+    Rows that stand at the same place in their splits stay together, since preferences compare them. Under a token
     budget parts hold rows of like length. The losses of the parts add up to that of the whole, whatever the parts.
     """
     rows: dict[Split, list[Row]] = {s: list(map(job.rows[s], batch[s])) for s in job.objective.needs.splits}

@@ -19,7 +19,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 @dataclass(frozen=True)
 class Row:
-    """Token ids of one row; the loss reads the tokens from `start` to before `stop`. `topic` is what it is about."""
+    """Token ids of one row. The loss reads the tokens from `start` to before `stop`. `topic` is what it is about."""
 
     ids: tuple[int, ...]
     start: int
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """Content id of the row's tokens; rows of two topics can share it."""
+        """Content id of the row's tokens. Rows of two topics can share it."""
         return content_id([list(self.ids), self.start, self.stop])
 
     @property
@@ -43,7 +43,7 @@ class Row:
 
 
 def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
-    """The row of an encoded question and answer; the token that ends the turn is in the loss."""
+    """The row of an encoded question and answer. The token that ends the turn is in the loss."""
     # Nothing stands before the first token that could predict it.
     return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1, topic)
 
@@ -58,7 +58,7 @@ class Plan(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch; the same in each."""
+        """Batches in an epoch. The same in each."""
         ...
 
     def epoch(self, number: int) -> list[BatchPlan]:
@@ -68,7 +68,7 @@ class Plan(Protocol):
 
 @dataclass(frozen=True)
 class FinetunePlan:
-    """Every row once an epoch, shuffled; with `lengths`, rows of like length share a batch."""
+    """Every row once an epoch, shuffled. With `lengths`, rows of like length share a batch."""
 
     n_rows: int
     batch_size: int
@@ -96,9 +96,9 @@ class FinetunePlan:
 class UnlearnPlan:
     """Every forget row once an epoch, each with a retain partner and, of each other kind, an answer drawn anew.
 
-    Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of
-    a small retain set is never seen. `answers` says how many answers a forget question has in each of the other
-    splits; their rows are numbered `forget row * answers + line`.
+    Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of a
+    small retain set is never seen. `answers` says how many answers a forget question has in each of the other splits.
+    Their rows are numbered `forget row * answers + line`.
     """
 
     n_forget: int

@@ -1,6 +1,6 @@
 """What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
 
-Tensors lie in safetensors files; nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
+Tensors lie in safetensors files. Nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
 that no flipped bit is trained on. Schedule, data order and dropout follow from seed and step.
 
 One training run: what is minimised, on which rows, in which order, and where its state is kept.
@@ -67,7 +67,7 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        """Put back what stood after `step` steps; the objective's state. A damaged file is refused by name."""
+        """Put back what stood after `step` steps. The objective's state. A damaged file is refused by name."""
         folder = self.folder / f"step-{step}"
         kept = _state(folder)
         with undamaged(folder / "state.json"):
@@ -155,7 +155,7 @@ def _trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]:
-    """The trained parameters, whole, by name; all processes call it together, and the leading one keeps them."""
+    """The trained parameters, whole, by name. All processes call it together, and the leading one keeps them."""
     return _whole(_trainable(model), world)
 
 
@@ -187,7 +187,7 @@ def _moments(
 
 
 def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Tensor]:
-    """Whole tensors, gathered one by one by all processes; only the leading one keeps them."""
+    """Whole tensors, gathered one by one by all processes. Only the leading one keeps them."""
     gathered = ((name, full(tensor.detach())) for name, tensor in tensors)
     return {name: tensor.cpu().contiguous() for name, tensor in gathered if world.leads}
 

@@ -7,7 +7,7 @@ What a training tells while it runs: a line a step in its log. Losses and what i
 learning rate, `n_tokens` counts the tokens of the effective batch, `peak_mb` is in 10^6 bytes.
 
 The optimisers by name, and the learning rate as a function of the step. An optimiser's state is tensors and counts,
-kept by `checkpoints`; a schedule needs none, so that a resumed run goes on by its step.
+kept by `checkpoints`. A schedule needs none, so that a resumed run goes on by its step.
 
 When to stop, and which checkpoint to keep: rules on the scores of a trajectory. Pure functions. A trajectory is a list
 of points: the scores of the model after so many steps, by name, in whatever unit the scoring function has. `retain` is
@@ -77,7 +77,7 @@ class Condition:
         return f"{self.score}{self.sign}{bound}"
 
     def bound(self, controls: Mapping[str, Scores]) -> float:
-        """The bound as a number; `controls` holds the scores of the models that it may speak of."""
+        """The bound as a number. `controls` holds the scores of the models that it may speak of."""
         if not self.of:
             return self.factor
         if self.of not in controls:
@@ -130,7 +130,7 @@ def parse_choice(text: str) -> Condition | None:
 
 
 def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[str, Scores]) -> str | None:
-    """What the first condition that the point meets says; None if it meets none."""
+    """What the first condition that the point meets says. None if it meets none."""
     for condition in stop:
         if condition.met(point.scores, controls):
             value, bound = point.scores[condition.score], condition.bound(controls)
@@ -201,7 +201,7 @@ def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSetting
 
 
 def refuse_rounding(model: nn.Module) -> None:
-    """Refuse to train weights that are kept in bfloat16; adapters are in float32.
+    """Refuse to train weights that are kept in bfloat16. Adapters are in float32.
 
     A weight of 0.02 has a spacing of 1.2e-4 in bfloat16, so that steps of 1e-6 are rounded away: after 1,000 of them
     1 % of the weights have changed.
@@ -241,7 +241,7 @@ def total_steps(settings: TrainingSettings, *, steps_per_epoch: int) -> int:
 def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int) -> float:
     """The rate of step 0, 1, ... of all `total_steps`.
 
-    All schedules rise over the warm-up; then `linear` falls to 0 past the last step, `cosine` does so along half a
+    All schedules rise over the warm-up. Then `linear` falls to 0 past the last step, `cosine` does so along half a
     wave, `constant` stays. `one_cycle` follows a cosine up and down (Smith, Super-convergence, 1708.07120).
     """
     total = total_steps(settings, steps_per_epoch=steps_per_epoch)
@@ -264,7 +264,7 @@ def _half_wave(share: float) -> float:
 
 
 MEASURED = ("seconds", "tokens_per_second", "peak_mb")
-"""The fields of a line that differ from one run to the next; all others are reproducible."""
+"""The fields of a line that differ from one run to the next. All others are reproducible."""
 
 Line = dict[str, Any]
 
@@ -288,7 +288,7 @@ class TrainingLog:
 
     @classmethod
     def opened(cls, path: Path, *, done: int, writes: bool) -> "TrainingLog":
-        """The log as it stood after `done` steps; what was logged after the checkpoint is dropped."""
+        """The log as it stood after `done` steps. What was logged after the checkpoint is dropped."""
         log = cls(path, writes)
         if writes:
             drop_torn_line(path)
@@ -312,7 +312,7 @@ class TrainingLog:
 def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, float]:
     """What a step took: seconds, tokens a second, and the peak of memory so far.
 
-    On CUDA the peak is the allocator's; elsewhere the process's resident memory, which includes all that it has loaded.
+    On CUDA the peak is the allocator's. Elsewhere the process's resident memory, which includes all that it has loaded.
     """
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
@@ -339,7 +339,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What others may do while a model trains: be told of each step; say why to stop.
+    """What others may do while a model trains: be told of each step. Say why to stop.
 
     `stop` is asked after each step, by all processes that train the model together, and given the model that computes.
     """
@@ -368,7 +368,7 @@ PAUSED = "paused"
 def train(
     model: PreTrainedModel, job: TrainingJob, hooks: Hooks | None = None, *, until: int | None = None
 ) -> TrainingEnd:
-    """Train `model` in place; resume from the job's newest checkpoint if there is one.
+    """Train `model` in place. Resume from the job's newest checkpoint if there is one.
 
     After `until` steps it pauses, with a checkpoint to go on from. Raises NotFinite when the loss or the gradient is no
     longer finite.

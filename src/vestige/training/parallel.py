@@ -1,9 +1,9 @@
 """Several processes that train one model: who computes which part of an effective batch, and how it is added up.
 
-`ddp` keeps the whole model in each process and adds up gradients; `fsdp` (PyTorch's `fully_shard`) keeps a share of
-each weight, gradient and moment in each process and gathers a block's weights while it is computed. The effective
-batch is the same whatever the number of processes: it is cut into parts, and the parts are dealt out. Random numbers
-belong to a part, not to a process. torchrun starts the processes; `joined` finds the others.
+`ddp` keeps the whole model in each process and adds up gradients. `fsdp` (PyTorch's `fully_shard`) keeps a share of
+each weight, gradient and moment in each process and gathers a block's weights while it is computed. The effective batch
+is the same whatever the number of processes: it is cut into parts, and the parts are dealt out. Random numbers belong
+to a part, not to a process. torchrun starts the processes. `joined` finds the others.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class World:
         return bool(self.led({"flag": float(flag)})["flag"])
 
     def led(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The leading process's numbers, by name; every process has the same names."""
+        """The leading process's numbers, by name. Every process has the same names."""
         return self.summed({name: value if self.leads else 0.0 for name, value in values.items()})
 
     def said(self, text: str) -> str:
@@ -68,7 +68,7 @@ class World:
         return bytes(sent.tolist()).decode()
 
     def summed(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sums over all processes, by name; every process has the same names."""
+        """Sums over all processes, by name. Every process has the same names."""
         # Numbers alone travel, so that all processes must have them in one order.
         names = sorted(values)
         if self.size == 1 or not names:
@@ -91,7 +91,7 @@ class World:
     def deal(self, parts: Sequence[T]) -> list[tuple[int, T, float]]:
         """This process's parts of an effective batch, each with its number and weight.
 
-        Sharded weights are gathered by all processes together, so each makes as many passes; one that is dealt too few
+        Sharded weights are gathered by all processes together, so each makes as many passes. One that is dealt too few
         parts computes the last one too, with weight 0.
         """
         rounds = math.ceil(len(parts) / self.size)
@@ -104,7 +104,7 @@ ALONE = World()
 
 
 def _place() -> tuple[int, int]:
-    """This process's rank, and how many torchrun started; surroundings that torchrun would not leave are refused."""
+    """This process's rank, and how many torchrun started. Surroundings that torchrun would not leave are refused."""
     if "WORLD_SIZE" not in os.environ:
         return 0, 1
     way_out = "start several processes with torchrun, or unset WORLD_SIZE for one"
@@ -125,7 +125,7 @@ def _place() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _others_alive() -> Iterator[None]:
-    """What goes wrong when processes speak to each other means that one of them has ended; it has said why."""
+    """What goes wrong when processes speak to each other means that one of them has ended. It has said why."""
     try:
         yield
     except RuntimeError as error:
@@ -147,7 +147,7 @@ def pick_kind(name: str | None) -> Kind | None:
 
 @contextlib.contextmanager
 def joined(kind: Kind | None) -> Iterator[World]:
-    """The processes that torchrun started, for as long as they work together; without torchrun, this one alone.
+    """The processes that torchrun started, for as long as they work together. Without torchrun, this one alone.
 
     Each process on a machine with CUDA takes the device of its local rank. `kind` None is `ddp`.
     """
@@ -189,7 +189,7 @@ class _Within(nn.Module):
 
 @dataclass(frozen=True)
 class Spread:
-    """A model on the processes of a world. `model` is what computes; its weights may be this process's shares."""
+    """A model on the processes of a world. `model` is what computes. Its weights may be this process's shares."""
 
     world: World
     model: PreTrainedModel
@@ -203,7 +203,7 @@ class Spread:
     def add_gradients(
         self, compute: Callable[[], dict[str, Tensor]], *, weight: float, last: bool
     ) -> dict[str, Tensor]:
-        """The terms that `compute` gives for a part; the gradient of their weighted sum is added to the others'.
+        """The terms that `compute` gives for a part. The gradient of their weighted sum is added to the others'.
 
         With `last`, a replica's gradients are added up over the processes.
         """
@@ -215,14 +215,14 @@ class Spread:
         return dict(terms)
 
     def clip_gradients(self, most: float) -> float:
-        """Scale the gradients down to norm `most` over all parameters and processes; the norm before that."""
+        """Scale the gradients down to norm `most` over all parameters and processes. The norm before that."""
         norm = nn.utils.clip_grad_norm_(self.trained, most)
         return full(norm).item()
 
 
 @contextlib.contextmanager
 def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
-    """`model` on the processes of `world` while it trains; in the end each process has the whole of it again.
+    """`model` on the processes of `world` while it trains. In the end each process has the whole of it again.
 
     With `fsdp` the model that is given is empty meanwhile.
     """
@@ -259,7 +259,7 @@ def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
 
 
 def full(tensor: Tensor) -> Tensor:
-    """The whole of a tensor of which each process may hold a share; all processes call it together."""
+    """The whole of a tensor of which each process may hold a share. All processes call it together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

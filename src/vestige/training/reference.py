@@ -1,10 +1,10 @@
 """What the frozen reference says of the rows, computed once before training: never a second model in memory.
 
 Log-probabilities take one number a token. Distributions are kept as what the output head is given (a few hundred
-numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits;
-where the model does more to its logits (soft caps, scales), they are kept whole.
+numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits. Where
+the model does more to its logits (soft caps, scales), they are kept whole.
 
-With `bfloat16` the reference is computed as the policy is, so that the two agree where the weights do; against float32
+With `bfloat16` the reference is computed as the policy is, so that the two agree where the weights do. Against float32
 its log-probabilities are off by some 1e-2.
 
 They are in memory alone: a training that was stopped and goes on computes them again, which takes a pass a row.

@@ -18,20 +18,20 @@ EVERY: Literal["all"] = "all"
 
 
 class TrainingSettings(Settings):
-    """One training run; the defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
+    """One training run. The defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
 
     An epoch of unlearning is one pass over the forget set. Without dropout, `micro_batch_size` and `token_budget`
     change the memory used and, beyond rounding, not the result.
     """
 
     epochs: PositiveInt = 20
-    """Passes over the data; for unlearning, over the forget set."""
+    """Passes over the data. For unlearning, over the forget set."""
     max_steps: PositiveInt | None = None
     """End the training, and the schedule with it, after this many steps."""
     batch_size: PositiveInt = 16
     """Rows per optimiser step."""
     micro_batch_size: PositiveInt | None = None
-    """Rows computed at a time; their gradients are added up to those of the batch. Saves memory."""
+    """Rows computed at a time. Their gradients are added up to those of the batch. Saves memory."""
     token_budget: PositiveInt | None = None
     """Tokens (of all splits) computed at a time. Saves memory."""
     gradient_checkpointing: bool = False
@@ -45,7 +45,7 @@ class TrainingSettings(Settings):
     warmup_epochs: float = Field(default=1.0, ge=0)
     """Length of the warm-up in epochs."""
     warmup_steps: int | None = Field(default=None, ge=0)
-    """Length of the warm-up in steps; wins over warmup_epochs."""
+    """Length of the warm-up in steps. Wins over warmup_epochs."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""
     max_gradient_norm: PositiveFloat = 1.0
@@ -57,7 +57,7 @@ class TrainingSettings(Settings):
     stop_when_exact: bool = False
     """Stop as soon as every answer is given word for word."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Number format of matrix products (autocast); the weights keep the model's own."""
+    """Number format of matrix products (autocast). The weights keep the model's own."""
     threads: PositiveInt = 1
     """Threads of torch on a CPU. Their number decides the last digits, so no environment variable sets it."""
     lora_rank: int = Field(default=8, ge=0)
@@ -92,12 +92,12 @@ class TrainingSettings(Settings):
 class UnlearningSettings(TrainingSettings):
     """The same with PISTOL's defaults for unlearning (2406.16810, section 5.3 and its released configuration).
 
-    PISTOL's rates, 1e-5 to 2e-5, belong to LoRA on 7B models; other models need their own.
+    PISTOL's rates, 1e-5 to 2e-5, belong to LoRA on 7B models. Other models need their own.
     """
 
     batch_size: PositiveInt = 4
     """Rows per optimiser step."""
     learning_rate: PositiveFloat = 1e-5
-    """Peak learning rate. The default is PISTOL's for 7B models; `vestige find-rate` searches one for your model."""
+    """Peak learning rate. The default is PISTOL's for 7B models. `vestige find-rate` searches one for your model."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay of AdamW."""

@@ -17,9 +17,9 @@ from vestige.training.batching import SPLITS, Row, Split
 class Needs:
     """What an objective reads, by split.
 
-    Log-probabilities of the answers' tokens under the policy and under the frozen reference; whole next-token
-    distributions under both (`distributions`) or under the policy alone (`policy_distributions`); the output of one
-    block under the policy (`activations`) and under the reference; the answers' token ids alone (`answer_ids`).
+    Log-probabilities of the answers' tokens under the policy and under the frozen reference. Whole next-token
+    distributions under both (`distributions`) or under the policy alone (`policy_distributions`). The output of one
+    block under the policy (`activations`) and under the reference. The answers' token ids alone (`answer_ids`).
     """
 
     policy: frozenset[Split] = frozenset()
@@ -102,7 +102,7 @@ class Step(Protocol):
     state: Mapping[str, float]
 
     def observe(self, name: str, value: Float[Tensor, ""]) -> None:
-        """Report a number that is logged and not minimised; the parts of an effective batch are added up."""
+        """Report a number that is logged and not minimised. The parts of an effective batch are added up."""
         ...
 
     def policy(self, split: Split) -> Answers:

@@ -38,10 +38,10 @@ from vestige.training.loop import (
 from vestige.training.parallel import ALONE, World
 
 Score = Callable[[PreTrainedModel], Scores]
-"""What a model is worth, by name; finite numbers that follow from the weights alone."""
+"""What a model is worth, by name. Finite numbers that follow from the weights alone."""
 
 POLICY = "policy"
-"""What a line of the log calls the model that is trained; the others go by their role."""
+"""What a line of the log calls the model that is trained. The others go by their role."""
 
 _EVERY = re.compile(r"(\d+) ?(epochs?|steps?)?")
 
@@ -60,7 +60,7 @@ class Every(NamedTuple):
 class TrajectorySettings(Settings):
     """When a model is scored in training, when that stops it, and which checkpoint is kept.
 
-    A pace is kept in one form however it was written (`1` is `1 epoch`); the last step is always scored. LLMU
+    A pace is kept in one form however it was written (`1` is `1 epoch`). The last step is always scored. LLMU
     (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token of the true
     answers, whatever sign the loss itself has.
     """
@@ -112,7 +112,7 @@ class Trajectory:
     points: dict[int, Point] = field(default_factory=dict)
 
     def begin(self, target: PreTrainedModel, controls: Mapping[str, Callable[[], Scores]]) -> None:
-        """Read what is there, and score the target; `others` give the scores of the other controls."""
+        """Read what is there, and score the target. `others` give the scores of the other controls."""
         if self.world.leads:
             drop_torn_line(self.log)
         self.world.wait()
@@ -133,7 +133,7 @@ class Trajectory:
         check_rules(self._stop, self._rule, self.controls["target"], self.controls)
 
     def look(self, now: Progress, model: PreTrainedModel) -> str | None:
-        """Score the model if a point is due; why to stop, if a rule says so. Fits the loop's `stop`."""
+        """Score the model if a point is due. Why to stop, if a rule says so. Fits the loop's `stop`."""
         every = parse_every(self.settings.every)
         due = now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
         if not due and now.step < now.n_steps:

@@ -49,7 +49,7 @@ EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
 
 
 def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
-    """The line of every claim about one subject; "not stored" where blocks were read. Fills `about.decided`."""
+    """The line of every claim about one subject. "not stored" where blocks were read. Fills `about.decided`."""
     ground = about.ground
     inside = any(ground.has(ground.plan.target, form.key) for form in ground.scores.formats if form.inside)
     lines = []
@@ -155,7 +155,7 @@ def _few(sentences: Sequence[str]) -> list[str]:
 def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     """The outcome in which no claim holds that would need what failed. What fails without it, fails.
 
-    An attack that failed on one unlearned model concerns that model, one that failed on a control all of them; an
+    An attack that failed on one unlearned model concerns that model, one that failed on a control all of them. An
     unlearned model that could not be evaluated has all its claims inconclusive. What failed on the positive control is
     no evidence of what attacks can do, and the judgement knows that.
     """

@@ -43,7 +43,7 @@ class ClaimEvidence:
 class SubjectEvidence:
     """The findings about one subject, of which each claim reads some.
 
-    `tested` are the formats in which models are asked, and `stored` those in which their blocks are read; `groups` and
+    `tested` are the formats in which models are asked, and `stored` those in which their blocks are read. `groups` and
     `stored_groups` are the same by contract or person. `decided` has the claims about this subject so far.
     """
 
@@ -68,7 +68,7 @@ class SubjectEvidence:
 
 
 def judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., ClaimVerdict]) -> tuple[ClaimVerdict, ...]:
-    """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
+    """The verdict on all quantities of a claim, in whatever units. None where there is no quantity."""
     return (rule(evidence, ground.thresholds),) if evidence else ()
 
 

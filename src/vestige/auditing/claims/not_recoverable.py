@@ -62,7 +62,7 @@ def _carried(about: SubjectEvidence) -> dict[str, str]:
 
 
 def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]) -> Singles:
-    """The single facts given away after attacks; those that could have carried them in fail nothing alone."""
+    """The single facts given away after attacks. Those that could have carried them in fail nothing alone."""
     counts = [(result.attack, result.format) for result in results]
     if not counts:
         return NO_SINGLES
@@ -80,7 +80,7 @@ def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: M
 def _gains(
     about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str], skipped: int
 ) -> Iterator[ClaimVerdict]:
-    """The verdict on all gains that count; open where only attacks fail it that could have carried the gain in.
+    """The verdict on all gains that count. Open where only attacks fail it that could have carried the gain in.
 
     The number of attacks that were `skipped`, since others failed the claim, is corrected for as if they had been made.
     """

@@ -2,7 +2,7 @@
 
 Axes: B replies, T their tokens. Log-probabilities are in nats. A mask is True where a token was sampled, the token that
 ended the reply too. `n_tokens` and `n_rows` count over the rows of one step of the optimiser, of which the tensors may
-hold a part; the values of the parts then add up to that of the whole.
+hold a part. The values of the parts then add up to that of the whole.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Advantages(NamedTuple):
 
 
 def standardised(scores: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """(score - mean) / (standard deviation + 1e-4), deviation by n - 1; one score alone is 0.
+    """(score - mean) / (standard deviation + 1e-4), deviation by n - 1. One score alone is 0.
 
     So a value head that begins at 0 is right on average from the first iteration on, and `value_clip`, learning rate
     and the weights of KL and entropy, which Curiosity (2402.19464) chose for scores of 0 to 1, fit scores of any scale.
@@ -62,7 +62,7 @@ def gae(
     gamma: float,
     lambda_: float,
 ) -> Advantages:
-    """Generalised advantages sum_k (gamma lambda)^k delta_(t+k), delta_t = r_t + gamma V_(t+1) - V_t; returns A + V.
+    """Generalised advantages sum_k (gamma lambda)^k delta_(t+k), delta_t = r_t + gamma V_(t+1) - V_t. Returns A + V.
 
     Schulman et al., 1506.02438, Eq. 16. After a reply's last token nothing is to be had, so V is 0 there.
     """
@@ -120,7 +120,7 @@ def value_loss(
 
 
 def k1(logp: Float[Tensor, "B T"], reference_logp: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Unbiased for KL(policy || reference) on tokens that the policy sampled, logp - reference; may be below 0."""
+    """Unbiased for KL(policy || reference) on tokens that the policy sampled, logp - reference. May be below 0."""
     return logp - reference_logp
 
 

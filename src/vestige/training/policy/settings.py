@@ -10,7 +10,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class PolicySettings(Settings):
-    """Sampling, policy gradient and adapters; the defaults are Curiosity's (2402.19464, its released code).
+    """Sampling, policy gradient and adapters. The defaults are Curiosity's (2402.19464, its released code).
 
     `kl_coef` and `entropy_coef` are for one token: parts of the reward, beside standardised scores.
     `max_gradient_norm`, of the adapters and of the value head each, is ours, and so are the limits of `collapsed` and

@@ -90,7 +90,7 @@ _IDENTITY = "identity.json"
 
 @dataclass
 class Policy:
-    """A model that learns to reply, with its value head and its optimiser; `n_steps` iterations are done."""
+    """A model that learns to reply, with its value head and its optimiser. `n_steps` iterations are done."""
 
     actor: Actor
     optimizer: torch.optim.Optimizer
@@ -134,7 +134,7 @@ class Policy:
         return cls(actor, optimizer, settings, seed)
 
     def step(self, rollouts: Rollouts, scores: Sequence[float]) -> dict[str, float]:
-        """Learn from the scores of what was drawn from this very policy; what happened, in numbers.
+        """Learn from the scores of what was drawn from this very policy. What happened, in numbers.
 
         `score`, `kl` (k1, nats a token) and `entropy` are those of the rollouts. The terms of the loss, `clip_share`
         (tokens whose ratio left the clip) and `gradient_norm` (the greater of the adapters' and the head's, before they
@@ -167,7 +167,7 @@ class Policy:
         Checkpoints(path).save(self.n_steps, _modules(self.actor), self.optimizer, {})
 
     def restore(self, path: Path) -> bool:
-        """Become the policy that was saved there, whose next step has the same bytes; False where there is none.
+        """Become the policy that was saved there, whose next step has the same bytes. False where there is none.
 
         A kill while the first was written leaves none. Raises InputError where what was saved is damaged, of another
         shape, or of a policy with other settings or another seed.
@@ -227,7 +227,7 @@ class Policy:
 
 
 def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
-    """Why these rollouts are those of a policy that has collapsed, as a sentence; empty where they are not.
+    """Why these rollouts are those of a policy that has collapsed, as a sentence. Empty where they are not.
 
     It has where it hardly chooses any more, where replies are copies of earlier ones, or where it has left its
     reference far behind. The limits are the settings'.
