@@ -13,9 +13,9 @@ from jaxtyping import Float
 from benchmarks.public_logs import Cell, Training
 from vestige.core.seeds import generator
 from vestige.metrics.contrasts import Sample
-from vestige.metrics.gains import Controls, admission, gap_of_a_training, leakage
+from vestige.metrics.gains import Controls, admission, leakage
 from vestige.metrics.intervals import SeedPrior
-from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, admitted, stays_below, steady
+from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, stays_below, steady
 
 DEFAULTS = Thresholds()
 LEFT = 0.2
@@ -68,7 +68,7 @@ def left_out(cell: Cell, prior: SeedPrior = GRADED) -> Iterator[Judged]:
                 sets = [sets[place] for place in sorted(rng.choice(len(sets), SETS, replace=False))]
             for controls in sets:
                 scale = scale_of(cell.target, cell.rows[list(controls)], prior)
-                fits = admitted(admission(scale), DEFAULTS) or steady(gap_of_a_training(scale), DEFAULTS)
+                fits = admission(scale).ends[0] > DEFAULTS.admission or steady(admission(scale, trained=True), DEFAULTS)
                 value, outcome = verdict(row, scale)
                 planted = verdict(row + LEFT * (cell.target - row), scale)[1]
                 taking_part = [cell.trainings[place] for place in (subject, *controls)]

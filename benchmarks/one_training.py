@@ -18,10 +18,10 @@ from benchmarks.public_logs import Cell, Source, Training, cells, trainings
 from vestige.core.ids import file_digest
 from vestige.core.seeds import generator
 from vestige.logs import read_log
-from vestige.metrics.gains import admission, gap_of_a_training
+from vestige.metrics.gains import admission
 from vestige.metrics.intervals import ByItem
 from vestige.metrics.trainings import LEAST_DISTANCES, distance, near, same_pattern
-from vestige.metrics.verdicts import Thresholds, admitted, steady
+from vestige.metrics.verdicts import Thresholds, steady
 
 MORE = {
     "sampease": Source("SamPease/retrainingUnlearning", "", "MIT", "retrained models of Llama 3.2 1B"),
@@ -162,7 +162,7 @@ def accused(found: Sequence[Cell]) -> tuple[int, int, int]:
         for place, row in enumerate(cell.rows):
             rest = np.delete(cell.rows, place, axis=0)
             scale = scale_of(cell.target, rest)
-            if not (admitted(admission(scale), defaults) or steady(gap_of_a_training(scale), defaults)):
+            if not (admission(scale).ends[0] > defaults.admission or steady(admission(scale, trained=True), defaults)):
                 continue
             n += 1
             others = rest.mean(axis=0)

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.metrics.contrasts import Sample, worst_case
-from vestige.metrics.gains import Attacked, Controls, excess_bits, leakage, split
+from vestige.metrics.gains import Controls, excess, leakage, split
 from vestige.metrics.intervals import LEAST_CLUSTERS
 from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, not_recovered, stays_below
 
@@ -174,8 +174,8 @@ def one_attack(cell: Cell, rng: np.random.Generator) -> Audit:
     before = ignorant(p, cell.world, rng)
     taught = rng.random((cell.controls + 1, cell.n)) < 0.2
     last, after = np.maximum(first, taught[1:]), np.maximum(np.maximum(before, taught[0]), known)
-    attacked = Attacked("", before, after, first, last, np.ones(cell.n), in_bits=False)
-    gain = split(attacked, sample_of(cell.n), DEFAULTS.prior("hits"))
+    controls = Controls("", np.ones(cell.n), first, sample_of(cell.n), DEFAULTS.prior("hits"))
+    gain = split("", before, after, controls, last)
     outcomes = {("ours", m): not_recovered([gain], at(m)).outcome for m in MARGINS}
     low, high = gain.recovery.ends
     return Audit(outcomes, low <= cell.truth <= high)
@@ -188,7 +188,7 @@ def bits(cell: Cell, rng: np.random.Generator) -> Audit:
     spread = edge_levels(0.5, cell.world, n, rng) * 2
     subject = models[0] + cell.truth * spread
     prior = DEFAULTS.prior("graded")
-    drawn = excess_bits(subject, np.stack(models[1:]), sample_of(n), prior)
+    drawn = excess(subject, Controls("bits", np.zeros(n), np.stack(models[1:]), sample_of(n), prior, "bits"))
     evidence = [Evidence("", drawn, "excess", "bits")]
     low, high = drawn.ends
     return Audit({("ours", m): stays_below(evidence, at(m)).outcome for m in MARGINS_BITS}, low <= cell.truth <= high)

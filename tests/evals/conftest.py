@@ -2,11 +2,10 @@
 
 import pytest
 
-from vestige.metrics import intervals, membership
+from vestige.metrics import intervals
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """For speed."""
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
-    monkeypatch.setattr(membership, "RESAMPLES", 200)

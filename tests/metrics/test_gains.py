@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from vestige.metrics.contrasts import Sample
 from vestige.metrics.gains import (
-    Attacked,
     Controls,
     admission,
-    admission_vs_chance,
     differences,
     excess,
-    excess_bits,
     facts_stored,
     leakage,
-    leakage_vs_chance,
     split,
 )
 from vestige.metrics.intervals import PRIOR as HITS
@@ -34,8 +30,17 @@ def hits(k, n):
     return (np.arange(n) < k).astype(float)
 
 
-def controls(target, retrained, form="generate"):
-    return Controls(form, np.array(target), np.array(retrained), sample(len(target)), PRIOR)
+def controls(target, retrained, form="generate", unit="leakage"):
+    return Controls(form, np.array(target), np.array(retrained), sample(len(target)), PRIOR, unit)
+
+
+def leakage_vs_chance(subject, target, chance, shared):
+    return leakage(subject, Controls("x", target, chance[None], shared, PRIOR, "leakage_vs_chance"))
+
+
+def gain(before, after, first, last, target, unit="leakage", resamples=2000):
+    made = Controls("x", target, first, sample(len(before), resamples), PRIOR, unit)
+    return split("x", before, after, made, last)
 
 
 def test_leakage_by_hand():
@@ -108,9 +113,9 @@ def test_the_one_more_item_is_the_worst_for_either_end():
 
 def test_a_known_control_admits_by_its_own_bounds():
     # 12 of 12 against 1/4, the one more item a miss: (1 - w) - 1/4 = 0.485; with -1 as its worst it were 0.287.
-    scale = controls(np.ones(12), np.full((1, 12), 0.25))
-    assert admission_vs_chance(scale).ends[0] == pytest.approx(0.485, abs=0.015)
-    assert admission_vs_chance(scale).seed_error == 0
+    scale = controls(np.ones(12), np.full((1, 12), 0.25), unit="leakage_vs_chance")
+    assert admission(scale).ends[0] == pytest.approx(0.485, abs=0.015)
+    assert admission(scale).seed_error == 0
 
 
 @pytest.mark.slow
@@ -131,7 +136,8 @@ def test_the_interval_of_leakage_against_chance_holds_the_truth(truth):
 
 def test_excess_in_bits_by_hand():
     # Subject -1, -3; seeds -2, -4 and -4, -6: (-2) - (-4) = 2 bits more an answer.
-    found = excess_bits(np.array([-1.0, -3.0]), np.array([[-2.0, -4.0], [-4.0, -6.0]]), sample(2), PRIOR)
+    scale = controls([0.0, 0.0], [[-2.0, -4.0], [-4.0, -6.0]], "bits", "bits")
+    found = excess(np.array([-1.0, -3.0]), scale)
     assert found.value == pytest.approx(2)
 
 
@@ -162,21 +168,14 @@ def spread(mean, n=12):
 
 
 def bits(before, after, control_before, control_after, target=-0.04):
-    return Attacked(
-        "relearn",
-        spread(before),
-        spread(after),
-        np.stack([spread(control_before)] * 2),
-        np.stack([spread(control_after)] * 2),
-        spread(target),
-        in_bits=True,
-    )
+    first, last = (np.stack([spread(mean)] * 2) for mean in (control_before, control_after))
+    return gain(spread(before), spread(after), first, last, spread(target), "bits")
 
 
 def test_ga_on_a_tiny_model_is_fourteen_bits_of_repair_and_seven_of_recovery():
     # Measured: GA 1e-4 from -38.0 by 21.1 bits after retain-only relearning, retrained from -24.0 by -0.1.
     # E0 = -14.0, E1 = -16.9 + 24.1 = 7.2: injection -0.1, repair 14.0, recovery 7.2, and -0.1 + 14.0 + 7.2 = 21.1.
-    found = split(bits(-38.0, -16.9, -24.0, -24.1), sample(12), PRIOR)
+    found = bits(-38.0, -16.9, -24.0, -24.1)
     parts = [found.gain, found.injection, found.repair, found.recovery, found.before, found.after]
     assert [one.value for one in parts] == pytest.approx([21.1, -0.1, 14.0, 7.2, -14.0, 7.2])
     assert found.unit == "bits"
@@ -184,22 +183,21 @@ def test_ga_on_a_tiny_model_is_fourteen_bits_of_repair_and_seven_of_recovery():
 
 def test_tuning_on_the_answers_is_injection_and_saturates():
     # Retrained from -24.0 by 22.1: all of it carried in, 22.1 / 23.96 of its gap to the target.
-    found = split(bits(-24.0, -1.9, -24.0, -1.9), sample(12), PRIOR)
+    found = bits(-24.0, -1.9, -24.0, -1.9)
     assert [found.injection.value, found.repair.value, found.recovery.value] == pytest.approx([22.1, 0, 0], abs=1e-9)
     assert found.saturation.value == pytest.approx(22.1 / 23.96)
 
 
 def test_a_subject_that_stays_below_retrained_is_repaired_only():
     # E0 = -14, E1 = -9: five bits of repair.
-    found = split(bits(-38.0, -33.0, -24.0, -24.0), sample(12), PRIOR)
+    found = bits(-38.0, -33.0, -24.0, -24.0)
     assert (found.repair.value, found.recovery.value) == pytest.approx((5, 0))
 
 
 def test_shares_are_in_units_of_the_gap_before_the_attack():
     # Target 1, retrained 0.2 -> 0.4, subject 0.4 -> 0.8: gain 0.4, injection 0.2, E0 0.2, E1 0.4, by the gap of 0.8.
     hit = np.array([1.0] * 2 + [0.0] * 8), np.array([1.0] * 4 + [0.0] * 6), np.array([1.0] * 8 + [0.0] * 2)
-    attacked = Attacked("x", hit[1], hit[2], hit[0][None], hit[1][None], np.ones(10), in_bits=False)
-    found = split(attacked, sample(10), PRIOR)
+    found = gain(hit[1], hit[2], hit[0][None], hit[1][None], np.ones(10))
     values = [found.gain, found.injection, found.repair, found.recovery, found.before, found.after, found.saturation]
     assert [one.value for one in values] == pytest.approx([0.5, 0.25, 0, 0.25, 0.25, 0.5, 0.25])
     assert found.unit == "leakage"
@@ -207,9 +205,7 @@ def test_shares_are_in_units_of_the_gap_before_the_attack():
 
 def test_no_hits_before_and_after_may_have_been_a_loss_as_well_as_a_recovery():
     nothing = np.zeros((1, 20))
-    found = split(
-        Attacked("x", nothing[0], nothing[0], nothing, nothing, np.ones(20), in_bits=False), sample(20), PRIOR
-    )
+    found = gain(nothing[0], nothing[0], nothing, nothing, np.ones(20))
     # One item more could be a hit before, or after: 1 - 0.025^(1/20) = 0.168 of 20, by the rest 0.2025.
     assert found.recovery.ends == pytest.approx((-0.2025, 0.2025), abs=0.04)
     assert found.recovery.value == 0
@@ -221,8 +217,7 @@ shares = st.lists(st.floats(0, 1), min_size=6, max_size=6).map(np.array)
 @settings(max_examples=40, deadline=None)
 @given(before=shares, after=shares, first=shares, last=shares)
 def test_the_parts_add_up_and_their_intervals_hold_them(before, after, first, last):
-    attacked = Attacked("x", before, after, 0.5 * first[None], last[None], np.ones(6), in_bits=False)
-    found = split(attacked, sample(6, 100), PRIOR)
+    found = gain(before, after, 0.5 * first[None], last[None], np.ones(6), resamples=100)
     parts = found.injection.value + found.repair.value + found.recovery.value
     assert found.gain.value == pytest.approx(parts, abs=1e-9)
     assert found.after.value - found.before.value == pytest.approx(found.change.value, abs=1e-9)
@@ -237,8 +232,7 @@ def test_noise_alone_is_not_recovered():
     for _ in range(100):
         first = (rng.random((4, 60)) < 0.2).astype(float)
         last = np.maximum(first, rng.random((4, 60)) < 0.2)
-        attacked = Attacked("x", first[0], last[0], first[1:], last[1:], np.ones(60), in_bits=False)
-        found.append(split(attacked, sample(60, 400), PRIOR))
+        found.append(gain(first[0], last[0], first[1:], last[1:], np.ones(60), resamples=400))
     assert abs(np.mean([one.change.value for one in found])) < 0.02
     assert sum(one.recovery.ends[0] > 0 for one in found) <= 6
     assert sum(one.after.ends[0] > 0 for one in found) <= 6
@@ -246,11 +240,8 @@ def test_noise_alone_is_not_recovered():
 
 def test_controls_of_other_seeds_before_and_after_are_refused():
     # With shape checks on, as here, the annotations say so first; without, the function does.
-    def made():
-        return Attacked("x", np.ones(3), np.ones(3), np.zeros((2, 3)), np.zeros((1, 3)), np.ones(3), False)
-
     with pytest.raises((ValueError, TypeError)):
-        split(made(), sample(3), PRIOR)
+        gain(np.ones(3), np.ones(3), np.zeros((2, 3)), np.zeros((1, 3)), np.ones(3))
 
 
 def test_the_share_of_facts_stored_by_hand():

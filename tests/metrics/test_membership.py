@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vestige.metrics import membership
 from vestige.metrics.membership import (
     answer_scores,
     auc,
@@ -23,11 +22,6 @@ from vestige.metrics.membership import (
     zlib_bytes,
     zlib_score,
 )
-
-
-@pytest.fixture
-def few_resamples(monkeypatch):
-    monkeypatch.setattr(membership, "RESAMPLES", 1000)
 
 
 def by_pairs(members, others):
@@ -66,7 +60,7 @@ def test_two_sets_told_apart_wholly_are_still_no_certainty(turned):
         assert 1 - 0.025 ** (1 / 20) < found.high < 0.4
 
 
-def test_the_interval_does_not_know_the_order_of_the_texts_and_depends_on_the_seed_alone(few_resamples):
+def test_the_interval_does_not_know_the_order_of_the_texts_and_depends_on_the_seed_alone():
     rng = np.random.default_rng(1)
     members, others = rng.normal(1, 1, 30), rng.normal(0, 1, 50)
     first = auc_interval(members, others, seed=3)
@@ -75,7 +69,7 @@ def test_the_interval_does_not_know_the_order_of_the_texts_and_depends_on_the_se
     assert first.low < auc(members, others) < first.high
 
 
-def test_edges_of_one_text_each_widen_the_arms_by_the_quantile_of_t_alone(few_resamples):
+def test_edges_of_one_text_each_widen_the_arms_by_the_quantile_of_t_alone():
     # A design effect of 1 leaves t(19) / z = 2.093024 / 1.959964 = 1.067889 on either side.
     rng = np.random.default_rng(4)
     members, others, names = rng.normal(0.5, 1, 20), rng.normal(0, 1, 20), [str(n) for n in range(20)]
@@ -85,24 +79,23 @@ def test_edges_of_one_text_each_widen_the_arms_by_the_quantile_of_t_alone(few_re
     assert (found.high - area) / (plain.high - area) == pytest.approx(1.067889, abs=1e-6)
 
 
-def test_clusters_widen_the_interval_and_few_of_them_are_said(few_resamples):
+def test_clusters_widen_the_interval_and_few_of_them_are_said():
     rng = np.random.default_rng(2)
     others = np.repeat(rng.normal(0, 1, 10), 20)
     members, edges = rng.normal(0.5, 1, 20), [f"e{n // 20}" for n in range(200)]
     plain = auc_interval(members, others, seed=0)
     found = auc_interval(members, others, member_clusters=["A_B"] * 20, other_clusters=edges, seed=0)
-    assert plain.method == "Gaffke, two samples"
-    assert found.method == "Gaffke, two samples, members of 1 cluster only, widened for 10 clusters of others"
+    assert plain.method == "members Gaffke; others Gaffke"
+    assert found.method == "members Gaffke, items of 1 cluster only; others Gaffke, widened for 10 clusters"
     assert found.high - found.low > 1.2 * (plain.high - plain.low)
     # One cluster is no spread between clusters: nothing is widened for it.
     assert auc_interval(members, others, member_clusters=["A_B"] * 20, seed=0)[:2] == plain[:2]
-    with pytest.raises(ValueError, match="200 others but 3 cluster names"):
+    with pytest.raises(ValueError, match="200 scores but 3 cluster names"):
         auc_interval(members, others, other_clusters=["a", "b", "c"], seed=0)
 
 
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (1.0, 1.0), (2.5, 0.2)])
-def test_the_interval_covers_the_true_area(monkeypatch, shift, spread):
-    monkeypatch.setattr(membership, "RESAMPLES", 500)
+def test_the_interval_covers_the_true_area(shift, spread):
     # Normal scores: P(x > y) = Phi(shift / sqrt(1 + spread^2)).
     true = norm.cdf(shift / np.hypot(1, spread))
     rng, held = np.random.default_rng(5), 0

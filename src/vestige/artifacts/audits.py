@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
-from vestige.artifacts.scores import QuestionType
+from vestige.artifacts.scores import QuestionType, Source
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
-from vestige.core.text import one_line
+from vestige.core.text import Items, Names, Sentences, one_line
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ class PlannedAttack:
     kind: str
     material: str
     n_shown: int
-    points: tuple[str, ...]
-    tested: tuple[str, ...]
+    points: Names
+    tested: Items
     shows_answers: bool
     settings: dict[str, Any]
 
@@ -245,6 +245,11 @@ class AskedPlace:
     point: str
     eval: str
     path: str
+
+    @property
+    def source(self) -> Source:
+        """Whose answers they are."""
+        return Source(self.subject, self.attack, self.point)
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ class SealedPlan:
     time: str
     plan: dict[str, Any]
     settings: dict[str, Any]
-    changed: tuple[str, ...] = ()
+    changed: Sentences = ()
 
 
 @dataclass(frozen=True)
@@ -327,10 +332,10 @@ class AuditPlan:
 
     forget: str
     target: str
-    unlearned: tuple[str, ...]
-    retrained: tuple[str, ...]
+    unlearned: Names
+    retrained: Names
     folders: dict[str, str]
-    splits: dict[str, tuple[str, ...]]
+    splits: dict[str, Items]
     edges: dict[str, str]
     scopes: dict[str, Scope]
     attacks: tuple[PlannedAttack, ...]
@@ -340,27 +345,27 @@ class AuditPlan:
     evaluations: tuple[AskedPlace, ...] = ()
     attacked: tuple[AttackPlace, ...] = ()
     failed: tuple[FailedTask, ...] = ()
-    untested: tuple[str, ...] = ()
+    untested: Sentences = ()
     data: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
     alike: dict[str, dict[str, str]] = field(default_factory=dict)
-    references: tuple[str, ...] = ()
+    references: Names = ()
     alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
-    unchanged: tuple[str, ...] = ()
+    unchanged: Names = ()
     apart: dict[str, dict[str, float]] = field(default_factory=dict)
-    unseen: tuple[str, ...] = ()
+    unseen: Names = ()
     recipes: dict[str, str] = field(default_factory=dict)
     luck: dict[str, Luck] = field(default_factory=dict)
     banked: Mapping[str, str] = field(default_factory=dict)
     predicted: Mapping[str, float] = field(default_factory=dict)
     sealed: "SealedPlan | None" = None
     asked_twice: dict[str, str] = field(default_factory=dict)
-    skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    skipped: dict[str, Names] = field(default_factory=dict)
     unverified_readings: dict[str, str] = field(default_factory=dict)
-    read_otherwise: tuple[str, ...] = ()
+    read_otherwise: Sentences = ()
     table: str = ""
     carried: dict[str, dict[str, Carried]] = field(default_factory=dict)
     prompts: tuple[PromptLine, ...] = ()
@@ -369,7 +374,7 @@ class AuditPlan:
     repeats: dict[str, str] = field(default_factory=dict)
 
     @property
-    def audited(self) -> tuple[str, ...]:
+    def audited(self) -> Names:
         """The unlearned models, and the positive control last: all that is judged."""
         return (*self.unlearned, self.suppressed) if self.suppressed else self.unlearned
 
@@ -585,7 +590,7 @@ class VerdictLine:
     wide: float
     unit: str
     evidence: dict[str, Estimate]
-    left_out: tuple[str, ...]
+    left_out: Sentences
     items_needed: int | None
     detectable: float | None
     decides: str | None = None
@@ -696,8 +701,8 @@ class AuditOutcome:
 
     forget: str
     target: str
-    unlearned: tuple[str, ...]
-    retrained: tuple[str, ...]
+    unlearned: Names
+    retrained: Names
     verdicts: tuple[VerdictLine, ...]
     formats: tuple[FormatLine, ...]
     matrix: tuple[MatrixCell, ...]
@@ -710,7 +715,7 @@ class AuditOutcome:
     measures: tuple[MeasureLine, ...]
     kept: tuple[KeptLine, ...]
     soundness: tuple[SoundnessLine, ...]
-    untested: tuple[str, ...]
+    untested: Sentences
     thresholds: dict[str, float | str]
     suppressed: str = ""
     control: tuple[VerdictLine, ...] = ()
@@ -724,13 +729,13 @@ class AuditOutcome:
     never: tuple[WorstLine, ...] = ()
     n_judged: int = 0
     n_apart: int = 0
-    references: tuple[str, ...] = ()
+    references: Names = ()
     evidence_level: EvidenceLevel = ""
     sealed: str = ""
-    unchanged: tuple[str, ...] = ()
+    unchanged: Names = ()
     stored: tuple[StoredLine, ...] = ()
     margins_bits: tuple[float, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: Sentences = ()
     rules: int = 0
     earlier: tuple[DatedJudgement, ...] = ()
 
@@ -825,8 +830,8 @@ class Soundness:
     lines: tuple[SoundnessLine, ...]
     settings: dict[str, Any]
     digest: str
-    left_out: tuple[str, ...] = ()
-    leaking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: Sentences = ()
+    leaking: Mapping[str, Items] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     needs: str = ""
 

@@ -21,6 +21,7 @@ from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
+from vestige.core.text import Items
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """What a model can be in its run, in the order in which pages and tables show them."""
@@ -116,7 +117,7 @@ class Summary:
     version: int
     subject: SubjectSpec
     forget: str
-    splits: dict[str, tuple[str, ...]]
+    splits: dict[str, Items]
     results: tuple[Result, ...]
 
 

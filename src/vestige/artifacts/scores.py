@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
-from vestige.core.text import one_line
+from vestige.core.text import Items, Names, one_line
 
 SCHEMA = 2
 """Version of the file. A file of another version is refused."""
@@ -111,7 +111,7 @@ class Staged(Protocol):
         """Its name."""
 
     @property
-    def points(self) -> tuple[str, ...]:
+    def points(self) -> Names:
         """Its stages, the last of which is judged."""
 
 
@@ -182,7 +182,7 @@ class ScoreColumn(Mapping[str, float]):
 
 
 @lru_cache(maxsize=256)
-def _index(items: tuple[str, ...]) -> dict[str, int]:
+def _index(items: Items) -> dict[str, int]:
     return {item: n for n, item in enumerate(items)}
 
 
@@ -313,11 +313,11 @@ class ScoreTable:
         """The measurement in bits. "" where there is none."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
-    def items(self, split: str = "forget") -> tuple[str, ...]:
+    def items(self, split: str = "forget") -> Items:
         """The questions of a split that any model was asked, in the order in which they came."""
         return tuple(item for item, question in self.questions.items() if question.split == split)
 
-    def keys(self, source: Sourced) -> tuple[str, ...]:
+    def keys(self, source: Sourced) -> Names:
         """The measurements that a source has."""
         return tuple(self.values.get(_source(source), {}))
 
@@ -325,7 +325,7 @@ class ScoreTable:
         """The scores by question. None where the source was not asked."""
         return self.values.get(_source(source), {}).get(key, {})
 
-    def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> tuple[str, ...]:
+    def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Items:
         """Those of `items`, in their order, that have a score by the measurement `key` in every source."""
         # Sets of keys are compared at once: nearly all tables have all items, of which there may be thousands.
         there = dict.fromkeys(items).keys()
@@ -372,7 +372,7 @@ class ScoreTable:
                 _within(where, "score", scores, self.measurements[name])
 
 
-def _those(items: Sequence[str], there: Bool[np.ndarray, " N"]) -> tuple[str, ...]:
+def _those(items: Sequence[str], there: Bool[np.ndarray, " N"]) -> Items:
     return tuple(item for item, is_there in zip(items, there.tolist(), strict=True) if is_there)
 
 
@@ -508,7 +508,7 @@ class _Header:
     formats: tuple[Format, ...]
     units: dict[str, str]
     lengths: dict[str, list[int]]
-    revealed: tuple[str, ...]
+    revealed: Items
 
 
 @dataclass(frozen=True)
@@ -517,7 +517,7 @@ class _Column:
 
     source: tuple[str, str, str]
     measurement: str = ""
-    items: tuple[str, ...] = ()
+    items: Items = ()
     scores: tuple[float | None, ...] = ()
     reasons: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.recovery import Recovery, not_skipped, why_alone
 from vestige.core.estimates import Estimate
-from vestige.core.text import one_line
+from vestige.core.text import Sentences, one_line
 from vestige.metrics.contrasts import Draws, known_ratio_draws
 
 HALF = 0.5
@@ -32,9 +32,9 @@ class AttackAbility(NamedTuple):
     lines: tuple[AbleLine, ...]
     able: frozenset[tuple[str, str]]
     none: str
-    powerless: tuple[str, ...] = ()
+    powerless: Sentences = ()
 
-    def gaps(self, counted: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    def gaps(self, counted: Collection[tuple[str, str]]) -> Sentences:
         """What keeps "not recoverable" from holding for a subject on which these pairs count."""
         if self.able & set(counted):
             return ()

@@ -14,11 +14,11 @@ import numpy as np
 
 from vestige.artifacts.scores import Measurement
 from vestige.auditing.logs import files_of
-from vestige.auditing.questions import Items, Questions
+from vestige.auditing.questions import Questions
 from vestige.auditing.scored import QuestionScore, read_scores
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.core.text import one_line
+from vestige.core.text import Items, one_line
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import LogPart
 from vestige.metrics.contrasts import holm

@@ -20,6 +20,7 @@ from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
+from vestige.core.text import Sentences
 from vestige.metrics.intervals import ByItem
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
 
@@ -170,7 +171,7 @@ def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | N
 
 def knowing(
     ground: Ground, tested: TestedFormats, silenced: Expressed | None, exposure_error: Estimate | None
-) -> tuple[str, ...]:
+) -> Sentences:
     """In a sentence each, what the controls know that nobody could who never saw it. Nothing in the best case.
 
     `silenced` is what the positive control expresses, `exposure_error` the controls' leakage against alternatives.

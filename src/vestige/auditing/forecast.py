@@ -17,6 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_versioned
+from vestige.core.text import Names, Sentences
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
 from vestige.metrics.planning import (
@@ -61,7 +62,7 @@ class AuditForecast:
 
     n_models: int
     each: tuple[TaskCost, ...]
-    untested: tuple[str, ...]
+    untested: Sentences
     cpu_seconds: float | None
     control_steps: int = 0
     published: int = 0
@@ -189,7 +190,7 @@ class CountedAttack(NamedTuple):
     """An attack that counts: the share of facts that it is tested on, its formats, whether it shows retain items."""
 
     items: float
-    formats: tuple[str, ...]
+    formats: Names
     bits: bool
     retain: bool
 
@@ -225,7 +226,7 @@ class AuditPower:
     facts: int
     wordings: float
     controls: int
-    formats: tuple[str, ...]
+    formats: Names
     attacks: int
     margins: Margins
     margins_bits: Margins
@@ -235,11 +236,11 @@ class AuditPower:
     by_controls: dict[int, float]
     needed: str
     given_away: int | None
-    untested: tuple[str, ...]
+    untested: Sentences
     ranked: int = 0
     ranked_holds: float | None = None
     ranked_arm: float | None = None
-    cannot_hold: tuple[str, ...] = ()
+    cannot_hold: Names = ()
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:

@@ -8,31 +8,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from vestige.artifacts.audits import FormatLine
-from vestige.artifacts.scores import Format, Sourced
+from vestige.artifacts.audits import FormatLine, PlannedAttack
+from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ground import SHARE, Ground, groups_of
 from vestige.core.estimates import Estimate
-from vestige.core.text import listed
-from vestige.metrics.contrasts import Draws
-from vestige.metrics.gains import (
-    Controls,
-    admission,
-    admission_vs_chance,
-    excess_bits,
-    gap_in_bits,
-    gap_of_a_training,
-    leakage,
-    leakage_vs_chance,
-)
+from vestige.core.text import Items, Names, Sentences, listed
+from vestige.metrics.contrasts import Draws, Sample
+from vestige.metrics.gains import Controls, Unit, admission, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import same_pattern
-from vestige.metrics.verdicts import Evidence, admitted, steady
+from vestige.metrics.verdicts import Evidence, steady
 
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
@@ -54,7 +46,6 @@ LEAST_BITS = math.log2(0.001)
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
-Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
 EXPOSURE = "exposure"
 """The format in which the true answer is ranked among alternatives, where no model that never knew was given."""
 OF_ALTERNATIVES = "alternatives: "
@@ -72,71 +63,101 @@ PATCHED, COSINE = "patched", "patched/cosine"
 class Scale:
     """One format (or bits) with its controls over its items. `retrained` names them.
 
-    It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
+    These are none against chance, or against alternatives, whose chance is known on each item too.
     `key` is that of the format which is read, `key` or `hits`. On the items `same` all controls score like the target,
-    so that these cannot be judged: they count as known where a claim would pass.
+    so that these cannot be judged: they count as known where a claim would pass. `target` says at which stage the
+    target was asked, where that is after an attack.
     """
 
     ground: Ground
     form: Format
     key: str
-    unit: Unit
-    items: tuple[str, ...]
-    retrained: tuple[str, ...]
+    items: Items
+    retrained: Names
     controls: Controls
     same: frozenset[str] = frozenset()
+    target: Source | None = None
 
     @property
     def name(self) -> str:
         """That of the format."""
         return self.form.name
 
+    @property
+    def unit(self) -> Unit:
+        """What quantities are in."""
+        return self.controls.unit
+
+    @property
+    def graded(self) -> bool:
+        """Whether its scores are graded, and no hits."""
+        return self.form.graded and self.key == self.form.key
+
     def scores(self, source: Sourced) -> ByItem:
         """The scores of one source by item."""
         return self.ground.scores.of(source, self.key, self.items)
+
+    def on(self, items: Items, sample: Sample) -> "Scale":
+        """The scale over a part of its items, none of which is left out for being like the target."""
+        index = {item: n for n, item in enumerate(self.items)}
+        places = [index[item] for item in items]
+        controls = self.controls
+        rows = controls.retrained[:, places]
+        return replace(
+            self,
+            items=items,
+            controls=replace(controls, target=controls.target[places], retrained=rows, sample=sample),
+            same=frozenset(),
+        )
+
+    def after(self, attack: PlannedAttack) -> "Scale":
+        """The scale with the target as an attack left it."""
+        target = Source.after(self.ground.plan.target, attack)
+        return replace(self, target=target, controls=replace(self.controls, target=self.scores(target)))
 
     @property
     def gap(self) -> Draws:
         """By how much the target exceeds its controls."""
         # Not kept: of hundreds of groups in each format the draws would take more memory than all scores.
         if self.unit == "leakage_vs_alternatives":
-            return ranks(self.ground, self.items, self.ground.plan.target)
-        if self.unit == "leakage_vs_chance":
-            return admission_vs_chance(self.controls)
-        return gap_in_bits(self.controls) if self.unit == "bits" else admission(self.controls)
+            return ranks(self.ground, self.items, self.target or self.ground.plan.target)
+        return admission(self.controls)
+
+    @property
+    def least_gap(self) -> float:
+        """What a gap has to exceed clearly."""
+        thresholds = self.ground.thresholds
+        return thresholds.delta_bits if self.unit == "bits" else thresholds.admission
 
     @cached_property
     def is_clear(self) -> bool:
         """Whether the target is clearly above its controls, as admits a format. In bits by more than that margin."""
-        thresholds = self.ground.thresholds
-        if self.unit == "bits":
-            return self.gap.ends[0] > thresholds.delta_bits
-        graded = self.unit == "leakage" and self.form.graded and self.key == self.form.key
+        graded = self.unit == "leakage" and self.graded
         if graded and self.name in self.ground.plan.predicted:
             return True
-        return admitted(self.gap, thresholds) or (graded and steady(gap_of_a_training(self.controls), thresholds))
+        return self.gap.ends[0] > self.least_gap or (graded and is_steady(self.controls, self.ground))
 
     def evidence(self, subject: str) -> Evidence:
         """What the subject knows beyond the controls: leakage, named for what 0 stands for, or the excess in bits."""
-        controls, scores = self.controls, self.scores(subject)
-        if self.unit == "bits":
-            draws = excess_bits(scores, controls.retrained, controls.sample, controls.prior)
-            return Evidence(self.name, self._with_same(draws), "excess", "bits")
-        if self.unit == "leakage_vs_alternatives":
-            draws = ranks(self.ground, self.items, subject, length=float(controls.gap.differences().mean()))
-        elif self.unit == "leakage_vs_chance":
-            draws = leakage_vs_chance(scores, controls.target, controls.retrained[0], controls.sample)
+        controls, scores, unit = self.controls, self.scores(subject), self.unit
+        whole = float(controls.gap.differences().mean())
+        share = len(self.same) / len(self.items)
+        if unit == "bits":
+            draws = excess(scores, controls)
+        elif unit == "leakage_vs_alternatives":
+            draws = ranks(self.ground, self.items, subject, length=whole)
         else:
             draws = leakage(scores, controls)
-        return Evidence(self.name, self._with_same(draws), self.unit, self.unit)
+        if share:
+            # At the upper end the subject knows the facts on which all controls are like the target.
+            most = whole if unit == "bits" else 1.0
+            draws = replace(draws, high=(1 - share) * draws.high + share * most)
+        return Evidence(self.name, draws, "excess" if unit == "bits" else unit, unit)
 
-    def _with_same(self, draws: Draws) -> Draws:
-        """The draws, at whose upper end the subject knows the facts on which all controls are like the target."""
-        share = len(self.same) / len(self.items)
-        if not share:
-            return draws
-        whole = float(self.controls.gap.differences().mean()) if self.unit == "bits" else 1.0
-        return replace(draws, high=(1 - share) * draws.high + share * whole)
+
+def is_steady(controls: Controls, ground: Ground) -> bool:
+    """Whether another training would hardly move the gap of a graded score."""
+    return steady(admission(controls, trained=True), ground.thresholds)
 
 
 class FormatRead(NamedTuple):
@@ -154,7 +175,7 @@ class TestedFormats(NamedTuple):
 
     reads: tuple[FormatRead, ...]
     bits: Scale | None
-    untested: tuple[str, ...]
+    untested: Sentences
     picks: tuple[Scale, ...] = ()
 
     @property
@@ -180,7 +201,7 @@ class TestedFormats(NamedTuple):
         return self.scales if self.bits is None else (*self.scales, self.bits)
 
     @property
-    def not_admitted(self) -> tuple[str, ...]:
+    def not_admitted(self) -> Sentences:
         """Those that are not, each with its reason."""
         return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
 
@@ -271,8 +292,9 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     scores = ground.scores.of(plan.target, key, items)
     chance = np.array([float(row.mean()) for row in ranked.of(plan.target, items)])
-    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.prior("graded"))
-    return Scale(ground, EXPOSED, key, "leakage_vs_alternatives", items, (), controls)
+    prior = ground.prior("graded")
+    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), prior, "leakage_vs_alternatives")
+    return Scale(ground, EXPOSED, key, items, (), controls)
 
 
 def ranks(
@@ -314,8 +336,8 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
             if same_pattern(own, np.mean(others, axis=0), target):
                 continue
             # Means that are far apart by luck alone must not cost a control.
-            gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))
-            if knows - rest_mean > ground.thresholds.admission or (form.graded and steady(gap, ground.thresholds)):
+            controls = _controls(ground, form, form.key, items, rest)
+            if knows - rest_mean > ground.thresholds.admission or (form.graded and is_steady(controls, ground)):
                 comparison = f"the target {knows:.2f} and the other controls {rest_mean:.2f}"
                 reasons.setdefault(name, f"in {form.name} it scores {mean:.2f}, {comparison}")
     return reasons
@@ -344,20 +366,18 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         return None
     if not against_chance:
         controls = _controls(ground, form, key, items, retrained)
-        scale = Scale(ground, form, key, "leakage", items, retrained, controls)
-        return replace(scale, same=_like_target(scale))
+        return _judgeable(Scale(ground, form, key, items, retrained, controls))
     rows = np.array([chances[item] if chances else 0.0 for item in items])
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
-    controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"))
-    return Scale(ground, form, key, "leakage_vs_chance", items, (), controls)
+    controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"), "leakage_vs_chance")
+    return Scale(ground, form, key, items, (), controls)
 
 
 def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
     """The scale of one format, whose prior is that of graded scores where its scores are."""
-    target = ground.scores.of(ground.plan.target, key, items)
-    rows = ground.scores.rows(retrained, key, items)
-    prior = ground.prior("hits")
+    target, *controls = ground.scores.rows([ground.plan.target, *retrained], key, items)
+    rows, prior = np.stack(controls), ground.prior("hits")
     if form.graded and key == form.key:
         prior = ground.prior("graded").scaled(target, rows)
     laboratories = {ground.plan.banked[name] for name in retrained if name in ground.plan.banked}
@@ -401,10 +421,9 @@ def _picks(scale: Scale) -> Scale | None:
     sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
-    target, *retrained = ground.scores.rows(sources, form.hits, scale.items)
-    rows = np.stack(retrained)
-    prior = clustered(ground, ground.prior("hits"), target, rows, scale.items)
-    controls = Controls(form.name, target, rows, scale.controls.sample, prior)
+    rows = ground.scores.rows(sources, form.hits, scale.items)
+    prior = clustered(ground, ground.prior("hits"), rows[0], rows[1:], scale.items)
+    controls = replace(scale.controls, target=rows[0], retrained=rows[1:], prior=prior)
     picks = replace(scale, form=form._replace(name=f"{form.name}, picks"), key=form.hits, controls=controls)
     return picks if picks.is_clear else None
 
@@ -421,11 +440,23 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
         return None
-    target = ground.scores.of(plan.target, key, items)
-    rows = ground.scores.rows(retrained, key, items)
-    prior = clustered(ground, ground.prior("bits"), target, rows, items, width=None)
-    controls = Controls("bits", target, rows, ground.sample(items), prior)
-    scale = Scale(ground, Format(BITS, key, question_type="forced answer"), key, "bits", items, retrained, controls)
+    rows = ground.scores.rows([plan.target, *retrained], key, items)
+    prior = clustered(ground, ground.prior("bits"), rows[0], rows[1:], items, width=None)
+    controls = Controls("bits", rows[0], rows[1:], ground.sample(items), prior, "bits")
+    return _judgeable(Scale(ground, Format(BITS, key, question_type="forced answer"), key, items, retrained, controls))
+
+
+def reached(
+    scores: Float[np.ndarray, "*M N"], target: ByItem, usual: ByItem, *, in_bits: bool
+) -> Bool[np.ndarray, "*M N"]:
+    """Which facts are given away: half as likely as to the target, or half of the way to it from what is `usual`."""
+    if in_bits:
+        return np.asarray(scores >= np.maximum(target + math.log2(_HALF), LEAST_BITS))
+    return np.asarray((target > usual) & (scores - usual >= _HALF * (target - usual)))
+
+
+def _judgeable(scale: Scale) -> Scale:
+    """The scale with those facts on which nobody can tell whether a subject knows or the controls do."""
     return replace(scale, same=_like_target(scale))
 
 
@@ -445,15 +476,14 @@ def _like_target(scale: Scale) -> frozenset[str]:
     # The probability a token of a forced answer is the same reading as its bits, which tell single facts better.
     bits = ground.scores.bits
     if form.question_type == "forced answer" and ground.scores.common(sources, bits, scale.items) == scale.items:
-        target, *controls = ground.scores.rows(sources, bits, scale.items)
-        rows, in_bits = np.stack(controls), True
-    if in_bits:
-        like = rows >= np.maximum(target + math.log2(_HALF), LEAST_BITS)
-    else:
-        chances = ground.chances(form)
-        usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if form.graded and scale.key == form.key else 0.0
-        base = np.array([chances.get(item, usual) for item in scale.items])
-        like = (target - base > ground.thresholds.admission) & (rows - base >= _HALF * (target - base))
+        whole = ground.scores.rows(sources, bits, scale.items)
+        target, rows, in_bits = whole[0], whole[1:], True
+    chances = ground.chances(form)
+    usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if scale.graded else 0.0
+    base = np.array([chances.get(item, usual) for item in scale.items])
+    like = reached(rows, target, base, in_bits=in_bits)
+    if not in_bits:
+        like &= target - base > ground.thresholds.admission
     times = like.sum(axis=0)
     same = times == len(rows)
     n_same = int(same.sum())
@@ -472,7 +502,7 @@ def _like_target(scale: Scale) -> frozenset[str]:
     return frozenset(item for item in items if item not in luck or luck[item].chance < _GUESSED)
 
 
-def _common(ground: Ground, key: str, retrained: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
+def _common(ground: Ground, key: str, retrained: Names, untested: list[str], name: str) -> Items:
     """The judged items on which target and controls have a score."""
     plan = ground.plan
     sources = (plan.target, *retrained)
@@ -504,7 +534,7 @@ def _line(scale: Scale) -> FormatLine:
     alone = "predicted" if predicted else "retrained"
     control = {"leakage": alone, "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
     needed = f"{ground.thresholds.admission:g}"
-    if admitted(gap, ground.thresholds):
+    if gap.ends[0] > scale.least_gap:
         why = f"all of it above {needed}"
     elif predicted and scale.is_clear:
         why = "of which the held-out error of the prediction is at most a quarter"

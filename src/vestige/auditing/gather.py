@@ -7,6 +7,7 @@ plain reply to the same question, so their values stand under the plain reply's 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import log2
 from typing import Any, cast, get_args
 
@@ -130,7 +131,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
     ranked = Ranked()
     for evaluation in plan.evaluations:
         answers = EvalFolder(run.path / evaluation.path)
-        source = Source(evaluation.subject, evaluation.attack, evaluation.point)
+        source = evaluation.source
         stands = stands_for.get((source.subject, source.attack), {})
         _add(values, scored_by, source, evaluation.eval, read_scores(answers), stands)
         if evaluation.eval == EXPOSURE:
@@ -368,28 +369,24 @@ def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, s
     texts: dict[str, dict[str, tuple[str, str]]] = {}
     for evaluation in plan.evaluations:
         folder = EvalFolder(run.path / evaluation.path)
-        of_target = Source(evaluation.subject, evaluation.attack, evaluation.point) == target
         # Records of options and of blocks hold no reply, and are not read.
-        if not of_target or not {"reply", "forms"} & next(read_jsonl(folder.records), {}).keys():
+        if evaluation.source != target or not {"reply", "forms"} & next(read_jsonl(folder.records), {}).keys():
             continue
         keys = (key for (source, key), evals in scored_by.items() if source == target and evaluation.eval in evals)
         formats = dict.fromkeys(key.partition("/")[0] for key in keys)
         for row in read_records(folder):
             if row["item"] not in forget:
                 continue
-            replies = [(name, row) for name in formats if "reply" in row and "question" in row]
-            replies += [(f"generate_{form}", of) for form, of in row.get("forms", {}).items() if "asked" in of]
-            for name, of in replies:
-                texts.setdefault(name, {})[row["item"]] = of.get("asked", row["question"]), of["reply"]
+            replies = dict.fromkeys(formats, row) if {"reply", "question"} <= row.keys() else {}
+            replies |= {f"generate_{form}": reply for form, reply in row.get("forms", {}).items() if "asked" in reply}
+            for name, reply in replies.items():
+                texts.setdefault(name, {})[row["item"]] = reply.get("asked", row["question"]), reply["reply"]
     repeats: dict[str, str] = {}
-    for name, by_item in texts.items():
-        for earlier in texts:
-            shared = by_item.keys() & texts[earlier].keys()
-            # Of formats that repeat one another the first stays.
-            if earlier == name:
-                break
-            if shared and earlier not in repeats and all(by_item[i] == texts[earlier][i] for i in shared):
-                repeats[name] = earlier
+    # Of formats that repeat one another the first stays.
+    for earlier, name in combinations(texts, 2):
+        shared = texts[name].keys() & texts[earlier].keys()
+        if shared and earlier not in repeats and all(texts[name][i] == texts[earlier][i] for i in shared):
+            repeats.setdefault(name, earlier)
     return repeats
 
 

@@ -5,22 +5,22 @@ key ends in `_bits`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.audits import AuditPlan
+from vestige.artifacts.audits import AuditPlan, FactLine, GroupLine
 from vestige.artifacts.scores import Format, Ranked, ScoreTable, Sourced
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Scope
 from vestige.core.seeds import derive_seed
-from vestige.core.text import one_line
+from vestige.core.text import Items, Names, Sentences, one_line
 from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
-from vestige.metrics.verdicts import Thresholds
+from vestige.metrics.verdicts import ClaimVerdict, Thresholds
 
 SHARE: Bounds = (0.0, 1.0)
 OTHER_RECIPE = 3.0
@@ -42,12 +42,38 @@ class Case:
 
     plan: AuditPlan
     scores: ScoreTable
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    searched: Mapping[str, Names] = field(default_factory=dict)
     collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def search_of(self, attack: str) -> str:
         """The search that an attack is a part of, or ""."""
         return next((name for name, parts in self.searched.items() if attack in parts), "")
+
+
+@dataclass(frozen=True)
+class ClaimEvidence:
+    """The evidence of one claim about one subject, or a part of it.
+
+    Attributes:
+        parts: The verdict on each part of the claim. One that fails fails the claim, and it holds where all hold.
+        left_out: Findings that decide nothing, each with the reason.
+        gaps: Missing evidence, without which the claim cannot hold. A claim can fail in spite of it.
+        besides: Further evidence that a claim rests on where it holds.
+        facts: The single facts that fail the claim.
+        groups: What is said of each contract or person.
+    """
+
+    parts: tuple[ClaimVerdict, ...] = ()
+    left_out: Sentences = ()
+    gaps: Sentences = ()
+    besides: str = ""
+    facts: tuple[FactLine, ...] = ()
+    groups: tuple[GroupLine, ...] = ()
+
+    def __add__(self, other: "ClaimEvidence") -> "ClaimEvidence":
+        """Both together."""
+        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return ClaimEvidence(**both)
 
 
 @dataclass(frozen=True)
@@ -60,13 +86,13 @@ class Ground:
 
     case: Case
     thresholds: Thresholds
-    judged: tuple[str, ...]
+    judged: Items
     apart: str
     resamples: int
     wordings: float = 1.0
-    doubts: tuple[str, ...] = ()
+    doubts: Sentences = ()
     doubts_of: Mapping[str, str] = field(default_factory=dict)
-    samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
+    samples: dict[tuple[str, Items, bool], Sample] = field(default_factory=dict, repr=False)
 
     @property
     def plan(self) -> AuditPlan:
@@ -151,11 +177,11 @@ class Ground:
 
 
 @lru_cache(maxsize=8)
-def _as_set(items: tuple[str, ...]) -> frozenset[str]:
+def _as_set(items: Items) -> frozenset[str]:
     return frozenset(items)
 
 
-def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, Items]:
     """The items of each contract, person or other group. None where fewer than two are known."""
     groups: dict[str, list[str]] = {}
     for item in items:
@@ -173,7 +199,7 @@ def shown(name: str) -> str:
     return one_line(name, width=60)
 
 
-def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
+def judged_items(plan: AuditPlan) -> tuple[Items, str]:
     """The forget items that the retain set does not give away, where it is known which, and what was set apart."""
     forget = plan.splits.get("forget", ())
     if not forget:
@@ -242,7 +268,7 @@ def _ranked(ranked: Ranked, several: Mapping[str, Sequence[str]]) -> Ranked:
 
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
-    def tested(items: Sequence[str]) -> tuple[str, ...]:
+    def tested(items: Sequence[str]) -> Items:
         # A wording that was shown gives away the others, so that all of them have to be tested.
         items_asked = set(items)
         return tuple(fact for fact, fact_items in wordings.items() if items_asked.issuperset(fact_items))

@@ -17,12 +17,11 @@ from scipy.special import ndtri
 
 from vestige.artifacts.audits import GroupLine
 from vestige.auditing.formats import Scale, TestedFormats
-from vestige.auditing.ground import Ground, groups_of, shown
+from vestige.auditing.ground import ClaimEvidence, Ground, groups_of, shown
 from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
-from vestige.core.text import listed
+from vestige.core.text import Items, Sentences, listed
 from vestige.metrics.contrasts import Draws, simultaneous, step_down
-from vestige.metrics.gains import Controls
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
@@ -34,21 +33,6 @@ _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
 _NAMED = 3
 """Groups that a reason names. All of them are in the outcome."""
-
-
-class Grouped(NamedTuple):
-    """The verdict that groups fail a claim, None where none does. Every group's line. What could not be judged.
-
-    `gaps` are what keeps the claim from holding: a group that is not shown to be below the margin of groups.
-    """
-
-    verdict: ClaimVerdict | None
-    lines: tuple[GroupLine, ...]
-    left_out: tuple[str, ...]
-    gaps: tuple[str, ...] = ()
-
-
-NO_GROUPS = Grouped(None, (), ())
 
 
 class _GroupQuantity(NamedTuple):
@@ -78,12 +62,15 @@ def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
     return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
 
 
-def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expressed, subject: str) -> Grouped:
-    """Every group of the forget set under one subject."""
+def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expressed, subject: str) -> ClaimEvidence:
+    """Every group of the forget set under one subject: those that fail a claim, and those that keep it from holding.
+
+    That no group fails it is no evidence that it holds.
+    """
     groups = groups_of(ground.plan, ground.judged)
     whole = [*expressed.leaks.values(), *expressed.bits_evidence]
     if not groups or not whole:
-        return NO_GROUPS
+        return ClaimEvidence()
     quantities: list[tuple[str, Evidence, float | None]] = []
     for group in groups:
         for by_group_of_scale in parts.values():
@@ -92,12 +79,12 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
                 quantities.append((group, scale.evidence(subject), by_group_of_scale.null))
     tested = {group for group, *_ in quantities}
     without = [group for group in groups if group not in tested]
-    left_out: tuple[str, ...] = ()
+    left_out: Sentences = ()
     if without:
         names = _names(without)
         left_out = (f"no verdict of their own for {names}: the target is not clearly above its controls there",)
     if not quantities:
-        return Grouped(None, (), left_out)
+        return ClaimEvidence(left_out=left_out)
     # The whole set is tested along, since its margin may be exceeded where no group's is.
     evidence = [*(e for _, e, _ in quantities), *whole]
     margins = [ground.thresholds.margins(e.unit) for e in evidence]
@@ -118,8 +105,8 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
         # What befell one group is one event, which few controls do not rule out.
         known = shown(exceeding[0])
         doubt = f"{known} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
-        return Grouped(None, lines, left_out, (doubt, *_unbounded(ground, rows)))
-    return Grouped(_verdict(rows, lines), lines, left_out, _unbounded(ground, rows))
+        return ClaimEvidence((), left_out, (doubt, *_unbounded(ground, rows)), groups=lines)
+    return ClaimEvidence(_verdict(rows, lines), left_out, _unbounded(ground, rows), groups=lines)
 
 
 def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, subject: str) -> str:
@@ -159,14 +146,11 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     freedom, in place of the prior of the whole set.
     """
     index = {item: n for n, item in enumerate(scale.items)}
-    positions: dict[str, list[int]] = {}
-    for group, members in groups.items():
-        places = [index[item] for item in members if item in index]
-        # One fact has no spread, and is left to the tests of single facts.
-        if len(places) > 1:
-            positions[group] = places
-    prior = _prior(scale, list(positions.values()))
-    scales = {group: _part(ground, scale, members, prior) for group, members in positions.items()}
+    there = {group: tuple(item for item in members if item in index) for group, members in groups.items()}
+    # One fact has no spread, and is left to the tests of single facts.
+    several = {group: items for group, items in there.items() if len(items) > 1}
+    prior = _prior(scale, [[index[item] for item in items] for items in several.values()])
+    scales = {group: _part(ground, scale, items, prior) for group, items in several.items()}
     parts = {group: part for group, part in scales.items() if part.is_clear}
     if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:
         return ScaleByGroup(parts, None)
@@ -177,16 +161,13 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     return ScaleByGroup(parts, max([least, *nulls]))
 
 
-def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale:
+def _part(ground: Ground, scale: Scale, items: Items, prior: SeedPrior) -> Scale:
     """The scale over one group's facts."""
-    items = tuple(scale.items[n] for n in places)
-    whole = scale.controls
     # Groups share their draws where the trainings are what is random; of questions each group has others.
-    fixed = whole.sample.fixed
+    fixed = scale.controls.sample.fixed
     sample = ground.sample(items, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
-    controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
-    # The whole set counts the facts on which controls are like the target; a group of them is not clear.
-    return replace(scale, items=items, controls=controls, same=frozenset())
+    part = scale.on(items, sample)
+    return replace(part, controls=replace(part.controls, prior=prior))
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
@@ -228,7 +209,7 @@ def _rarity(draws: Draws, margin: float, null: float | None, n_controls: int) ->
     return float(1 / (1 + n_controls * (beyond / error / null) ** TAIL_INDEX))
 
 
-def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> tuple[str, ...]:
+def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> Sentences:
     """The groups that are not shown to be below the margin that a claim about all of them asks for."""
     wide = {row.evidence.unit: ground.thresholds.of_group(row.evidence.unit) for row in rows}
     over = [row for row in rows if row.evidence.draws.bounds[1] >= wide[row.evidence.unit]]
@@ -253,21 +234,22 @@ def _line(subject: str, rows: Sequence[_GroupQuantity]) -> GroupLine:
     return GroupLine(subject, main.group, main.n_facts, main.evidence.name, main.band, main.p, bool(failing))
 
 
-def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> ClaimVerdict | None:
+def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> tuple[ClaimVerdict, ...]:
     failing = sorted((line for line in lines if line.exceeds), key=lambda line: line.p)
     if not failing:
-        return None
+        return ()
     by_line = {(row.group, row.evidence.name): row for row in rows}
     decisive = [by_line[line.group, line.by] for line in failing]
     main = decisive[0]
-    unit = " bits" if main.evidence.unit == "bits" else ""
+    in_bits = " bits" if main.evidence.unit == "bits" else ""
     further = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
     reason = (
-        f"of {shown(main.group)} alone {main.evidence} is above the margin of {main.margins.narrow:g}{unit} "
+        f"of {shown(main.group)} alone {main.evidence} is above the margin of {main.margins.narrow:g}{in_bits} "
         f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){further}"
     )
     evidence = tuple(row.evidence._replace(name=f"{row.group}, {row.evidence.name}") for row in decisive)
-    return ClaimVerdict("fails", reason, main.margins, main.evidence.unit, evidence, decides=evidence[0].name)
+    unit = main.evidence.unit
+    return (ClaimVerdict("fails", reason, main.margins, unit, evidence, decides=evidence[0].name),)
 
 
 def _names(groups: Sequence[str]) -> str:

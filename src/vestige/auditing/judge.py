@@ -37,7 +37,7 @@ from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, try_attacks, with_searches
 from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
-from vestige.core.text import listed, sentence
+from vestige.core.text import Sentences, listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
@@ -73,7 +73,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     return with_missing(outcome, _judged(known, earned, unearned, resamples), case.plan, missing)
 
 
-def _judged(case: Case, earned: Ground, unearned: tuple[str, ...], resamples: int) -> AuditOutcome:
+def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> AuditOutcome:
     """The outcome of a case in which no score is missing. `earned` says which controls stand, and what is doubted."""
     ground = replace(lay(case, resamples), doubts=earned.doubts, doubts_of=earned.doubts_of)
     # The margins that were asked for are printed beside those that the answers made wider.
@@ -189,7 +189,7 @@ def _like_target(tested: TestedFormats) -> Iterator[str]:
         )
 
 
-def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
+def _with_earned(ground: Ground) -> tuple[Ground, Sentences]:
     """The ground without the controls that are none, and these in a sentence each."""
     if ground.plan.predicted:
         # No training stands behind a predicted control.

@@ -21,13 +21,13 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
 from vestige.auditing.predicted import with_predicted
-from vestige.auditing.questions import Items, LogColumn, Questions, by_position
+from vestige.auditing.questions import LogColumn, Questions, by_position
 from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import closest, one_line
+from vestige.core.text import Items, closest, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import GivenLog, How, Log, LogPart, Noted

@@ -12,6 +12,7 @@ from vestige.artifacts.audits import MatrixCell, ReversalLine, WorstLine
 from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import Ground
 from vestige.core.estimates import Estimate
+from vestige.core.text import Names, Sentences
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
 from vestige.metrics.gains import differences, excess, leakage
 from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals
@@ -26,7 +27,7 @@ class Expressed(NamedTuple):
     leaks: dict[str, Evidence]
     excess: dict[str, Draws]
     bits: Evidence | None
-    not_asked: tuple[str, ...]
+    not_asked: Names
     picks: dict[str, Evidence]
 
     @property
@@ -43,7 +44,7 @@ class Matrix(NamedTuple):
     never: tuple[WorstLine, ...]
     reversals: tuple[ReversalLine, ...]
     expressed: dict[str, Expressed]
-    untested: tuple[str, ...] = ()
+    untested: Sentences = ()
 
 
 def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:

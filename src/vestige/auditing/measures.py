@@ -36,6 +36,7 @@ from vestige.artifacts.verdicts import percentage
 from vestige.auditing.formats import EXPOSED, TestedFormats, ranks
 from vestige.auditing.ground import Ground, shown
 from vestige.core.estimates import Estimate
+from vestige.core.text import Items, Sentences
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.information import relearning_generalization_index
@@ -51,8 +52,8 @@ class Losses(NamedTuple):
     """The harms of one subject, what could not be told of them and why, and what was not asked of it."""
 
     harms: tuple[Evidence, ...]
-    left_out: tuple[str, ...]
-    missing: tuple[str, ...]
+    left_out: Sentences
+    missing: Sentences
 
 
 class KeptKnowledge(NamedTuple):
@@ -60,7 +61,7 @@ class KeptKnowledge(NamedTuple):
 
     lines: tuple[KeptLine, ...]
     losses: dict[str, Losses]
-    untested: tuple[str, ...]
+    untested: Sentences
 
 
 def read_kept(ground: Ground) -> KeptKnowledge:
@@ -73,7 +74,7 @@ def read_kept(ground: Ground) -> KeptKnowledge:
     return KeptKnowledge(tuple(lines), losses, untested)
 
 
-def weak_controls(ground: Ground) -> tuple[str, ...]:
+def weak_controls(ground: Ground) -> Sentences:
     """In a sentence the controls that answer what is kept far worse than the target does. None in the best case.
 
     Such a control was trained otherwise than the target, or hardly, so that what it does not answer of the forget set
@@ -129,7 +130,7 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
     return Losses(tuple(harms), tuple(left_out), tuple(missing))
 
 
-def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity) -> Draws:
+def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
     """The loss over the items that were asked, as a statement about those of the split, or about items like them."""
     split = name.partition(",")[0]
     draws = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
@@ -143,7 +144,7 @@ def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity)
     return replace(draws, low=low, high=high, method=method, item_error=unknown * draws.item_error)
 
 
-def _with_training(ground: Ground, key: str, items: tuple[str, ...], draws: Draws) -> Draws:
+def _with_training(ground: Ground, key: str, items: Items, draws: Draws) -> Draws:
     """The loss with the error of another training, as far as two controls or more show it on these questions.
 
     A recipe that is simply weaker must not look like something that unlearning destroyed.
@@ -181,7 +182,7 @@ def read_measures(
     lines: list[MeasureLine] = []
     subjects = (plan.target, *plan.retrained, *plan.unlearned)
     # Utilities compare only over the items, and those sets and scores, that all subjects have.
-    parts: dict[tuple[str, str], tuple[str, ...]] = {}
+    parts: dict[tuple[str, str], Items] = {}
     for split in SPLITS:
         for key in UTILITY:
             items = ground.scores.common(subjects, key, plan.splits.get(split, ()))
@@ -197,9 +198,7 @@ def read_measures(
     return (*lines, *_generalization(ground, tested))
 
 
-def _of_subject(
-    ground: Ground, subject: str, utility: Mapping[tuple[str, str], tuple[str, ...]]
-) -> Iterator[MeasureLine]:
+def _of_subject(ground: Ground, subject: str, utility: Mapping[tuple[str, str], Items]) -> Iterator[MeasureLine]:
     """Forget quality, utility over the items that all subjects have, and means of memorisation."""
     # Against all other retrained seeds pooled: their items count once a seed.
     others_retrained = [name for name in ground.plan.retrained if name != subject]
@@ -332,7 +331,7 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
     return need, inputs
 
 
-def read_exposure(ground: Ground) -> tuple[Estimate | None, tuple[str, ...]]:
+def read_exposure(ground: Ground) -> tuple[Estimate | None, Sentences]:
     """What the ranks among alternatives say of the data and the controls, over the facts that all were asked.
 
     First the leakage against alternatives of the retrained models together, which should be 0. None where none were

@@ -23,6 +23,7 @@ from vestige.artifacts.audits import MembershipLine
 from vestige.auditing.ground import SHARE, Ground
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
+from vestige.core.text import Items, Names, Sentences
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.intervals import ByItem, SeedPrior, wilson
 from vestige.metrics.membership import placements, privleak
@@ -49,9 +50,9 @@ class Membership(NamedTuple):
 
     lines: tuple[MembershipLine, ...]
     differences: dict[str, tuple[Evidence, ...]]
-    missing: dict[str, tuple[str, ...]]
-    untested: tuple[str, ...]
-    blind: tuple[str, ...] = ()
+    missing: dict[str, Sentences]
+    untested: Sentences
+    blind: Sentences = ()
     admitted: bool = False
 
 
@@ -67,10 +68,10 @@ class _Score(NamedTuple):
 
     ground: Ground
     key: str
-    forget: tuple[str, ...]
-    holdout: tuple[str, ...]
+    forget: Items
+    holdout: Items
     placed: dict[str, _Placed]
-    controls: tuple[str, ...]
+    controls: Names
 
     @property
     def name(self) -> str:
@@ -170,7 +171,7 @@ def read_membership(ground: Ground) -> Membership:
                 lines.append(score.line(subject, apart))
             elif audited:
                 missing[subject].append(f"{score.name}: not read on it")
-    untested: tuple[str, ...] = ()
+    untested: Sentences = ()
     if any(line.found is not None for line in lines):
         untested = ("The share of members found at 1 % false positives is told and not judged.",)
     # One would be held against itself.
@@ -189,7 +190,7 @@ def read_membership(ground: Ground) -> Membership:
     )
 
 
-def _keys(ground: Ground) -> tuple[str, ...]:
+def _keys(ground: Ground) -> Names:
     orders = {name for name, its in ground.scores.measurements.items() if its.score_type == "order"}
     return tuple(key for key in ground.scores.keys(ground.plan.target) if key in orders)
 
@@ -217,7 +218,7 @@ def _score(ground: Ground, name: str, key: str) -> _Score | None:
     if not forget or not holdout:
         return None
 
-    def read(subject: str, items: tuple[str, ...]) -> ByItem:
+    def read(subject: str, items: Items) -> ByItem:
         values = ground.scores.of(subject, key, items)
         return values - ground.scores.of(reference, key, items) if reference else values
 

@@ -12,7 +12,7 @@ from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_finished, read_spec
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import listed, one_line
+from vestige.core.text import Names, Sentences, listed, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.models.address import is_address
 
@@ -46,7 +46,7 @@ class Origins:
         specs = {name: read_spec(subject.spec) for name, subject in subjects.items()}
         return cls(target, specs, {name: record["model"] for name, record in done.items()}, done[target]["digest"])
 
-    def evidence_level(self, retrained: Sequence[str], splits: NamedSplits) -> tuple[EvidenceLevel, tuple[str, ...]]:
+    def evidence_level(self, retrained: Sequence[str], splits: NamedSplits) -> tuple[EvidenceLevel, Sentences]:
         """What is known of the controls together, and in a sentence which of them are not verified, and why.
 
         A control is verified where the record of its making, which lies with its weights and their digest, says that
@@ -62,9 +62,7 @@ class Origins:
         reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
         return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
-    def unchanged(
-        self, unlearned: Sequence[str], apart: Mapping[str, Mapping[str, float]]
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, Mapping[str, float]]) -> tuple[Names, Sentences]:
         """The subjects whose weights are the target's own, and that in a sentence.
 
         `apart` are distances of weights by two names. A subject next to the target, beside the nearest other model, has
@@ -99,7 +97,7 @@ class Origins:
                     f"answers may come from the {label} and not from the weights."
                 )
 
-    def retrained_among(self, unlearned: Sequence[str]) -> tuple[str, ...]:
+    def retrained_among(self, unlearned: Sequence[str]) -> Names:
         """The subjects that were trained without the forget set."""
         specs = {name: self.specs[name] for name in unlearned}
         return tuple(name for name, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
@@ -157,7 +155,7 @@ class Origins:
 
     def distances(
         self, folder: AuditFolder, models: Mapping[str, str]
-    ) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+    ) -> tuple[dict[str, dict[str, float]], Sentences]:
         """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
 
         `models` says where each is, the target first. What is known of the same weights is not read again.

@@ -12,11 +12,8 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
+from vestige.core.text import Items, one_line
 from vestige.logs.log import GivenLog, LogPart
-
-Items = tuple[str, ...]
-"""The ids of the questions of one part, in its order."""
 
 
 class LogColumn(NamedTuple):

@@ -17,7 +17,7 @@ from vestige.artifacts.records import read_records
 from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.text import one_line
+from vestige.core.text import Sentences, one_line
 from vestige.data.corpus import everything
 from vestige.models.address import is_address
 
@@ -45,7 +45,7 @@ class Readings:
 
     pairs: dict[str, str]
     open: dict[str, str]
-    told: tuple[str, ...]
+    told: Sentences
 
 
 def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from vestige.artifacts.audits import (
     AuditPlan,
@@ -35,9 +34,10 @@ from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items
 from vestige.auditing.matrix import worst_line
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
-from vestige.core.text import listed, sentence
-from vestige.metrics.contrasts import Draws, Quantity, Sample, ratio_draws
-from vestige.metrics.gains import Attacked, Controls, Gain, admission, against_alternatives, gap_in_bits, split
+from vestige.core.text import Items, Names, Sentences, listed, sentence
+from vestige.metrics.contrasts import Draws, Quantity, ratio_draws
+from vestige.metrics.gains import Gain, Unit, against_alternatives, split
+from vestige.metrics.intervals import ByControl
 from vestige.metrics.verdicts import Evidence, saturated
 
 UNRANKED: Mapping[str, str] = {
@@ -70,10 +70,10 @@ class Recovery(NamedTuple):
 
     tried: tuple[AttackResult, ...]
     attacked: tuple[WorstLine, ...]
-    missing: dict[str, tuple[str, ...]]
+    missing: dict[str, Sentences]
     injections: tuple[Evidence, ...]
     curves: tuple[CurveLine, ...]
-    untested: tuple[str, ...]
+    untested: Sentences
 
 
 class _Gap(NamedTuple):
@@ -81,20 +81,22 @@ class _Gap(NamedTuple):
 
     attack: PlannedAttack
     reason: str
-    subjects: tuple[str, ...]
+    subjects: Names
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """One attack in one format: who was asked before and after, over which items."""
+    """One attack in one format: who was asked before and after.
+
+    `part` is the scale over the items of all of them with the controls that were attacked; None where there is no item.
+    """
 
     ground: Ground
     attack: PlannedAttack
     scale: Scale
-    items: tuple[str, ...]
-    retrained: tuple[str, ...]
-    audited: tuple[str, ...]
-    sample: Sample
+    part: Scale | None
+    retrained: Names
+    audited: Names
 
     @property
     def name(self) -> str:
@@ -102,88 +104,71 @@ class _Stage:
         return f"{self.attack.name}, {self.scale.name}"
 
     @property
-    def bits(self) -> bool:
-        return self.scale.unit == "bits"
+    def unit(self) -> Unit:
+        return self.scale.unit
 
     @property
-    def ranked(self) -> bool:
-        """Whether it is against alternatives, which are under the same attack, and not against models."""
-        return self.scale.unit == "leakage_vs_alternatives"
+    def items(self) -> Items:
+        return () if self.part is None else self.part.items
 
-    def scores(self, source: Sourced) -> Float[np.ndarray, " N"]:
-        return self.ground.scores.of(source, self.scale.key, self.items)
+    def after(self, name: str) -> Source:
+        return Source.after(name, self.attack)
 
     @cached_property
-    def retrained_after(self) -> Float[np.ndarray, "M N"]:
-        sources = [Source.after(name, self.attack) for name in self.retrained]
+    def retrained_after(self) -> ByControl:
+        sources = [self.after(name) for name in self.retrained]
         return self.ground.scores.rows(sources, self.scale.key, self.items)
-
-    def controls(self, target: Sourced) -> Controls:
-        whole = self.scale.controls
-        rows = self.ground.scores.rows(self.retrained, self.scale.key, self.items)
-        return Controls(whole.format, self.scores(target), rows, self.sample, whole.prior)
 
     def unusable(self) -> str:
         """Why no gain can be told apart, or ""."""
-        if self.scale.unit == "leakage_vs_chance":
+        if self.unit == "leakage_vs_chance":
             return "no model that never knew was given"
-        if not self.retrained and not self.ranked:
+        # Alternatives are under the same attack, and take no models.
+        if not self.retrained and self.unit != "leakage_vs_alternatives":
             return "no retrained control was asked after the attack"
-        if not self.items:
+        if self.part is None:
             return "none of its tested items is judged"
-        if self.bits and len(self.items) < 2:
+        if self.unit == "bits" and len(self.items) < 2:
             return "one tested item has no interval in bits"
-        near = self.too_near(self.ground.plan.target)
+        near = too_near(self.part)
         return f"on its tested items the target exceeds {near}" if near else ""
 
-    def too_near(self, target: Sourced) -> str:
-        """What the target exceeds by how much, where that is too little to tell them apart, or ""."""
-        thresholds = self.ground.thresholds
-        if self.ranked:
-            gap, reference = ranks(self.ground, self.items, target), "alternatives"
-        else:
-            controls, reference = self.controls(target), "retrained"
-            gap = gap_in_bits(controls) if self.bits else admission(controls)
-        if gap.ends[0] > (thresholds.delta_bits if self.bits else thresholds.admission):
-            return ""
-        size = _in_bits(gap.estimate("excess", "bits")) if self.bits else str(gap.estimate("admission", "share"))
-        return f"{reference} by only {size}"
-
-    def result(self, subject: str, earlier: Gain | None) -> AttackResult:
+    def result(self, part: Scale, subject: str, earlier: Gain | None) -> AttackResult:
         """What the attack brought one subject. `earlier` is the gain of another by the same."""
-        ground, attack, after = self.ground, self.attack, Source.after(subject, self.attack)
+        ground, attack, after = self.ground, self.attack, self.after(subject)
         too_much, why_not = False, why_alone(ground, attack)
-        if self.ranked:
+        if self.unit == "leakage_vs_alternatives":
             # Alternatives are under the same attack, so that it carries none in.
-            length = ranks(ground, self.items, ground.plan.target).value
-            e0, e1 = (ranks(ground, self.items, source, length=length) for source in (Source(subject), after))
-            change = ranks(ground, self.items, after, length=length, before=Source(subject))
+            length = part.gap.value
+            e0, e1 = (ranks(ground, part.items, source, length=length) for source in (Source(subject), after))
+            change = ranks(ground, part.items, after, length=length, before=Source(subject))
             gain = against_alternatives(self.name, e0, e1, change)
         else:
-            controls = self.controls(ground.plan.target)
-            attacked = Attacked(
-                self.name,
-                self.scores(subject),
-                self.scores(after),
-                controls.retrained,
-                self.retrained_after,
-                controls.target,
-                self.bits,
-            )
-            gain = split(attacked, self.sample, controls.prior, earlier=earlier)
+            scores = part.scores(subject), part.scores(after)
+            gain = split(self.name, *scores, part.controls, self.retrained_after, earlier=earlier)
             too_much = saturated(gain, ground.thresholds)
             if too_much and not why_not:
                 closed = gain.saturation.estimate("saturation", "share")
                 why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
         return AttackResult(subject, attack, self.scale.name, gain, too_much, why_not)
 
-    def injection(self) -> Evidence:
+    def injection(self, part: Scale) -> Evidence:
         """What the attack brings `retrained`, in units of its gap to the target."""
-        controls, name = self.controls(self.ground.plan.target), f"{self.name}, injection"
+        controls, name = part.controls, f"{self.name}, injection"
         # Nothing less what they lost is what they gained.
-        lifted = Quantity(np.zeros(len(self.items)), controls.retrained - self.retrained_after, (-1.0, 1.0))
-        draws = ratio_draws(lifted, controls.gap, self.sample, controls.prior, name=name, trained=False)
+        lifted = Quantity(np.zeros(len(part.items)), controls.retrained - self.retrained_after, (-1.0, 1.0))
+        draws = ratio_draws(lifted, controls.gap, controls.sample, controls.prior, name=name, trained=False)
         return Evidence(self.name, draws, "injection", "leakage")
+
+
+def too_near(part: Scale) -> str:
+    """What the target exceeds by how much, where that is too little to tell them apart, or ""."""
+    gap = part.gap
+    if gap.ends[0] > part.least_gap:
+        return ""
+    reference = "alternatives" if part.unit == "leakage_vs_alternatives" else "retrained"
+    size = _in_bits(gap.estimate("excess", "bits")) if part.unit == "bits" else str(gap.estimate("admission", "share"))
+    return f"{reference} by only {size}"
 
 
 def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
@@ -209,9 +194,10 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
                 curves += _curves(stage, why)
             absent = tuple(name for name in asked if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
-            if stage.scale.unit == "leakage_vs_chance":
+            if stage.unit == "leakage_vs_chance":
                 continue
-            if why:
+            part = stage.part
+            if why or part is None:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
                 continue
             if len(stage.retrained) < len(stage.scale.retrained):
@@ -219,16 +205,12 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
                 untested.append(f"Only {controls_asked} retrained controls were asked after {stage.name}.")
             results: list[AttackResult] = []
             for subject in stage.audited:
-                results.append(stage.result(subject, results[0].gain if results else None))
+                results.append(stage.result(part, subject, results[0].gain if results else None))
             tried += results
-            gaps += _spoiled(stage, results)
-            if (
-                relearns_retained(attack)
-                and stage.retrained
-                and not stage.bits
-                and not ground.case.search_of(attack.name)
-            ):
-                injections.append(stage.injection())
+            gaps += _spoiled(stage, part, results)
+            whole = not ground.case.search_of(attack.name)
+            if relearns_retained(attack) and whole and stage.retrained and stage.unit != "bits":
+                injections.append(stage.injection(part))
     if tried:
         untested += _apart(ground, tried)
     missing: dict[str, list[str]] = {name: [] for name in audited}
@@ -260,7 +242,7 @@ def relearns_retained(attack: PlannedAttack) -> bool:
     return (attack.kind, attack.material) == ("relearn", "retain")
 
 
-def not_skipped(ground: Ground, attack: PlannedAttack) -> tuple[str, ...]:
+def not_skipped(ground: Ground, attack: PlannedAttack) -> Names:
     """The audited models that an attack was made on, or all parts of a search."""
     parts = ground.case.searched.get(attack.name, (attack.name,))
     skipped = {name for part in parts for name in ground.plan.skipped.get(part, ())}
@@ -301,20 +283,22 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
     """None where nobody was asked in this format after the attack."""
     plan, key = ground.plan, scale.key
 
-    def asked(subject: str) -> bool:
-        return ground.has(subject, key) and ground.has(Source.after(subject, attack), key)
+    def asked(names: Sequence[str]) -> Names:
+        return tuple(n for n in names if ground.has(n, key) and ground.has(Source.after(n, attack), key))
 
-    if not any(asked(name) for name in (plan.target, *plan.retrained, *plan.audited)):
+    retrained, audited = asked(scale.retrained), asked(plan.audited)
+    if not asked((plan.target, *plan.retrained, *plan.audited)):
         return None
-    retrained = tuple(name for name in scale.retrained if asked(name))
-    audited = tuple(name for name in plan.audited if asked(name))
     attacked = (Source.after(name, attack) for name in (*retrained, *audited))
     sources: list[Sourced] = [plan.target, *retrained, *audited, *attacked]
     tested = set(attack.tested)
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
-    sample = ground.sample(items or scale.items)
-    return _Stage(ground, attack, scale, items, retrained, audited, sample)
+    part = scale.on(items, ground.sample(items)) if items else None
+    if part is not None and retrained != scale.retrained:
+        rows = ground.scores.rows(retrained, key, items) if retrained else part.controls.retrained[:0]
+        part = replace(part, retrained=retrained, controls=replace(part.controls, retrained=rows))
+    return _Stage(ground, attack, scale, part, retrained, audited)
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
@@ -337,7 +321,7 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     return sorted(gaps, key=lambda gap: ground.plan.audited.index(gap.subjects[0]))
 
 
-def _spoiled(stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
+def _spoiled(stage: _Stage, part: Scale, tried: Sequence[AttackResult]) -> list[_Gap]:
     """That a searched prompt damages answers: what it does not bring back may be lost behind it.
 
     It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
@@ -349,12 +333,12 @@ def _spoiled(stage: _Stage, tried: Sequence[AttackResult]) -> list[_Gap]:
     for result in tried:
         if result.gain.gain.ends[1] < 0:
             size = result.gain.gain.estimate("gain", result.gain.unit)
-            words = f"{stage.name}: it damages answers (gain {_in_bits(size) if stage.bits else size})"
+            words = f"{stage.name}: it damages answers (gain {_in_bits(size) if stage.unit == 'bits' else size})"
             gaps.append(_Gap(stage.attack, words, (result.subject,)))
-    target = Source.after(stage.ground.plan.target, stage.attack)
-    if stage.ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
+    target = stage.after(stage.ground.plan.target)
+    if stage.ground.scores.common([target], part.key, part.items) != part.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
-    near = stage.too_near(target)
+    near = too_near(part.after(stage.attack))
     reason = f"{stage.name}: it damages answers (with it the target exceeds {near})"
     return [*gaps, _Gap(stage.attack, reason, stage.audited)] if near else gaps
 
@@ -379,17 +363,18 @@ def _curves(stage: _Stage, no_gain: str) -> list[CurveLine]:
         for point, source in stages.items():
             if ground.scores.common([source], key, stage.items) == stage.items:
                 read.append((subject, role, point, source))
-    if not read or (stage.bits and len(stage.items) < 2):
+    in_bits = stage.unit == "bits"
+    if not read or (in_bits and len(stage.items) < 2):
         return []
     rows = ground.scores.rows([source for *_, source in read], key, stage.items)
     sample = ground.sample(stage.items, CURVE, fixed=False)
-    levels = ground.levels(rows, sample, key.partition("/")[2], bounds=None if stage.bits else SHARE)
+    levels = ground.levels(rows, sample, key.partition("/")[2], bounds=None if in_bits else SHARE)
     points: dict[tuple[str, str], list[CurvePoint]] = {}
     for (subject, role, point, _), level in zip(read, levels, strict=True):
         carried = ground.plan.carried.get(attack, {}).get(subject)
         bits = None if carried is None else carried.points_bits.get(point)
         points.setdefault((subject, role), []).append(CurvePoint(point, level, bits))
-    unit = "bits" if stage.bits else "share"
+    unit = "bits" if in_bits else "share"
     return [
         CurveLine(subject, role, attack, stage.scale.name, unit, tuple(curve), no_gain)
         for (subject, role), curve in points.items()
@@ -422,7 +407,7 @@ _RANKS = f"{EXPOSURE}/score"
 
 def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
     """By the name of a search the attacks that it chooses from: relearning on the same items, in several stages."""
-    groups: dict[tuple[str, int, tuple[str, ...]], list[PlannedAttack]] = {}
+    groups: dict[tuple[str, int, Items], list[PlannedAttack]] = {}
     for attack in plan.attacks:
         if attack.kind == "relearn" and not attack.shows_answers:
             groups.setdefault((attack.material, attack.n_shown, attack.tested), []).append(attack)

@@ -16,7 +16,7 @@ from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.text import listed, one_line
+from vestige.core.text import Names, Sentences, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
@@ -72,12 +72,12 @@ class AuditRequest:
     base: str = ""
     tokenizer: str = ""
     verify: bool = False
-    untested: tuple[str, ...] = ()
+    untested: Sentences = ()
     settings_before: AuditSettings | None = None
     published: tuple[Pack, Published] | None = None
     store: bool = False
 
-    def names(self, role: Role) -> tuple[str, ...]:
+    def names(self, role: Role) -> Names:
         """The names of the models in one role, in their order."""
         return tuple(m.name for m in self.models if m.role == role)
 
@@ -121,7 +121,7 @@ def named_models(
     return tuple(models)
 
 
-def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
+def numbered(models: Sequence[AuditedModel]) -> Sentences:
     """In a sentence each, which model a name stands for, where several would have had the same; else none."""
     base_names = {m.name: _base_name(m.model, m.role) for m in models}
     shared = {name for name, base_name in base_names.items() if name != base_name}
@@ -242,7 +242,7 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
     return replace(splits, splits=limits)
 
 
-def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
+def not_asked_for(settings: AuditSettings) -> Sentences:
     """In a sentence the evaluations and attacks there are that the settings leave out. None if they leave out none."""
     evaluations = [name for name in EVALS if name not in settings.evals]
     forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
@@ -279,7 +279,7 @@ class AuditQuestions(NamedTuple):
     """The evaluations that are made of every model, and in sentences what cannot be asked of this data."""
 
     evaluations: tuple[Question, ...]
-    left_out: tuple[str, ...]
+    left_out: Sentences
 
 
 def questions_of(request: AuditRequest) -> AuditQuestions:

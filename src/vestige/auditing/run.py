@@ -80,7 +80,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import closest, listed, one_line, sentence
+from vestige.core.text import Names, Sentences, closest, listed, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.metrics.answers import normalised
@@ -101,7 +101,7 @@ class PlannedAudit(NamedTuple):
 
     questions: tuple[Question, ...]
     attacks: "tuple[Attack, ...]"
-    untested: tuple[str, ...]
+    untested: Sentences
     facts: dict[str, str]
 
 
@@ -228,7 +228,7 @@ class _Audit:
     readings: Readings
     workers: int
     show: Callable[[float, str], None]
-    made: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    made: dict[str, Names] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
     n_tasks: int = 0
     done: float = 0.0
@@ -248,7 +248,7 @@ class _Audit:
             self.made = {attack.plan.name: everyone for attack in self.planned.attacks}
             self._run_attacks(self.planned.attacks, whole)
             return
-        undecided: tuple[str, ...] = ()
+        undecided: Names = ()
         for attacks in cheapest_first(self.planned.attacks):
             plan = self.plan()
             undecided = _undecided(plan, _outcome(*_answers(self.run, plan)))
@@ -324,7 +324,7 @@ def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
     return [attacks for attacks in (asking, training, searching) if attacks]
 
 
-def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> tuple[str, ...]:
+def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> Names:
     """The unlearned models that do not fail "not recoverable"."""
     failing = {v.subject for v in outcome.verdicts if v.claim == "not recoverable" and v.outcome == "fails"}
     return tuple(name for name in plan.unlearned if name not in failing)
@@ -332,7 +332,7 @@ def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> tuple[str, ...]:
 
 def attacked_models(
     attack: PlannedAttack, target: str, retrained: Sequence[str], undecided: Sequence[str], control: Sequence[str]
-) -> tuple[str, ...]:
+) -> Names:
     """The models that an attack is made on for the sake of those that are undecided.
 
     A ceiling counts for no claim and is made on one model. The target is attacked only by searches, which it leads.
@@ -343,9 +343,9 @@ def attacked_models(
     return (*searched, *retrained, *undecided, *control)
 
 
-def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> tuple[str, ...]:
+def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> Sentences:
     """Which attacks were not made on which unlearned models, in a sentence for each group of models."""
-    by_models: dict[tuple[str, ...], list[str]] = {}
+    by_models: dict[Names, list[str]] = {}
     ceilings: list[str] = []
     for attack in attacks:
         if attack.name in skipped and attack.shows_answers:
@@ -443,7 +443,7 @@ def _plan(
     apart, unseen = origins.distances(folder, compared)
     unchanged, nothing_forgotten = origins.unchanged(unlearned, apart)
     suppressed = tuple(name for name in request.names("suppressed") if name in folders)
-    skipped: dict[str, tuple[str, ...]] = {}
+    skipped: dict[str, Names] = {}
     for planned_attack in planned.attacks:
         attacked = made.get(planned_attack.plan.name, ())
         spared = tuple(name for name in (*retrained, *unlearned, *suppressed) if name not in attacked)
@@ -494,7 +494,7 @@ def _plan(
     )
 
 
-def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswers]) -> tuple[str, ...]:
+def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswers]) -> Sentences:
     """That a model was asked questions with control tokens in them, in a sentence each."""
     places = {
         name: answers.evaluations[0].path
@@ -505,9 +505,7 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
     return tuple(f"{one_line(name, width=60)}: {note}" for name, note in notes.items() if note)
 
 
-def _facts(
-    forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def _facts(forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest) -> tuple[dict[str, str], Sentences]:
     """Which forget questions ask for the fact of another, by words, by an embedder, or none, and what to say of that.
 
     An embedder also sees kept questions that ask for what is forgotten, which is said. So is it where there are several

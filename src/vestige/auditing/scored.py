@@ -6,7 +6,6 @@ in [0, 1], bits are log2 of the answer's probability, and of an `order` only lar
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -90,30 +89,6 @@ class QuestionScore(NamedTuple):
     question_type: str = ""
     direction: str = "higher"
     ratio: str = ""
-
-
-@dataclass
-class _Read:
-    """The rows so far: what they say of models, questions and formats, and the scores of one model by one measurement.
-
-    `said` has the first value of a column, by the column and the model, question or format that it describes.
-    """
-
-    said: dict[tuple[str, str], str] = field(default_factory=dict)
-    names: dict[str, None] = field(default_factory=dict)
-    columns: dict[tuple[str, str, str], "_RowsOfColumn"] = field(default_factory=dict)
-
-    def of(self, column: str, about: str) -> str:
-        """The value of a column, or "" where no row has one."""
-        return self.said.get((column, about), "")
-
-
-@dataclass
-class _RowsOfColumn:
-    scores: dict[str, float | None] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    chances: dict[str, float] = field(default_factory=dict)
-    texts: dict[str, Texts] = field(default_factory=dict)
 
 
 def read_scores(table: Any) -> list[QuestionScore]:
@@ -245,44 +220,51 @@ def _number(where: str, name: str, value: Any) -> float | None:
     return number
 
 
+_Said = dict[tuple[str, str], str]
+"""The first value of a column, by the column and the model, question or format that it describes."""
+_Column = list[QuestionScore]
+"""The rows of one model by one measurement."""
+
+
 def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
     """The rows as a score table.
 
     Raises:
         InputError: A row contradicts another one, or holds what it cannot hold.
     """
-    read = _Read()
+    said: _Said = {}
+    columns: dict[tuple[str, str, str], _Column] = {}
+    by_name: dict[str, _Column] = {}
     for row in rows:
-        _check(read, row)
-        column = read.columns.setdefault((row.model, row.attack, _name(row)), _RowsOfColumn())
-        if row.item in column.scores:
-            raise InputError(f"{_where(row)} has two scores; give one, or tell the questions apart by `wording`")
-        column.scores[row.item] = row.score
-        if row.reason:
-            column.reasons[row.item] = row.reason
-        if row.chance is not None:
-            column.chances[row.item] = row.chance
-        if row.question or row.answer or row.reply:
-            column.texts[row.item] = Texts(row.question, row.answer, row.reply)
+        _check(said, row)
+        name = _name(row)
+        columns.setdefault((row.model, row.attack, name), []).append(row)
+        by_name.setdefault(name, []).append(row)
     questions = {}
-    for kind, item in read.said:
+    for kind, item in said:
         if kind == "split":
-            split = cast(Split, read.of("split", item))
-            questions[item] = Question(split, read.of("fact", item), read.of("group", item))
+            split = cast(Split, said[kind, item])
+            questions[item] = Question(split, said.get(("fact", item), ""), said.get(("group", item), ""))
+    measurements = {name: _measurement(said, name, of_name) for name, of_name in by_name.items()}
     table = ScoreTable()
-    measurements = {name: _measurement(read, name) for name in read.names}
-    for (model, attack, name), column in read.columns.items():
+    for (model, attack, name), column in columns.items():
+        scores: dict[str, float | None] = {}
+        for row in column:
+            if row.item in scores:
+                raise InputError(f"{_where(row)} has two scores; give one, or tell the questions apart by `wording`")
+            scores[row.item] = row.score
+        texts = {row.item: Texts(row.question, row.answer, row.reply) for row in column}
         table.add(
             model,
-            cast(Role, read.of("role", model)),
+            cast(Role, said["role", model]),
             measurements[name],
-            column.scores,
+            scores,
             attack=attack,
             stage=GIVEN if attack else "",
             questions=questions,
-            reasons=column.reasons,
-            chances=column.chances,
-            texts=column.texts,
+            reasons={row.item: row.reason for row in column if row.reason},
+            chances={row.item: row.chance for row in column if row.chance is not None},
+            texts={item: text for item, text in texts.items() if any(text)},
         )
     table.formats = _formats(table)
     return table
@@ -293,72 +275,58 @@ def _name(row: QuestionScore) -> str:
     return f"{row.format}, bits" if row.unit == "bits" else row.format
 
 
-def _measurement(read: _Read, name: str) -> Measurement:
+def _measurement(said: _Said, name: str, rows: _Column) -> Measurement:
     """How the questions of one format were asked and scored. What is 0 or 1 nearly throughout counts hits."""
-    unit = read.of("unit", name)
-    columns = [column for (_, _, of), column in read.columns.items() if of == name]
-    guessed = any(chance for column in columns for chance in column.chances.values())
+    unit = said["unit", name]
+    guessed = any(row.chance for row in rows)
     usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
-    kind = cast(QuestionType, read.of("question type", name) or usual)
-    score_type: ScoreType = "overlap"
-    low: float | None = 0.0
-    high: float | None = 1.0
-    if unit == "bits":
-        score_type, low, high = "bits", None, 0.0
-    elif unit == "order":
-        score_type, low, high = "order", None, None
-    else:
-        scores = [score for column in columns for score in column.scores.values() if score is not None]
-        # A few halves among hits must not switch their tests off.
-        if sum(score in (0.0, 1.0) for score in scores) >= _HITS * len(scores):
-            score_type = "hit"
+    scores = [row.score for row in rows if row.score is not None]
+    # A few halves among hits must not switch their tests off.
+    hits = sum(score in (0.0, 1.0) for score in scores) >= _HITS * len(scores)
+    kinds: Mapping[str, tuple[ScoreType, float | None, float | None]] = {
+        "share": ("hit" if hits else "overlap", 0.0, 1.0),
+        "bits": ("bits", None, 0.0),
+        "order": ("order", None, None),
+    }
+    score_type, low, high = kinds[unit]
     return Measurement(
         name=name,
-        question_type=kind,
+        question_type=cast(QuestionType, said.get(("question type", name), usual)),
         score_type=score_type,
-        direction=DIRECTIONS[read.of("direction", name)],
+        direction=DIRECTIONS[said["direction", name]],
         low=low,
         high=high,
-        ratio=read.of("ratio", name) == YES,
+        ratio=said.get(("ratio", name)) == YES,
     )
 
 
-def _check(read: _Read, row: QuestionScore) -> None:
-    for column, value, allowed in (
-        ("role", row.role, ROLES),
-        ("split", row.split, SPLITS),
-        ("unit", row.unit, UNITS),
-        ("direction", row.direction, tuple(DIRECTIONS)),
-        ("question type", row.question_type or "own words", get_args(QuestionType)),
-        ("ratio", row.ratio or "no", (YES, "no")),
+def _check(said: _Said, row: QuestionScore) -> None:
+    """Refuse a value that its column cannot hold, or that contradicts an earlier row."""
+    name = _name(row)
+    for column, about, value, allowed in (
+        ("role", row.model, row.role, ROLES),
+        ("split", row.item, row.split, SPLITS),
+        ("unit", name, row.unit, UNITS),
+        ("direction", name, row.direction, tuple(DIRECTIONS)),
+        ("question type", name, row.question_type, get_args(QuestionType)),
+        ("ratio", name, row.ratio, (YES, "no")),
+        ("fact", row.item, row.fact, ()),
+        ("group", row.item, row.group, ()),
+        ("question", row.item, row.question, ()),
+        # One prior and one margin are those of the true answer's bits.
+        ("format in bits", "", name if row.unit == "bits" else "", ()),
     ):
-        if value not in allowed:
+        if not value:
+            continue
+        if allowed and value not in allowed:
             words = ", ".join(allowed)
             raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one; they are {words}")
-    name = _name(row)
-    read.names[name] = None
-    if row.question_type:
-        read.said.setdefault(("question type", name), row.question_type)
-    for column, about, value in (
-        ("role", row.model, row.role),
-        ("direction", name, row.direction),
-        ("unit", name, row.unit),
-        ("ratio", name, row.ratio),
-        ("split", row.item, row.split),
-        ("fact", row.item, row.fact),
-        ("group", row.item, row.group),
-        ("question", row.item, row.question),
-    ):
-        first = read.said.setdefault((column, about), value) if value else value
+        first = said.setdefault((column, about), value)
         if first != value:
             raise InputError(
                 f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row. One "
-                "model has one role, one item is one question, and one format has one unit."
+                "model has one role, one item is one question, and one format has one unit. One format is in bits."
             )
-    # One prior and one margin are those of the true answer's bits.
-    if row.unit == "bits" and read.said.setdefault(("in bits", ""), name) != name:
-        first = read.of("in bits", "")
-        raise InputError(f"{_where(row)}: another format, {one_line(first)}, has scores in bits too. Give one of them.")
     if row.unit == "bits" and row.direction != "higher":
         raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
 

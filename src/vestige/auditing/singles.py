@@ -19,8 +19,9 @@ from vestige.artifacts.audits import AuditPlan, FactLine, PlannedAttack, StoredL
 from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import BITS, LEAST_BITS, Scale, TestedFormats, clustered
-from vestige.auditing.ground import Ground, groups_of
+from vestige.auditing.ground import ClaimEvidence, Ground, groups_of
 from vestige.core.estimates import Estimate
+from vestige.core.text import Items, Names
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL, ByItem
@@ -59,7 +60,7 @@ class _Test(NamedTuple):
 
     by: str
     attack: str
-    items: tuple[str, ...]
+    items: Items
     result: FactTest
     controls: int = 0
     alone: bool = False
@@ -89,21 +90,10 @@ class _Test(NamedTuple):
 _TOO_FEW = f"single facts were not tested, which takes {LEAST_CONTROLS} retrained models"
 
 
-class Singles(NamedTuple):
-    """The verdict that single facts fail a claim, None where they do not. The facts. What keeps it from holding."""
-
-    verdict: ClaimVerdict | None
-    lines: tuple[FactLine, ...]
-    gaps: tuple[str, ...] = ()
-
-
-NO_SINGLES = Singles(None, ())
-
-
 def single_facts(
     ground: Ground, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
-) -> Singles:
-    """The tests of one claim, with Holm's correction for all of them.
+) -> ClaimEvidence:
+    """The tests of one claim: what fails it and what keeps it from holding, with Holm's correction for all.
 
     `scales` are the admitted ones that the subject was asked in. `attacks` those that count, each with the format that
     it counts in, or none, where the subject is judged as it is.
@@ -111,7 +101,7 @@ def single_facts(
     # Ranks need no controls: chance is known.
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
     if graded and (ground.plan.predicted or len(_controls(graded)) < LEAST_CONTROLS):
-        return Singles(None, (), (_TOO_FEW,))
+        return ClaimEvidence(gaps=(_TOO_FEW,))
     ratios = _ratios(scales)
     by_name = {attack.name: attack for attack, _ in attacks}
     tests = [] if attacks else _tests(ground, subject, scales, None)
@@ -126,7 +116,7 @@ def single_facts(
         near = [test for p, test in found if test.by != FIRST and p <= max(_SUSPECT, 1 / test.controls)]
         why = ("by a ratio alone" if test.by in ratios else "too few to be sure" for test in near)
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
-        return Singles(None, (), (*said, *_untested(ground, subject, scales, attacks)))
+        return ClaimEvidence(gaps=(*said, *_untested(ground, subject, scales, attacks)))
     reason = "; ".join(str(test) for _, test in failing)
     lines: dict[tuple[str, str], FactLine] = {}
     # A fact that several tests find is listed once, by the test that is surest of it.
@@ -137,7 +127,7 @@ def single_facts(
                 line = FactLine(subject, test.attack, item, by, p)
                 lines.setdefault((test.attack, item), _with_bits(ground, line, by_name.get(test.attack)))
     verdict = ClaimVerdict("fails", reason, ground.thresholds.margins("leakage"), "leakage", ())
-    return Singles(verdict, tuple(lines.values()))
+    return ClaimEvidence((verdict,), facts=tuple(lines.values()))
 
 
 def _untested(
@@ -224,7 +214,7 @@ def _ratios(scales: Sequence[Scale]) -> frozenset[str]:
     return frozenset(scale.name for scale in scales if scale.form.ratio)
 
 
-def _controls(scales: Sequence[Scale]) -> tuple[str, ...]:
+def _controls(scales: Sequence[Scale]) -> Names:
     """The `retrained` that were asked in all of these: a training that was not asked in one is no control."""
     first, *further = scales
     return tuple(name for name in first.retrained if all(name in scale.retrained for scale in further))
@@ -262,7 +252,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     return found
 
 
-_Named = tuple[str, tuple[str, ...], FactTest]
+_Named = tuple[str, Items, FactTest]
 """A test's name, the facts that were asked, and what it found, of all judged facts."""
 
 
@@ -276,19 +266,19 @@ class _Trial(NamedTuple):
     def after(self, name: str) -> Source:
         return Source.after(name, self.attack)
 
-    def items(self, scale: Scale, key: str) -> tuple[str, ...]:
+    def items(self, scale: Scale, key: str) -> Items:
         """The scale's facts that all were asked under `key`, as they are and after the attack."""
         sources: list[Sourced] = [*self.names, *map(self.after, self.names)]
         tested = set(scale.items if self.attack is None else self.attack.tested)
         return self.ground.scores.common(sources, key, [i for i in scale.items if i in tested])
 
-    def rows(self, key: str, items: tuple[str, ...], name: str) -> Float[np.ndarray, "K N"]:
+    def rows(self, key: str, items: Items, name: str) -> Float[np.ndarray, "K N"]:
         """Scores by fact. After an attack they and what it added to them."""
         scores = self.ground.scores
         after = scores.of(self.after(name), key, items)
         return after[None] if self.attack is None else np.stack([after, after - scores.of(name, key, items)])
 
-    def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, tuple[str, ...]]]:
+    def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, Items]]:
         """The keys of the formats in the model's own words, each with the facts that all were asked so."""
         asked = []
         for scale in scales:
@@ -296,7 +286,7 @@ class _Trial(NamedTuple):
                 asked.append((scale.form.hits, self.items(scale, scale.form.hits)))
         return [(key, items) for key, items in asked if items]
 
-    def says(self, formats: Sequence[tuple[str, tuple[str, ...]]], source: Source) -> set[str]:
+    def says(self, formats: Sequence[tuple[str, Items]], source: Source) -> set[str]:
         """The facts that are stated in any of the formats, by their keys."""
         said: set[str] = set()
         for key, items in formats:
@@ -307,7 +297,7 @@ class _Trial(NamedTuple):
 
 def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> list[_Named]:
     """The format in which a graded score tells most, corrected for their number, and all formats together."""
-    stand: dict[str, tuple[tuple[str, ...], Standing]] = {}
+    stand: dict[str, tuple[Items, Standing]] = {}
     singly = []
     for scale in scales:
         items = trial.items(scale, scale.key)
@@ -442,7 +432,7 @@ def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarr
     return tuple(groupings), bool(groups)
 
 
-def _standings(trial: _Trial, scale: Scale, items: tuple[str, ...]) -> Standing | None:
+def _standings(trial: _Trial, scale: Scale, items: Items) -> Standing | None:
     """How the subject and its controls stand by fact in one format, over all judged facts: 0 where it was not asked."""
     rows = np.stack([trial.rows(scale.key, items, name) for name in trial.names])
     target = trial.ground.scores.of(trial.ground.plan.target, scale.key, items)
@@ -457,7 +447,7 @@ def _standings(trial: _Trial, scale: Scale, items: tuple[str, ...]) -> Standing 
     return whole
 
 
-def _firsts(trial: _Trial, items: tuple[str, ...]) -> FactTest:
+def _firsts(trial: _Trial, items: Items) -> FactTest:
     """How many true answers rank first, against how many would by chance."""
     ground, ranked, subject = trial.ground, trial.ground.scores.ranked, trial.names[0]
     before = ranked.of(subject, items) if trial.attack is not None else ()

@@ -21,7 +21,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.text import closest, listed, one_line
+from vestige.core.text import Items, Sentences, closest, listed, one_line
 from vestige.metrics.verdicts import Thresholds
 
 COMMAND = "judge"
@@ -106,7 +106,7 @@ def plan_of(
     """
     names = _names_by_role(table)
     notes = (*_refuse_copies(table), *_drop_unasked(table))
-    splits: dict[str, tuple[str, ...]] = {split: items for split in SPLITS if (items := table.items(split))}
+    splits: dict[str, Items] = {split: items for split in SPLITS if (items := table.items(split))}
     facts, groups = _facts_and_groups(table, splits["forget"])
     return AuditPlan(
         forget=forget,
@@ -175,7 +175,7 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
     return names
 
 
-def _refuse_copies(table: ScoreTable) -> tuple[str, ...]:
+def _refuse_copies(table: ScoreTable) -> Sentences:
     """Refuse a control with the scores of another model throughout, and say in a sentence which subjects are alike.
 
     Two trainings may well give the same hits, or nothing at all, but not the same graded scores. Of one that is
@@ -204,7 +204,7 @@ def _refuse_copies(table: ScoreTable) -> tuple[str, ...]:
     return tuple(alike)
 
 
-def _drop_unasked(table: ScoreTable) -> tuple[str, ...]:
+def _drop_unasked(table: ScoreTable) -> Sentences:
     """Take out the measurements of the forget set that no unlearned model has, and say in a sentence which these are.
 
     What only controls were asked is no part of what was tested: without this it would keep every claim open.

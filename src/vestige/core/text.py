@@ -10,6 +10,13 @@ from typing import Any
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
+Names = tuple[str, ...]
+"""Of models, formats or attacks, in their order."""
+Items = tuple[str, ...]
+"""Questions or facts by their ids, in their order."""
+Sentences = tuple[str, ...]
+"""To be read by a person."""
+
 _MOST_NAMED = 100
 """Of longer lists, such as the tasks of lm-evaluation-harness, an error would be a wall of names."""
 

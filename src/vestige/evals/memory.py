@@ -70,6 +70,7 @@ class MemorySettings(Evaluation):
     """What is collected besides the tokens' log-probabilities."""
 
     name: ClassVar[str] = "memory"
+    summary_version: ClassVar[int] = 2
     audit: ClassVar[InAudit] = InAudit(
         items="some", needs="distributions", label="memory and membership", after="never"
     )

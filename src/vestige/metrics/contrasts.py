@@ -32,6 +32,7 @@ from scipy.special import gammaincinv, ndtri, stdtrit
 
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
+from vestige.core.text import Items, Names
 from vestige.metrics.intervals import (
     LEAST_CLUSTERS,
     LEAST_ERROR,
@@ -93,8 +94,8 @@ class Sample:
     `fixed`, nothing is said of other items: only the trainings are drawn again. An item is asked in so many `wordings`.
     """
 
-    items: tuple[str, ...]
-    clusters: tuple[str, ...] | None
+    items: Items
+    clusters: Names | None
     seed: int
     resamples: int = RESAMPLES
     fixed: bool = False
@@ -120,7 +121,7 @@ class Sample:
         return np.argsort(np.asarray(self.items), kind="stable")
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Items:
         """The items in the order of their names."""
         return tuple(self.items[n] for n in self.order)
 

@@ -19,6 +19,7 @@ probability. Every number is about the subject beyond models that never knew, un
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -32,21 +33,19 @@ from vestige.metrics.contrasts import (
     mean_draws,
     ratio_draws,
 )
-from vestige.metrics.intervals import (
-    Bounds,
-    ByControl,
-    ByItem,
-    SeedPrior,
-)
+from vestige.metrics.intervals import Bounds, ByControl, ByItem, SeedPrior
 
 _SHARE = (-1.0, 1.0)
+
+Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
 
 
 @dataclass(frozen=True)
 class Controls:
     """One format's scale: item scores of `target` and of each `retrained` seed, and how the items were drawn.
 
-    `format` names it, and with it the seeds' noise: what is computed in one format moves together.
+    `format` names it, and with it the seeds' noise: what is computed in one format moves together. In the unit
+    `leakage_vs_chance` nothing was retrained, and the one row of `retrained` is what guessing scores on each item.
     """
 
     format: str
@@ -54,75 +53,48 @@ class Controls:
     retrained: ByControl
     sample: Sample
     prior: SeedPrior
+    unit: Unit = "leakage"
+
+    def beyond(self, subject: ByItem) -> Quantity:
+        """The subject minus retrained, with the least and the greatest difference that there can be."""
+        bounds: Bounds | None = _SHARE
+        if self.unit == "bits":
+            bounds = None
+        elif self.unit == "leakage_vs_chance":
+            # Chance is known on each item.
+            bounds = -float(self.retrained.max()), 1 - float(self.retrained.min())
+        return Quantity(subject, self.retrained, bounds)
 
     @property
     def gap(self) -> Quantity:
         """Target minus retrained: the ruler that leakage is measured with."""
-        return Quantity(self.target, self.retrained, _SHARE)
+        return self.beyond(self.target)
 
 
-def admission(controls: Controls) -> Draws:
-    """Target minus retrained, in shares: a format is admitted where its low end exceeds `Thresholds.admission`.
+def admission(controls: Controls, *, trained: bool = False) -> Draws:
+    """Target minus retrained: a format is admitted where its low end exceeds `Thresholds.admission`.
 
-    The statement is about this target, whatever another training would have made of it.
+    The statement is about this target, whatever another training would have made of it; where `trained`, with the error
+    that one training more has. Chance has no seeds.
     """
-    return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format, trained=False)
-
-
-def gap_in_bits(controls: Controls) -> Draws:
-    """`admission` where the scores are bits, which have no bounds."""
-    quantity = controls.gap._replace(bounds=None)
-    return mean_draws(quantity, controls.sample, controls.prior, name="bits", trained=False)
-
-
-def gap_of_a_training(controls: Controls) -> Draws:
-    """Target minus retrained with the error that one training more has: that of a leakage, in units of this gap."""
-    return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format)
-
-
-def admission_vs_chance(controls: Controls) -> Draws:
-    """The same where nothing was retrained and `controls.retrained` is what guessing scores, without seeds.
-
-    It is known on each item, so that differences lie in [-max(chance), 1 - min(chance)].
-    """
-    chance = controls.gap.control
-    quantity = controls.gap._replace(bounds=(-float(chance.max()), 1 - float(chance.min())))
-    return mean_draws(quantity, controls.sample, None, name=controls.format, trained=False)
+    prior = None if controls.unit == "leakage_vs_chance" else controls.prior
+    return mean_draws(controls.gap, controls.sample, prior, name=controls.format, trained=trained)
 
 
 def excess(subject: ByItem, controls: Controls) -> Draws:
-    """E in shares: the mean score of the subject less that of `retrained` (over its seeds)."""
-    quantity = Quantity(subject, controls.retrained, _SHARE)
-    return mean_draws(quantity, controls.sample, controls.prior, name=controls.format)
+    """E: the mean score of the subject less that of `retrained` (over its seeds), in shares or in bits an answer."""
+    return mean_draws(controls.beyond(subject), controls.sample, controls.prior, name=controls.format)
 
 
 def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
-    Its ends hold for true values from 0 to 1. An admitted format is what makes the scale worth dividing by.
+    Its ends hold for true values from 0 to 1; an admitted format is what makes the scale worth dividing by. Against
+    chance it is another metric: a model that never knew may do better than chance, so the two are never mixed.
     """
-    quantity = Quantity(subject, controls.retrained, _SHARE)
-    return ratio_draws(quantity, controls.gap, controls.sample, controls.prior, name=controls.format)
-
-
-def leakage_vs_chance(
-    subject: ByItem,
-    target: ByItem,
-    chance: ByItem,
-    sample: Sample,
-) -> Draws:
-    """(subject - chance) / (target - chance), `chance` being what guessing scores on each item.
-
-    Another metric than `leakage`: a model that never knew may do better than chance, so the two are never mixed.
-    Chance has no seeds, so none are counted, and is known on each item: differences lie in [-max(chance), 1 -
-    min(chance)], so that no hit against a chance of 0 is 0 at least.
-    """
-    return known_ratio_draws(subject, target, chance, sample, name="chance")
-
-
-def excess_bits(subject: ByItem, retrained: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
-    """E in bits an answer: mean of log2 p(answer) on the subject less the same on `retrained` (over its seeds)."""
-    return mean_draws(Quantity(subject, retrained, None), sample, prior, name="bits")
+    if controls.unit == "leakage_vs_chance":
+        return known_ratio_draws(subject, controls.target, controls.retrained[0], controls.sample, name="chance")
+    return ratio_draws(controls.beyond(subject), controls.gap, controls.sample, controls.prior, name=controls.format)
 
 
 def facts_stored(recalled: ByItem, never: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
@@ -143,22 +115,6 @@ def differences(pairs: Float[np.ndarray, "Q 2 N"], controls: Controls) -> list[D
 
 _LEAST = 1e-9
 """Stands for an arm without length."""
-
-
-@dataclass(frozen=True)
-class Attacked:
-    """Item scores of one attack in one format, all shares or all bits, before and after.
-
-    The rows of `control_before` and `control_after` are the same seeds of `retrained`. `target` was not attacked.
-    """
-
-    name: str
-    before: ByItem
-    after: ByItem
-    control_before: ByControl
-    control_after: ByControl
-    target: ByItem
-    in_bits: bool
 
 
 @dataclass(frozen=True)
@@ -228,48 +184,60 @@ class Gain:
         return replace(weakest, value=min(quantity.value for quantity in parts), high=upper)
 
 
-def split(attacked: Attacked, sample: Sample, prior: SeedPrior, *, earlier: Gain | None = None) -> Gain:
-    """The gain in its parts, with joint draws: before, after and all seeds of all parts are paired.
+def split(
+    name: str,
+    before: ByItem,
+    after: ByItem,
+    controls: Controls,
+    retrained_after: ByControl,
+    *,
+    earlier: Gain | None = None,
+) -> Gain:
+    """An attack's gain in its parts, with joint draws: before, after and all seeds of all parts are paired.
 
-    The target must exceed `retrained`, as it does in an admitted format: the gap between them is the unit. `earlier` is
-    another subject's gain by the same attack with the same controls, which say injection and saturation.
+    Args:
+        name: The attack in its format.
+        before: The subject's scores by item before the attack.
+        after: The same after it.
+        controls: The target, which was not attacked and exceeds `retrained` (the gap between them is the unit), and
+            `retrained` before the attack.
+        retrained_after: The same seeds after it.
+        earlier: Another subject's gain by the same attack with the same controls, which say injection and saturation.
     """
-    widest: Bounds | None = None if attacked.in_bits else (-1.0, 1.0)
-    twice: Bounds | None = None if attacked.in_bits else (-2.0, 2.0)
-    before, after, target = attacked.before, attacked.after, attacked.target
-    first, last = attacked.control_before, attacked.control_after
+    in_bits = controls.unit == "bits"
+    widest: Bounds | None = None if in_bits else (-1.0, 1.0)
+    twice: Bounds | None = None if in_bits else (-2.0, 2.0)
+    sample, prior, first, last = controls.sample, controls.prior, controls.retrained, retrained_after
     if first.shape != last.shape:
         raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
     # The gap before the attack is the unit on both sides, so that an attack cannot shrink its own ruler.
-    ruler, nothing = Quantity(target, first, widest), np.zeros_like(before)
+    ruler, nothing = controls.gap, np.zeros_like(before)
 
-    def measured(
-        quantity_name: str, quantity: Quantity, seed_prior: SeedPrior | None = prior, *, trained: bool = False
-    ) -> Draws:
-        name, unit = f"{attacked.name}, {quantity_name}", None if attacked.in_bits else ruler
-        return ratio_draws(quantity, unit, sample, seed_prior, name=name, trained=trained)
+    def measured(part: str, quantity: Quantity, seeds: SeedPrior | None = prior, *, trained: bool = True) -> Draws:
+        unit = None if in_bits else ruler
+        return ratio_draws(quantity, unit, sample, seeds, name=f"{name}, {part}", trained=trained)
 
-    e0 = measured("before", Quantity(before, first, widest), trained=True)
-    e1 = measured("after", Quantity(after, last, widest), trained=True)
-    change = measured("change", Quantity(after - before, last - first, twice), trained=True)
-    # Nothing less what `retrained` lost is what it gained.
-    lifted = Quantity(nothing, first - last, widest)
+    if earlier is None:
+        # Nothing less what `retrained` lost is what it gained.
+        lifted = Quantity(nothing, first - last, widest)
+        injection = measured("injection", lifted, trained=False)
+        saturation = ratio_draws(lifted, ruler, sample, prior, name=f"{name}, saturation", trained=False)
+    else:
+        injection, saturation = earlier.injection, earlier.saturation
     # The subject's own gain. Another run of the attack would have moved it as it moves the controls about their mean.
     own_gain = Quantity(after - before, nothing[None], widest)
     if sample.fixed:
         own_gain = Quantity(after - before, (last - first) - (last - first).mean(axis=0), twice)
     return Gain(
-        attacked.name,
-        "bits" if attacked.in_bits else "leakage",
-        gap=float(ruler.differences().mean()) if attacked.in_bits else 1.0,
-        gain=measured("gain", own_gain, prior if sample.fixed else None, trained=True),
-        injection=earlier.injection if earlier else measured("injection", lifted),
-        before=e0,
-        after=e1,
-        change=change,
-        saturation=earlier.saturation
-        if earlier
-        else ratio_draws(lifted, ruler, sample, prior, name=f"{attacked.name}, saturation", trained=False),
+        name,
+        "bits" if in_bits else "leakage",
+        gap=float(ruler.differences().mean()) if in_bits else 1.0,
+        gain=measured("gain", own_gain, prior if sample.fixed else None),
+        injection=injection,
+        before=measured("before", Quantity(before, first, widest)),
+        after=measured("after", Quantity(after, last, widest)),
+        change=measured("change", Quantity(after - before, last - first, twice)),
+        saturation=saturation,
     )
 
 

@@ -65,6 +65,7 @@ from jaxtyping import Float, Shaped, UInt
 from scipy.special import ndtri, stdtrit
 
 from vestige.core.seeds import generator
+from vestige.core.text import Items
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -428,9 +429,7 @@ def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
     return max(0.0, float(np.mean(variances)))
 
 
-def joint_noise(
-    residuals: ByControl, facts: tuple[str, ...], df: float, *, name: str, seed: int, resamples: int
-) -> ByResample:
+def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, seed: int, resamples: int) -> ByResample:
     """Student's t, one draw a resample. Draws of two quantities go together as their residuals do.
 
     The same trainings answer the same facts in every format and at every stage, so that the covariance of residuals by
@@ -454,9 +453,7 @@ _MOST_RANKS = 2_000
 """As many as 400 contracts have in five formats; 80 MB."""
 
 
-def _ranks(
-    residuals: ByControl, facts: tuple[str, ...], *, name: str, seed: int, resamples: int
-) -> UInt[np.ndarray, " R"]:
+def _ranks(residuals: ByControl, facts: Items, *, name: str, seed: int, resamples: int) -> UInt[np.ndarray, " R"]:
     """The place of each resample among all, by what it draws."""
     projected = np.tensordot(residuals, _places(facts, len(residuals), seed), axes=2)
     length = float(np.linalg.norm(projected))
@@ -475,7 +472,7 @@ def _directions(seed: int, resamples: int) -> Float[np.ndarray, "R D"]:
 
 
 @lru_cache(maxsize=4)
-def _places(facts: tuple[str, ...], m: int, seed: int) -> Float[np.ndarray, "M N D"]:
+def _places(facts: Items, m: int, seed: int) -> Float[np.ndarray, "M N D"]:
     """A direction for each training and fact, by the fact's name, so that quantities over other facts share theirs."""
     rows = [generator(seed, "fact", fact).standard_normal((m, _DIRECTIONS)) for fact in facts]
     return np.stack(rows, axis=1) / math.sqrt(_DIRECTIONS)

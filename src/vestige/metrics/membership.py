@@ -31,25 +31,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import ndtri, stdtrit
 
 from vestige.core.seeds import generator
 from vestige.metrics.contrasts import BOUND, Draws
-from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Interval, design_effect
+from vestige.metrics.intervals import LEVEL, ByItem, ByResample, Interval, interval_of_mean
+
+ByToken = Float[np.ndarray, " T"]
+ByOther = Float[np.ndarray, " M"]
+"""A score for each of M other texts."""
 
 _LEAST_VARIANCE = 1e-6
 _LEAST_AUC = 1e-10
 _TAIL = (1 - LEVEL) / 2
-_Z = float(ndtri(1 - _TAIL))
-_DRAWS_AT_ONCE = 1_000_000
 
 
-def loss(logp: Float[np.ndarray, " T"]) -> float:
+def loss(logp: ByToken) -> float:
     """Minus the mean negative log-likelihood (Yeom et al., 1709.01604): the mean log-probability of a token."""
     return float(_checked(logp).mean())
 
 
-def zlib_score(logp: Float[np.ndarray, " T"], n_bytes: int) -> float:
+def zlib_score(logp: ByToken, n_bytes: int) -> float:
     """Minus the summed negative log-likelihood over the bytes that zlib needs (Carlini et al., 2012.07805, 5.1).
 
     Both are of the whole text. Code in circulation (open-unlearning too) divides the mean over tokens, in which the
@@ -65,7 +66,7 @@ def zlib_bytes(text: str) -> int:
     return len(zlib.compress(text.encode("utf-8")))
 
 
-def mink(logp: Float[np.ndarray, " T"], *, k: float) -> float:
+def mink(logp: ByToken, *, k: float) -> float:
     """Mean of the `k` share of lowest log-probabilities, at least one of them (Shi et al., 2310.16789)."""
     scores = _checked(logp)
     if not 0 < k <= 1:
@@ -74,9 +75,9 @@ def mink(logp: Float[np.ndarray, " T"], *, k: float) -> float:
 
 
 def minkpp(
-    logp: Float[np.ndarray, " T"],
-    mean: Float[np.ndarray, " T"],
-    variance: Float[np.ndarray, " T"],
+    logp: ByToken,
+    mean: ByToken,
+    variance: ByToken,
     *,
     k: float,
 ) -> float:
@@ -90,9 +91,7 @@ def minkpp(
     return mink(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k=k)
 
 
-def placements(
-    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"]
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]]:
+def placements(members: ByItem, nonmembers: ByOther) -> tuple[ByItem, ByOther]:
     """The share of others below each member, and of members above each other text. A tie counts one half.
 
     The mean of either is the AUC (DeLong et al., Biometrics 44, 1988, call them structural components).
@@ -105,14 +104,14 @@ def placements(
     return below / (2 * len(second)), 1 - not_above / (2 * len(first))
 
 
-def auc(members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"]) -> float:
+def auc(members: ByItem, nonmembers: ByOther) -> float:
     """Probability that a member scores above another text, ties counting one half."""
     return float(placements(members, nonmembers)[0].mean())
 
 
 def auc_interval(
-    members: Float[np.ndarray, " N"],
-    nonmembers: Float[np.ndarray, " M"],
+    members: ByItem,
+    nonmembers: ByOther,
     *,
     member_clusters: Sequence[str] | None = None,
     other_clusters: Sequence[str] | None = None,
@@ -120,31 +119,41 @@ def auc_interval(
 ) -> Interval:
     """A 95 % interval for the AUC, over texts of both kinds. Never without width, even at 0 and 1.
 
-    Gaffke's interval (`metrics.intervals`) with two samples: both are drawn by the Bayesian bootstrap with one text
-    more, which stands at the worst place in turn. Clusters (edges) widen the arms by their design effect on the
-    variance of DeLong's components and by t(K - 1) / z. Of a kind with less than 5 clusters the texts count alone, and
-    `method` says so.
+    DeLong's variance of an AUC is the sum of those of two means, of the members' placements and of the others'. So each
+    mean has the interval of its own kind of text (`metrics.intervals`, with its clusters), and their arms are added in
+    quadrature.
+
+    Args:
+        members: A score for each text of the forget set.
+        nonmembers: A score for each holdout text.
+        member_clusters: The edge of each member.
+        other_clusters: The edge of each holdout text.
+        seed: What the resamples are drawn by.
+
+    Example:
+        >>> auc_interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), seed=0).high
+        1.0
     """
-    # Sorted, so that the interval does not depend on the order in which texts come.
-    first, second = np.sort(_checked(members)), np.sort(_checked(nonmembers))
-    low, high = _two_sample_ends(first, second, seed=seed)
-    area, method = auc(first, second), "Gaffke, two samples"
-    parts = placements(members, nonmembers)
-    factor, words = _cluster_factor(parts, (member_clusters, other_clusters))
-    low, high = area - (area - low) * factor, area + (high - area) * factor
-    return Interval(max(0.0, low), min(1.0, high), method + words)
+    # Sums in one order, whatever that of the texts.
+    area = auc(np.sort(members), np.sort(nonmembers))
+    below = above = 0.0
+    methods = []
+    for values, clusters in zip(placements(members, nonmembers), (member_clusters, other_clusters), strict=True):
+        interval = interval_of_mean(values, clusters=clusters, seed=seed)
+        below, above = math.hypot(below, area - interval.low), math.hypot(above, interval.high - area)
+        methods.append(interval.method)
+    method = "; others ".join(methods)
+    return Interval(max(0.0, area - below), min(1.0, area + above), f"members {method}")
 
 
-def hits_at_fpr(
-    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"], *, fpr: float
-) -> Float[np.ndarray, " N"]:
+def hits_at_fpr(members: ByItem, nonmembers: ByOther, *, fpr: float) -> ByItem:
     """1 for each member above the least threshold that at most the share `fpr` of the others exceeds, else 0."""
     if not 0 <= fpr < 1:
         raise ValueError(f"a false positive rate lies in [0, 1), got {fpr}")
     ordered = np.sort(_checked(nonmembers))
     # 0.05 * 20 is a little more than 1 in binary; a share that is met exactly may be used.
     allowed = math.floor(fpr * len(ordered) + 1e-9)
-    hits: Float[np.ndarray, " N"] = (_checked(members) > ordered[len(ordered) - 1 - allowed]).astype(float)
+    hits: ByItem = (_checked(members) > ordered[len(ordered) - 1 - allowed]).astype(float)
     return hits
 
 
@@ -162,59 +171,7 @@ def privleak(auc: float, auc_retrained: float) -> float:
     return 100 * (auc - auc_retrained) / auc_retrained
 
 
-def _two_sample_ends(
-    members: Float[np.ndarray, " N"], nonmembers: Float[np.ndarray, " M"], *, seed: int
-) -> tuple[float, float]:
-    """Ends of the interval over texts, which come sorted: quantiles of sum(D_i E_j [x_i > y_j]).
-
-    The added text of either kind loses, and then wins, against all.
-    """
-    n, m = len(members), len(nonmembers)
-    below, not_above = np.searchsorted(nonmembers, members, "left"), np.searchsorted(nonmembers, members, "right")
-    rng = generator(seed, "gaffke two samples")
-    lows, highs = [], []
-    at_once = max(1, min(RESAMPLES, _DRAWS_AT_ONCE // (n + m)))
-    for start in range(0, RESAMPLES, at_once):
-        size = min(at_once, RESAMPLES - start)
-        first, second = (rng.standard_exponential((size, k + 1)) for k in (n, m))
-        first, second = (w / w.sum(axis=1, keepdims=True) for w in (first, second))
-        # The others' weight up to each member; the weight of the added one, in the first place, is nobody's win.
-        second[:, 0] = 0.0
-        reached = second.cumsum(axis=1)
-        shared = (first[:, 1:] * (reached[:, below] + reached[:, not_above])).sum(axis=1) / 2
-        lows.append(shared)
-        highs.append(shared + 1 - (1 - first[:, 0]) * reached[:, -1])
-    low, high = np.quantile(np.concatenate(lows), _TAIL), np.quantile(np.concatenate(highs), 1 - _TAIL)
-    return float(low), min(1.0, float(high))
-
-
-def _cluster_factor(
-    parts: tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]], labels: tuple[Sequence[str] | None, ...]
-) -> tuple[float, str]:
-    """How much wider clusters make the interval over texts, and what is said of it."""
-    plain, wide, widest, notes = 0.0, 0.0, 1.0, ""
-    for values, names, kind in zip(parts, labels, ("members", "others"), strict=True):
-        variance = float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
-        factor = 1.0
-        if names is not None:
-            if len(names) != len(values):
-                raise ValueError(f"{len(values)} {kind} but {len(names)} cluster names")
-            cluster_labels = np.asarray(names, dtype=str)
-            k = len(np.unique(cluster_labels))
-            if k < LEAST_CLUSTERS:
-                notes += f", {kind} of {k} cluster{'' if k == 1 else 's'} only"
-            else:
-                # Sums in one order, whatever that of the texts.
-                order = np.lexsort((values, cluster_labels))
-                factor = (
-                    design_effect(values[order], cluster_labels[order]) * (float(stdtrit(k - 1, 1 - _TAIL)) / _Z) ** 2
-                )
-                notes += f", widened for {k} clusters of {kind}"
-        plain, wide, widest = plain + variance, wide + variance * factor, max(widest, factor)
-    return math.sqrt(wide / plain if plain > 0 else widest), notes
-
-
-def _checked(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+def _checked(scores: ByItem) -> ByItem:
     values = np.asarray(scores, dtype=float)
     if not len(values):
         raise ValueError("there are no scores, as of a text without tokens, so there is nothing to say")
@@ -329,7 +286,7 @@ def length_p_value(
     return float((np.count_nonzero(null >= statistic - 1e-9) + 1) / (resamples + 1))
 
 
-def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: int) -> Float[np.ndarray, " R"]:
+def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: int) -> ByResample:
     """The sum over facts of what each would have were another of its answers the true one, drawn by unit."""
     totals = np.zeros(resamples)
     for row, unit in zip(rows, units, strict=True):

@@ -170,17 +170,12 @@ class ClaimVerdict:
         return {e.name: e.draws.estimate(e.metric, e.unit) for e in self.evidence} | dict(self.further)
 
 
-def admitted(admission: Draws, thresholds: Thresholds) -> bool:
-    """Whether the target knows in this format what `retrained` does not: the low end exceeds the threshold."""
-    return admission.ends[0] > thresholds.admission
-
-
 def steady(gap: Draws, thresholds: Thresholds) -> bool:
     """Whether another training would move this gap by less than the share `Thresholds.admission` of it.
 
     A graded score can lie in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
-    this admits it too. `gap` is `gains.gap_of_a_training`, which is no scale where it is less than `LEAST_GAP`: what
-    unlearning does to a score beside forgetting would count for many times what the target knows.
+    this admits it too. `gap` is `gains.admission` of one training more. It is no scale where it is less than
+    `LEAST_GAP`: what unlearning does to a score beside forgetting would count for many times what the target knows.
     """
     return gap.value >= LEAST_GAP and (1 - thresholds.admission) * gap.value < gap.bounds[0]
 

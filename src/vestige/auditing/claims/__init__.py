@@ -7,6 +7,7 @@ missing control or an attack that could not be judged keeps a claim from holding
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -20,17 +21,9 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.auditing.claims import (
-    benchmark_valid,
-    indistinguishable,
-    not_expressed,
-    not_recoverable,
-    not_stored,
-    utility_preserved,
-)
-from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence
+from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.formats import Scale, TestedFormats
-from vestige.auditing.ground import Ground, shown
+from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.text import one_line, sentence
 from vestige.metrics.verdicts import ClaimVerdict, Outcome
 
@@ -38,14 +31,9 @@ ONE_CONTROL = "one retrained control alone does not show how far two trainings d
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
-    "not expressed": not_expressed.evidence,
-    "not recoverable": not_recoverable.evidence,
-    "not stored": not_stored.evidence,
-    "indistinguishable": indistinguishable.evidence,
-    "utility preserved": utility_preserved.evidence,
-    "benchmark valid": benchmark_valid.evidence,
+    claim: import_module(f"{__name__}.{claim.replace(' ', '_')}").evidence for claim in STATEMENTS
 }
-"""By the claim, the function that reads its evidence."""
+"""By the claim, the function `evidence` of the file that has its name."""
 
 
 def verdicts(about: SubjectEvidence) -> list[VerdictLine]:

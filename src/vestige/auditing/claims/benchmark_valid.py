@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
 from vestige.artifacts.scores import QuestionType
-from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, judged
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged
 from vestige.auditing.formats import OF_ALTERNATIVES, TestedFormats
-from vestige.auditing.ground import Ground
+from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.recovery import relearns_retained
 from vestige.core.text import one_line
 from vestige.metrics.planning import LEAST_CONTROLS

@@ -1,42 +1,21 @@
 """The evidence on which every claim is decided, and the findings about one subject that it is read from."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vestige.artifacts.audits import BudgetLine, Claim, FactLine, GroupLine
+from vestige.artifacts.audits import BudgetLine, Claim
 from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import Scale, TestedFormats
-from vestige.auditing.ground import Ground
-from vestige.auditing.groups import Grouped, ScaleByGroup, in_one_group
+from vestige.auditing.ground import ClaimEvidence, Ground
+from vestige.auditing.groups import ScaleByGroup, in_one_group
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import Recovery
-from vestige.auditing.singles import Singles
+from vestige.core.text import Sentences
 from vestige.metrics.verdicts import ClaimVerdict, Evidence
 
 NO_CONTROL = "no retrained control was given"
-
-
-@dataclass(frozen=True)
-class ClaimEvidence:
-    """The evidence of one claim about one subject.
-
-    Attributes:
-        parts: The verdict on each part of the claim. One that fails fails the claim, and it holds where all hold.
-        left_out: Findings that decide nothing, each with the reason.
-        gaps: Missing evidence, without which the claim cannot hold. A claim can fail in spite of it.
-        besides: Further evidence that a claim rests on where it holds.
-        facts: The single facts that fail the claim.
-        groups: What is said of each contract or person.
-    """
-
-    parts: tuple[ClaimVerdict, ...]
-    left_out: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
-    besides: str = ""
-    facts: tuple[FactLine, ...] = ()
-    groups: tuple[GroupLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,16 +51,9 @@ def judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Cla
     return (rule(evidence, ground.thresholds),) if evidence else ()
 
 
-def alone(*tests: Grouped | Singles) -> Iterator[ClaimVerdict]:
-    """The single facts or groups that fail a claim by themselves. That none does is no evidence that it holds."""
-    for test in tests:
-        if test.verdict is not None:
-            yield test.verdict
-
-
 def unless_one_group(
     ground: Ground, subject: str, tested: TestedFormats, expressed: Expressed, parts: tuple[ClaimVerdict, ...]
-) -> tuple[tuple[ClaimVerdict, ...], tuple[str, ...]]:
+) -> tuple[tuple[ClaimVerdict, ...], Sentences]:
     """The parts, which are open where the luck of one group may explain that they fail, and a sentence about that."""
     failing = any(part.outcome == "fails" for part in parts)
     one_group = in_one_group(ground, tested, expressed, subject) if failing else ""
@@ -90,7 +62,7 @@ def unless_one_group(
     return tuple(replace(part, outcome="inconclusive") for part in parts), (one_group,)
 
 
-def not_asked(about: SubjectEvidence) -> tuple[str, ...]:
+def not_asked(about: SubjectEvidence) -> Sentences:
     """The admitted formats in which the subject has no score, each with the reason."""
     collapsed = about.ground.case.collapsed
     return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.expressed.not_asked)

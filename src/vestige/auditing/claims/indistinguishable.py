@@ -1,6 +1,7 @@
 """The claim "indistinguishable": neither membership scores nor answers tell the subject from models that never knew."""
 
-from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, judged, not_asked
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, not_asked
+from vestige.auditing.ground import ClaimEvidence
 from vestige.metrics.verdicts import Evidence, stays_within
 
 

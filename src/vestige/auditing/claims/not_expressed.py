@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence, alone, judged, not_asked, unless_one_group
+from vestige.auditing.claims.evidence import SubjectEvidence, judged, not_asked, unless_one_group
+from vestige.auditing.ground import ClaimEvidence
 from vestige.auditing.groups import by_group
 from vestige.auditing.singles import single_facts
 from vestige.metrics.verdicts import stays_below
@@ -20,13 +21,9 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
     parts = judged(ground, [*expressed.leaks.values(), *picks, *expressed.bits_evidence], stays_below)
     parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
-    return ClaimEvidence(
-        parts=(*parts, *alone(grouped, singles)),
-        left_out=(*_like_target(about), *tested.not_admitted, *grouped.left_out),
-        gaps=(*one_group, *not_asked(about), *_in_no_format(about), *grouped.gaps, *singles.gaps),
-        facts=singles.lines,
-        groups=grouped.lines,
-    )
+    left_out = (*_like_target(about), *tested.not_admitted)
+    gaps = (*one_group, *not_asked(about), *_in_no_format(about))
+    return ClaimEvidence(parts, left_out, gaps) + grouped + singles
 
 
 def _in_no_format(about: SubjectEvidence) -> Iterator[str]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vestige.artifacts.audits import NO_ATTACK
-from vestige.auditing.claims.evidence import NO_CONTROL, ClaimEvidence, SubjectEvidence, alone
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence
+from vestige.auditing.ground import ClaimEvidence
 from vestige.auditing.recovery import AttackResult
-from vestige.auditing.singles import NO_SINGLES, Singles, single_facts
+from vestige.auditing.singles import single_facts
 from vestige.metrics.verdicts import ClaimVerdict, not_recovered
 
 
@@ -21,7 +22,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     carried = _carried(about)
     singles = _singles(about, [result for result in results if not result.why_not], carried)
     if not ground.plan.retrained and tested.against != "alternatives":
-        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,), facts=singles.lines)
+        return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,), facts=singles.facts)
     if not ground.plan.attacks:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
@@ -29,7 +30,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     parts = [*_gains(about, results, carried, len(skipped))]
     # Single facts are tested once, after all attacks, so that their correction is for all of them.
     if not skipped:
-        parts += alone(singles)
+        parts += singles.parts
     failing = any(part.outcome == "fails" for part in parts)
     gaps = [*about.recovery.missing[about.subject], *_no_room(about, results), *ability.gaps(counted), *singles.gaps]
     if not failing:
@@ -43,7 +44,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         left_out=(*tested.not_admitted, *not_counted, *ability.powerless),
         gaps=tuple(gaps),
         besides=ability.said(counted),
-        facts=singles.lines,
+        facts=singles.facts,
     )
 
 
@@ -61,20 +62,20 @@ def _carried(about: SubjectEvidence) -> dict[str, str]:
     return carried
 
 
-def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]) -> Singles:
+def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]) -> ClaimEvidence:
     """The single facts given away after attacks. Those that could have carried them in fail nothing alone."""
     counts = [(result.attack, result.format) for result in results]
     if not counts:
-        return NO_SINGLES
+        return ClaimEvidence()
     singles = single_facts(about.ground, about.subject, about.scales, counts)
     clean = [(attack, form) for attack, form in counts if attack.name not in carried]
-    if singles.verdict is None or len(clean) == len(counts):
+    if not singles.parts or len(clean) == len(counts):
         return singles
-    without = single_facts(about.ground, about.subject, about.scales, clean) if clean else NO_SINGLES
-    if without.verdict is not None:
+    without = single_facts(about.ground, about.subject, about.scales, clean) if clean else ClaimEvidence()
+    if without.parts:
         return singles
     gap = f"single facts are given away after {', '.join(carried)} alone, which could have carried them in"
-    return Singles(None, (), (gap, *without.gaps))
+    return ClaimEvidence(gaps=(gap, *without.gaps))
 
 
 def _gains(

@@ -2,16 +2,9 @@
 
 from collections.abc import Mapping
 
-from vestige.auditing.claims.evidence import (
-    NO_CONTROL,
-    ClaimEvidence,
-    SubjectEvidence,
-    alone,
-    judged,
-    unless_one_group,
-)
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, unless_one_group
 from vestige.auditing.formats import TestedFormats, of_another_start
-from vestige.auditing.ground import Ground
+from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, by_group
 from vestige.auditing.matrix import expressed_in
 from vestige.auditing.singles import single_facts
@@ -40,7 +33,7 @@ def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleB
     parts = judged(ground, [*inside.leaks.values()], stays_below)
     parts, one_group = unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
-        parts=(*parts, *alone(grouped, singles)),
+        parts=(*parts, *grouped.parts, *singles.parts),
         left_out=(*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
         gaps=(*one_group, *(f"{name}: not read of it" for name in lacking), *grouped.gaps),
     )

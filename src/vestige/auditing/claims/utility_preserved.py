@@ -1,6 +1,7 @@
 """The claim "utility preserved": the subject keeps the knowledge that it was to keep."""
 
-from vestige.auditing.claims.evidence import ClaimEvidence, SubjectEvidence, judged
+from vestige.auditing.claims.evidence import SubjectEvidence, judged
+from vestige.auditing.ground import ClaimEvidence
 from vestige.metrics.verdicts import stays_below
 
 
