@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vestige.artifacts.verdicts import WORDS
-from vestige.auditing.scored import QuestionScore, score_table
-from vestige.auditing.table import judge_scores
+from vestige.auditing.table import QuestionScore, judge_scores, score_table
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 

@@ -29,7 +29,7 @@ from vestige.attacks.in_context import InContextSettings
 from vestige.attacks.planning import AttackSettings
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import RelearnSettings
-from vestige.auditing.tasks import suppressed
+from vestige.auditing.run import suppressed
 from vestige.core.files import read_json
 from vestige.core.seeds import generator
 from vestige.data.corpus import NamedSplits, factual_items

@@ -27,8 +27,7 @@ from vestige.auditing.judge import judge
 from vestige.auditing.logs import _rows, judge_logs
 from vestige.auditing.predicted import NeverSaw, predict, with_predicted
 from vestige.auditing.questions import LogColumn
-from vestige.auditing.scored import score_table
-from vestige.auditing.table import plan_of
+from vestige.auditing.table import plan_of, score_table
 from vestige.core.errors import InputError
 from vestige.logs import read_log
 from vestige.logs.bank import never_saw

@@ -28,9 +28,8 @@ from vestige.auditing.request import (
     numbered,
     questions_of,
 )
-from vestige.auditing.run import plan_audit, rejudge, run_audit
+from vestige.auditing.run import after_an_attack, plan_audit, rejudge, run_audit
 from vestige.auditing.settings import AuditSettings
-from vestige.auditing.tasks import after_an_attack
 from vestige.core.errors import InputError, NotFinite, PartialFailure
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import QUESTION_FORMS, Item

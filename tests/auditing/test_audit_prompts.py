@@ -11,8 +11,7 @@ from vestige.attacks.placement import POINTS
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit
 from vestige.auditing.gather import read_answers
-from vestige.auditing.run import plan_audit, run_audit
-from vestige.auditing.tasks import attack_tasks, prompt_bits_task
+from vestige.auditing.run import attack_tasks, plan_audit, prompt_bits_task, run_audit
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, write_json
 from vestige.metrics import intervals

@@ -13,7 +13,7 @@ import pytest
 
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.logs import judge_logs
-from vestige.auditing.scored import Unfit
+from vestige.auditing.table import Unfit
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.logs.folders import recognise

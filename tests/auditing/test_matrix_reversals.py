@@ -1,4 +1,4 @@
-from vestige.auditing.matrix import Expressed, _comparisons
+from vestige.auditing.formats import Expressed, _comparisons
 from vestige.metrics.verdicts import TAIL, least_p
 
 

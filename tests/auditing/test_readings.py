@@ -13,7 +13,7 @@ import audited
 from vestige.artifacts.audits import AskedPlace, AuditOutcome, AuditPlan, VerdictLine
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import write_collected
-from vestige.auditing.readings import (
+from vestige.auditing.origins import (
     Readings,
     asked_alike,
     contradictions,

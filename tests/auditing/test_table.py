@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vestige
-from vestige.auditing.scored import COLUMNS, read_scores
+from vestige.auditing.table import COLUMNS, read_scores
 from vestige.core.errors import InputError
 
 N = 40

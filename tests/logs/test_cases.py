@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vestige.auditing.logs import Stated, read_logs
-from vestige.auditing.scored import read_scores
+from vestige.auditing.table import read_scores
 from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
 from vestige.logs.folders import recognise

@@ -362,8 +362,7 @@ def judge(
         >>> vestige.judge("scores.csv").passed
     """
     from vestige.artifacts.layout import RunFolder
-    from vestige.auditing.scored import read_scores
-    from vestige.auditing.table import judge_table
+    from vestige.auditing.table import judge_table, read_scores
 
     if without_controls:
         return _judge_without_controls(table, Path(output_dir), forget, given_margins(margins))

@@ -15,7 +15,7 @@ import numpy as np
 from vestige.artifacts.scores import Measurement
 from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
-from vestige.auditing.scored import QuestionScore, read_scores
+from vestige.auditing.table import QuestionScore, read_scores
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Items, one_line

@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import FROM_LOGS, GIVEN, AuditPlan
 from vestige.artifacts.scores import Format
-from vestige.auditing.formats import Scale, TestedFormats, read_formats
+from vestige.auditing.formats import Expressed, Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
-from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
 from vestige.core.text import Sentences

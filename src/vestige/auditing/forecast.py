@@ -10,9 +10,15 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing.gather import FORMATS
 from vestige.auditing.recovery import relearns_retained
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
-from vestige.auditing.run import attacked_models, attacks_of_freeform, plan_audit, with_control
+from vestige.auditing.run import (
+    after_an_attack,
+    attacked_models,
+    attacks_of_freeform,
+    plan_audit,
+    suppression,
+    with_control,
+)
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
-from vestige.auditing.tasks import after_an_attack, suppression
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS

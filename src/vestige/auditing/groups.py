@@ -16,9 +16,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from vestige.artifacts.audits import GroupLine
-from vestige.auditing.formats import Scale, TestedFormats
+from vestige.auditing.formats import Expressed, Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground, groups_of, shown
-from vestige.auditing.matrix import Expressed
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Sentences, listed
 from vestige.metrics.contrasts import Draws, simultaneous, step_down

@@ -16,14 +16,12 @@ from vestige.artifacts.audits import (
     VerdictLine,
 )
 from vestige.artifacts.scores import Source
-from vestige.auditing.ability import read_ability
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
-from vestige.auditing.formats import TestedFormats, read_formats, read_stored, unlike_controls
+from vestige.auditing.formats import TestedFormats, build_matrix, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
-from vestige.auditing.matrix import build_matrix
 from vestige.auditing.measures import (
     read_budget,
     read_exposure,
@@ -34,7 +32,7 @@ from vestige.auditing.measures import (
 from vestige.auditing.membership import read_membership
 from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.predicted import NOT_ENOUGH
-from vestige.auditing.recovery import gain_line, try_attacks, with_searches
+from vestige.auditing.recovery import gain_line, read_ability, try_attacks, with_searches
 from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
 from vestige.core.text import Sentences, listed, sentence

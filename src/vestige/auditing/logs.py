@@ -22,8 +22,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.scored import SPLITS, QuestionScore, Unfit
-from vestige.auditing.table import judge_table
+from vestige.auditing.table import SPLITS, QuestionScore, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest

@@ -41,7 +41,7 @@ class AuditedModel:
     """One model of the audit: its name there, and where it is (a folder of Vestige, or any model).
 
     `model` is "" of the positive control that the audit makes itself. With `through_target` it is asked through the
-    target's tokeniser and chat template (`auditing.readings`).
+    target's tokeniser and chat template (`auditing.origins`).
     """
 
     name: str

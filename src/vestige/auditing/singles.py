@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 
 from vestige.artifacts.audits import AuditPlan, FactLine, PlannedAttack, StoredLine
 from vestige.artifacts.scores import Format, Source, Sourced
-from vestige.auditing.ability import AttackAbility
 from vestige.auditing.formats import BITS, LEAST_BITS, Scale, TestedFormats, clustered
 from vestige.auditing.ground import ClaimEvidence, Ground, groups_of
+from vestige.auditing.recovery import AttackAbility
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Names
 from vestige.metrics.contrasts import holm

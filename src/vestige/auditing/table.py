@@ -2,27 +2,377 @@
 
 The same plan, judgement and files come of the scores as of an audit's own answers, so that a verdict can be given again
 at other margins.
+
+One table of scores, a row for each answer of a model to a question, as it is read and checked.
+
+Whoever asked the models, in whatever language, brings the scores; docs/logs.md says what each column holds. Shares lie
+in [0, 1], bits are log2 of the answer's probability, and of an `order` only larger and smaller counts.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.scores import ScoreTable
+from vestige.artifacts.scores import (
+    Format,
+    Measurement,
+    Question,
+    QuestionType,
+    Role,
+    ScoreTable,
+    ScoreType,
+    Split,
+    Texts,
+)
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
-from vestige.auditing.scored import ROLES, SPLITS, QuestionScore, Unfit, score_table
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import Items, Sentences, closest, listed, one_line
+from vestige.data.tables import read_table
 from vestige.metrics.verdicts import Thresholds
+
+COLUMNS: Mapping[str, str] = {
+    "model": "the name of the model",
+    "role": "target, retrained, unlearned, or placebo (a model that surely still knows)",
+    "split": "forget (the default), retain, independent, factual, or holdout",
+    "item": "the id of the question",
+    "fact": "the id of the fact that it asks for, where several questions ask for one",
+    "wording": "which wording of the question this is, where `item` names the fact",
+    "format": "how it was asked and scored; `score` by default",
+    "attack": "the attack after which it was asked; empty: the model as it is",
+    "score": "a number; empty where the question was not answered or not scored",
+    "reason": "why the score is missing",
+    "question_type": "own words, letter options, text options, forced answer, or internal layers",
+    "ratio": "yes where the score divides one probability by another; no by default",
+    "direction": "higher (the default) where a higher score means that the model knows, or lower",
+    "unit": "share (in [0, 1], the default), bits (log2 of the answer's probability), or order (membership)",
+    "chance": "what guessing scores on this question, in the unit of the score",
+    "low": "the lowest value that the score can have, where it is no share",
+    "high": "the highest value that the score can have, where it is no share",
+    "group": "the contract, person or other group that the fact belongs to",
+    "question": "the text that was asked, to be shown",
+    "answer": "the true answer, to be shown",
+    "reply": "what the model said, to be shown",
+}
+"""The columns of a table of scores. All but model, role, item and score may be left out."""
+NEEDED = ("model", "role", "item")
+SPLITS: tuple[Split, ...] = get_args(Split)
+UNITS = ("share", "bits", "order")
+ROLES: tuple[Role, ...] = get_args(Role)
+DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
+YES = "yes"
+_HITS = 0.95
+"""The share of scores of 0 or 1 from which a format counts hits."""
+
+
+class Unfit(InputError):
+    """The scores of one model cannot be judged beside the others. `name` is the model's."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class QuestionScore(NamedTuple):
+    """One row: what one model scored on one question, and where that stands."""
+
+    model: str
+    role: str
+    item: str
+    score: float | None
+    split: str = "forget"
+    fact: str = ""
+    format: str = "score"
+    attack: str = ""
+    unit: str = "share"
+    chance: float | None = None
+    group: str = ""
+    question: str = ""
+    answer: str = ""
+    reply: str = ""
+    reason: str = ""
+    question_type: str = ""
+    direction: str = "higher"
+    ratio: str = ""
+
+
+def read_scores(table: Any) -> list[QuestionScore]:
+    """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
+    if isinstance(table, str | PathLike):
+        read = read_table(Path(table))
+        placed = [(f"{read.source}, {row.place}", row.values) for row in read.rows]
+    elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
+        placed = [(f"row {n}", row) for n, row in enumerate(table, 1)]
+    else:
+        placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
+    if not placed:
+        raise InputError("the table of scores holds no rows")
+    return [_scored(where, _spelled(where, row)) for where, row in placed]
+
+
+_INDEX = ("", "unnamed: 0", "rownames", "row.names")
+"""Names of the column that numbers the rows in files from R and pandas."""
+
+
+def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the names of columns in lower case, and without a column that numbers the rows."""
+    named: dict[str, Any] = {}
+    for key, value in row.items():
+        name = str(key).strip().lower()
+        if name in _INDEX:
+            continue
+        if name in named:
+            raise InputError(f"{where}: two columns are called {one_line(name, width=40)}. Leave one of them.")
+        named[name] = value
+    return named
+
+
+def _records(table: Any) -> list[Mapping[str, Any]]:
+    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
+    try:
+        if isinstance(table, Mapping):
+            columns = {name: list(values) for name, values in table.items()}
+            rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        elif hasattr(table, "to_pylist"):
+            rows = table.to_pylist()
+        elif hasattr(table, "to_dicts"):
+            rows = table.to_dicts()
+        elif hasattr(table, "to_list"):
+            # A data set, whose to_dict gives columns.
+            rows = list(table.to_list())
+        else:
+            rows = table.to_dict("records")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the table is a {type(table).__name__}, which has no rows. Give a file, a list of dicts, or a DataFrame."
+        ) from error
+    records: list[Mapping[str, Any]] = []
+    for row in rows:
+        # NaN is the missing value of pandas.
+        records.append({name: None if value != value else value for name, value in row.items()})
+    return records
+
+
+def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
+    unknown = next((name for name in row if name not in COLUMNS), None)
+    if unknown is not None:
+        hint = closest(str(unknown), list(COLUMNS))
+        raise InputError(f"{where}: no column of a table of scores is called {one_line(str(unknown))!r}; {hint}")
+    text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
+    for name in NEEDED:
+        if row.get(name) in (None, ""):
+            raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
+    # With wordings `item` names the fact, and each of them is an item by itself.
+    wording = text.pop("wording")
+    text["fact"] = text["fact"] or (text["item"] if wording else "")
+    text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
+    for name in ("split", "format", "unit", "direction"):
+        text[name] = text[name] or str(QuestionScore._field_defaults[name])
+    score, chance, low, high = (_number(where, name, row.get(name)) for name in _NUMBERS)
+    if low is not None or high is not None:
+        score, chance = (_of_range(where, number, low, high) for number in (score, chance))
+    return QuestionScore(**text, score=score, chance=chance)
+
+
+_NUMBERS = ("score", "chance", "low", "high")
+"""The columns that hold numbers."""
+
+
+def _of_range(where: str, number: float | None, low: float | None, high: float | None) -> float | None:
+    """A score as a share of its range: 4 of 1 to 5 is 0.75."""
+    low, high = low or 0.0, 1.0 if high is None else high
+    if not low < high:
+        raise InputError(f"{where}: the range from {low:g} to {high:g} holds nothing. Give low and high.")
+    if number is None:
+        return None
+    if not low <= number <= high:
+        raise InputError(f"{where}: {number:g} lies outside of its range, {low:g} to {high:g}. Correct low or high.")
+    return (number - low) / (high - low)
+
+
+def _text(where: str, name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
+
+
+_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none")
+
+
+def _number(where: str, name: str, value: Any) -> float | None:
+    """The number, or None where the column is empty, as R and spreadsheets write either."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _EMPTY:
+            return None
+        # TRUE and FALSE of R and Excel, and decimal commas.
+        value = {"true": 1.0, "false": 0.0}.get(word, word.replace(",", ".") if word.count(",") == 1 else word)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"{where}: the column {name} holds {one_line(repr(value))}, which is no number. Leave it empty if the "
+            "question was not answered, and give the reason."
+        )
+    return number
+
+
+_Said = dict[tuple[str, str], str]
+"""The first value of a column, by the column and the model, question or format that it describes."""
+_Column = list[QuestionScore]
+"""The rows of one model by one measurement."""
+
+
+def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
+    """The rows as a score table.
+
+    Raises:
+        InputError: A row contradicts another one, or holds what it cannot hold.
+    """
+    said: _Said = {}
+    columns: dict[tuple[str, str, str], _Column] = {}
+    by_name: dict[str, _Column] = {}
+    for row in rows:
+        _check(said, row)
+        name = _name(row)
+        columns.setdefault((row.model, row.attack, name), []).append(row)
+        by_name.setdefault(name, []).append(row)
+    questions = {}
+    for kind, item in said:
+        if kind == "split":
+            split = cast(Split, said[kind, item])
+            questions[item] = Question(split, said.get(("fact", item), ""), said.get(("group", item), ""))
+    measurements = {name: _measurement(said, name, of_name) for name, of_name in by_name.items()}
+    table = ScoreTable()
+    for (model, attack, name), column in columns.items():
+        scores: dict[str, float | None] = {}
+        for row in column:
+            if row.item in scores:
+                raise InputError(f"{_where(row)} has two scores; give one, or tell the questions apart by `wording`")
+            scores[row.item] = row.score
+        texts = {row.item: Texts(row.question, row.answer, row.reply) for row in column}
+        table.add(
+            model,
+            cast(Role, said["role", model]),
+            measurements[name],
+            scores,
+            attack=attack,
+            stage=GIVEN if attack else "",
+            questions=questions,
+            reasons={row.item: row.reason for row in column if row.reason},
+            chances={row.item: row.chance for row in column if row.chance is not None},
+            texts={item: text for item, text in texts.items() if any(text)},
+        )
+    table.formats = _formats(table)
+    return table
+
+
+def _name(row: QuestionScore) -> str:
+    # Bits of an answer stand beside its probability.
+    return f"{row.format}, bits" if row.unit == "bits" else row.format
+
+
+def _measurement(said: _Said, name: str, rows: _Column) -> Measurement:
+    """How the questions of one format were asked and scored. What is 0 or 1 nearly throughout counts hits."""
+    unit = said["unit", name]
+    guessed = any(row.chance for row in rows)
+    usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
+    scores = [row.score for row in rows if row.score is not None]
+    # A few halves among hits must not switch their tests off.
+    hits = sum(score in (0.0, 1.0) for score in scores) >= _HITS * len(scores)
+    kinds: Mapping[str, tuple[ScoreType, float | None, float | None]] = {
+        "share": ("hit" if hits else "overlap", 0.0, 1.0),
+        "bits": ("bits", None, 0.0),
+        "order": ("order", None, None),
+    }
+    score_type, low, high = kinds[unit]
+    return Measurement(
+        name=name,
+        question_type=cast(QuestionType, said.get(("question type", name), usual)),
+        score_type=score_type,
+        direction=DIRECTIONS[said["direction", name]],
+        low=low,
+        high=high,
+        ratio=said.get(("ratio", name)) == YES,
+    )
+
+
+def _check(said: _Said, row: QuestionScore) -> None:
+    """Refuse a value that its column cannot hold, or that contradicts an earlier row."""
+    name = _name(row)
+    for column, about, value, allowed in (
+        ("role", row.model, row.role, ROLES),
+        ("split", row.item, row.split, SPLITS),
+        ("unit", name, row.unit, UNITS),
+        ("direction", name, row.direction, tuple(DIRECTIONS)),
+        ("question type", name, row.question_type, get_args(QuestionType)),
+        ("ratio", name, row.ratio, (YES, "no")),
+        ("fact", row.item, row.fact, ()),
+        ("group", row.item, row.group, ()),
+        ("question", row.item, row.question, ()),
+        # One prior and one margin are those of the true answer's bits.
+        ("format in bits", "", name if row.unit == "bits" else "", ()),
+    ):
+        if not value:
+            continue
+        if allowed and value not in allowed:
+            words = ", ".join(allowed)
+            raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one; they are {words}")
+        first = said.setdefault((column, about), value)
+        if first != value:
+            raise InputError(
+                f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row. One "
+                "model has one role, one item is one question, and one format has one unit. One format is in bits."
+            )
+    if row.unit == "bits" and row.direction != "higher":
+        raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
+
+
+def _where(row: QuestionScore) -> str:
+    parts = (row.model, row.attack, row.format, row.item)
+    return ", ".join(one_line(part, width=60) for part in parts if part)
+
+
+def _formats(table: ScoreTable) -> tuple[Format, ...]:
+    """Each measurement of shares is a format."""
+    formats = []
+    for name, measurement in table.measurements.items():
+        if measurement.score_type in ("bits", "order"):
+            continue
+        # Hits have a known chance and another prior than graded scores.
+        counts = measurement.score_type == "hit"
+        formats.append(
+            Format(
+                name=name,
+                key=name,
+                hits=name if counts or table.chances.get(name) else "",
+                graded=not counts,
+                question_type=measurement.question_type,
+                ratio=measurement.ratio,
+                kept=True,
+            )
+        )
+    return tuple(formats)
+
 
 COMMAND = "judge"
 """What run.toml names a run of scores by."""

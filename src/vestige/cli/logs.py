@@ -50,7 +50,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
     """
     from vestige.auditing.logs import Stated, files_of
     from vestige.auditing.predicted import predicting
-    from vestige.auditing.scored import ROLES
+    from vestige.auditing.table import ROLES
     from vestige.logs import reader_of
     from vestige.logs.folders import LogGroup
     from vestige.logs.log import GivenLog, How
@@ -217,8 +217,7 @@ def judge_taken(
     With `shows` it is printed before which log is taken for what.
     """
     from vestige.auditing.logs import judge_logs
-    from vestige.auditing.scored import read_scores
-    from vestige.auditing.table import judge_table, settings_of
+    from vestige.auditing.table import judge_table, read_scores, settings_of
     from vestige.report import build_report
 
     # Margins that make no sense are refused before anything is shown.

@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vestige.artifacts.audits import BudgetLine, Claim
-from vestige.auditing.ability import AttackAbility
-from vestige.auditing.formats import Scale, TestedFormats
+from vestige.auditing.formats import Expressed, Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, in_one_group
-from vestige.auditing.matrix import Expressed
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
-from vestige.auditing.recovery import Recovery
+from vestige.auditing.recovery import AttackAbility, Recovery
 from vestige.core.text import Sentences
 from vestige.metrics.verdicts import ClaimVerdict, Evidence
 

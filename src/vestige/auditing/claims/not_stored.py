@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, unless_one_group
-from vestige.auditing.formats import TestedFormats, of_another_start
+from vestige.auditing.formats import TestedFormats, expressed_in, of_another_start
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, by_group
-from vestige.auditing.matrix import expressed_in
 from vestige.auditing.singles import single_facts
 from vestige.metrics.verdicts import stays_below
 
