@@ -184,7 +184,7 @@ def attack(
     base: str = "",
     tokenizer: str = "",
 ) -> Attacked:
-    """Attack a model in memory. It is asked about the forget items before and after, and stays as it is.
+    """Attack a model in memory. The forget items are scored before and after. `model` is not changed.
 
     A gain shows a recovery only in comparison with the same attack on a retrained model: `vestige audit` makes both.
 

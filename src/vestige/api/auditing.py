@@ -200,7 +200,7 @@ def plan(
     base: str = "",
     tokenizer: str = "",
 ) -> "vestige.AuditPower":
-    """Predict the verdicts of an audit of these data, before anything is trained or asked.
+    """Predict the verdicts of an audit of these data before training or scoring.
 
     Args:
         data: The data of the audit.
@@ -228,7 +228,7 @@ def plan(
         tokenizer: As in `audit`.
 
     Returns:
-        For each claim the share of audits of a perfect unlearning in which it passes, and the least leak that is shown.
+        For each claim, the share of audits of perfect unlearning in which it passes, and the least detectable leak.
 
     Raises:
         InputError: The data or a setting cannot be used, or `controls` is below 1.

@@ -21,8 +21,9 @@ def compare(
     Args:
         first: A log, a folder of logs of one model, or a table of scores. The other models are compared with it.
         others: The logs or tables of the other models. They may be left out if the first is a table of several models.
-        clusters: By question id or question text, the document or group that it shares with others.
-        difference: The difference for which the needed number of questions is given. The observed one by default.
+        clusters: By question id or question text, the document or group of the question.
+        difference: The function returns the number of questions that this difference needs. The observed one by
+            default.
         seed: Seed of the resamples.
 
     Returns:

@@ -39,8 +39,8 @@ def export(
 ) -> list[Path]:
     """Write verdicts or scores of a run in the format of another tool. No model is loaded.
 
-    `vestige audit --logs` reads the scores of every format back. They are those by which the verdicts were given. Of
-    an audit that asked models, attacks and internal layers are not in them.
+    `vestige audit --logs` reads the scores of every format back. The scores are the input of the verdicts. Scores after
+    attacks and of internal layers are left out.
 
     Args:
         run: The folder of an audited run.
@@ -192,7 +192,7 @@ def _facts(
 
 
 def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
-    """The scores by which the verdicts of a run were given. Of models that were asked, as they are without attacks."""
+    """Return the scores behind a run's verdicts. For audited models, these are the scores without attacks."""
     from vestige.artifacts.scores import ScoreColumn, ScoreTable, Source, Texts
     from vestige.auditing.gather import read_table_of, replies_on_disk
 

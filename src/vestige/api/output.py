@@ -1,8 +1,8 @@
-"""The folder that a command writes to: what may not lie there, and how `--fresh` starts over without losing anything.
+"""Manage a command's output folder: input files inside are rejected, and `--fresh` starts over without data loss.
 
-What Vestige wrote there is moved to `.before-fresh` in the folder, and is deleted when a command in the folder has
-ended well. One that is refused before anything was trained puts it back. So at any time the old or the new is whole.
-Files of other names stay where they are.
+Old Vestige files move to `.before-fresh` in the folder until a command there ends successfully. One that is refused
+before anything was trained puts it back. So at any time the old or the new is whole. Files of other names stay where
+they are.
 """
 
 import contextlib
@@ -49,10 +49,9 @@ def output_in(
 ) -> Iterator[None]:
     """The folder, ready for a command to work in. With `fresh` nothing of Vestige's is in it.
 
-    `made_by` are files, one of which is there where Vestige made what is in the folder. Refused are an input that lies
-    in the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which
-    another command is at work. A folder that held nothing holds nothing again after an error that came before anything
-    was trained.
+    `made_by` lists files of which one exists if Vestige wrote the folder. Refused are an input that is in the folder or
+    is the folder, a folder that holds files of others where Vestige's would go, and one in which another command is at
+    work. A folder that held nothing holds nothing again after an error that came before anything was trained.
     """
     for name in inputs:
         if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):
@@ -80,7 +79,7 @@ def output_in(
 
 
 def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
-    """Put back what a kill left moved in part, or moved and not replaced. With `fresh` move what is there aside."""
+    """Restore files that a killed process moved and did not replace. With `fresh`, move the existing files aside."""
     aside, moving = folder / _ASIDE, folder / _MOVING
     # A kill between the moves leaves a part here, which is not yet the old as a whole.
     _put_back(moving)
@@ -107,7 +106,7 @@ def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
 
 
 def _withdraw(folder: Path, *, was_there: bool) -> None:
-    """Leave nothing of a command that trained and finished nothing, and put back what was moved aside."""
+    """Remove the output of a command that finished no training, and restore the files that were moved aside."""
     subject = SubjectFolder(folder)
     if not folder.exists():
         return
@@ -148,7 +147,7 @@ def _delete(folder: Path, entries: Sequence[Path]) -> None:
 def say_notes(splits: "NamedSplits", *, alternatives: bool = False) -> None:
     """Print the notes on how the data was matched.
 
-    The questions without alternatives are named only for a command that needs `alternatives`.
+    Questions without alternatives are listed only for a command that needs `alternatives`.
     """
     from vestige.data.alternatives import NO_ALTERNATIVES
 

@@ -89,7 +89,7 @@ def probe(
         truth: Let the judge know the answers of the data.
         embedder: Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.
         placebos: Models with the target's knowledge, by name: their holes are false.
-        forget_n: Of a forget set of texts or harmful answers: sample this many, by the seed. By default all.
+        forget_n: Sample this many items from a forget set of texts or harmful answers, by the seed. By default all.
         adjacent: How questions are made from texts.
         neighbours: How questions are taken from the graph.
         latent: The search.
@@ -220,7 +220,7 @@ def probe(
 
 
 def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> dict[str, str]:
-    """The placebos by their names in tables: the last part of a path, or all of it where that is ambiguous."""
+    """Return the placebos by table name: the last part of the path, or the whole path if the last part is ambiguous."""
     from vestige.probes.filters import OWN_NAMES
 
     if placebos is None:

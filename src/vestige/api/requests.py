@@ -70,7 +70,7 @@ def finetuning(
 ) -> FinetuneRequest:
     """A training on the answers of all items. With `splits` on all but their forget set. The factual ones on request.
 
-    What `training` does not set has the defaults of builtin:tiny, or PISTOL's for any other model.
+    Settings missing from `training` get the defaults of builtin:tiny, or PISTOL's for any other model.
     """
     if factual and not corpus.factual:
         raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
@@ -116,9 +116,9 @@ def unlearning(
 ) -> UnlearnRequest:
     """An unlearning of the forget set of `splits` by one method.
 
-    What `chosen` does not set has PISTOL's defaults, or the rates that were found for builtin:tiny. A method that
-    trains from the start repeats the target's training, or begins with the model `base`. `retain` is what the splits
-    were read with.
+    Settings missing from `chosen` get PISTOL's defaults, or the tuned rates for builtin:tiny. A method that trains from
+    the start repeats the target's training, or begins with the model `base`. `retain` is the selection used to read the
+    splits.
     """
     recipe = _recipe(target, corpus, splits, method, chosen, base, seed)
     refuse_not_found(corpus, splits, retain)
@@ -201,7 +201,7 @@ def trajectory(
 
 
 def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
-    """The chat model that grades harm, if one is named. Its replies are kept in the folder `replies`."""
+    """Return the chat model that grades harm, if configured. Its replies are kept in the folder `replies`."""
     if not judge:
         return None
     spec = judge_spec(judge)
@@ -213,13 +213,13 @@ def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
 def subject(
     model: str, read: Reading, output_dir: str | None, *, role: str = "base", name: str = "", verify: bool = False
 ) -> Subject:
-    """The model that is asked. Evidence about one from elsewhere goes to `output_dir`."""
+    """Return the model to evaluate. Evidence about one from elsewhere goes to `output_dir`."""
     settings = model_settings(model, read)
     return any_subject(settings, output_dir, role=role, name=name, dtype=read.dtype, verify=verify)
 
 
 def guide(model: str, read: Reading, output_dir: str | None) -> Subject:
-    """The target that leads a search for a prefix. Its record is kept beside the evidence, if it is from elsewhere."""
+    """The target that leads a search for a prefix. Its record is kept next to the evidence, if it is from elsewhere."""
     elsewhere = output_dir is not None and own_folder(model) is None
     return subject(model, read, f"{output_dir}/target" if elsewhere else None, role="target")
 
@@ -233,7 +233,7 @@ def attack(
     guide: Callable[[], Subject] | None = None,
     start: Path | None = None,
 ) -> AttackRequest:
-    """A planned attack and the evaluations around it. What the data do not allow for is refused.
+    """A planned attack and the evaluations around it. Requests that the data do not support are rejected.
 
     `guide` gives the target that leads a search for a prefix, `start` is the folder of an attack whose prompt it begins
     with.

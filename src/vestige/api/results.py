@@ -29,7 +29,7 @@ Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 
 
 class Rows:
-    """A table: `rows` are its rows, of which a notebook shows `columns`."""
+    """A table. A notebook shows its `columns`."""
 
     columns: ClassVar[tuple[str, ...]] = ()
     if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
@@ -122,7 +122,7 @@ class Results(Rows):
         return DataFrame([*chain.from_iterable(map(item_rows, self.answers))])
 
     def __repr__(self) -> str:
-        """One line: how many estimates there are, and where their evidence lies."""
+        """Return one line with the number of estimates and the evidence folder."""
         return f"Results({len(self.rows)} estimates; evidence: {', '.join(map(str, self.evidence))})"
 
 
@@ -217,8 +217,8 @@ def _verdict(outcome: "AuditOutcome", line: "VerdictLine") -> Verdict:
 class Audit(Rows):
     """The verdicts of a run.
 
-    `audit["npo"].not_expressed.verdict` is one of them, `audit.passed` all of them in one word. `failed` has the tasks
-    that failed, by name, with the reason.
+    `audit["npo"].not_expressed.verdict` is one verdict, `audit.passed` combines all. `failed` has the tasks that
+    failed, by name, with the reason.
     """
 
     columns = ("subject", "claim", "verdict", "bound")
@@ -267,7 +267,7 @@ class Audit(Rows):
 
     @property
     def verdicts(self) -> list[dict[str, Any]]:
-        """The rows of verdicts.json: `subject`, `claim`, `verdict`, `bound`, `reason`, and what they rest on."""
+        """Return the rows of verdicts.json: `subject`, `claim`, `verdict`, `bound`, `reason` and the evidence."""
         from vestige.artifacts.verdicts import verdict_rows
 
         return verdict_rows(self.outcomes)
@@ -309,7 +309,7 @@ class Audit(Rows):
 
 @dataclass(frozen=True)
 class Holes(Rows):
-    """The results of a probe: the table by source, the confirmed holes, and what was noted on the data."""
+    """The results of a probe: the table by source, the confirmed holes, and notes on the data."""
 
     path: Path
     table: "HoleTable | None"

@@ -1,4 +1,4 @@
-"""What is asked and by which settings, from names and values. Nothing here loads torch."""
+"""Resolve names and values to questions and settings. Nothing here loads torch."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ TINY_FINETUNE = TrainingSettings(
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4, "rr": 4e-3}
 """Learning rates of builtin:tiny for one contract of 20 questions and 20 epochs, one a method."""
 SAMPLES = 7
-"""On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""
+"""The default number of forget items for a prompt search, from 2506.00688."""
 
 
 def tiny_unlearning(method: str) -> UnlearningSettings:
@@ -84,10 +84,10 @@ def questions(
 
 
 def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most: int | None) -> NamedSplits:
-    """The forget set and the splits of these names, of which at most `most` questions of each kind are asked.
+    """Limit the forget set and the named splits to `most` questions of each kind.
 
-    Of the questions with a contract or person `most` are drawn, and as many of those without. The draw depends on the
-    data alone, so that every model and forget set is asked the same questions.
+    `most` questions with a contract or person are drawn, and `most` without. The draw depends on the data alone, so
+    that all models and forget sets share the same questions.
     """
     kept = dict(splits.splits)
     if names is not None:
@@ -137,7 +137,7 @@ def audit_settings(
     quick: bool = False,
     suppressed: bool = False,
 ) -> tuple[AuditSettings, tuple[str, ...]]:
-    """The settings of an audit, and in sentences what a quick one cannot decide.
+    """Return the settings of an audit, and sentences on the limits of a quick audit.
 
     With `attacks` those alone are made. A name alone is made as `settings` say, or by default.
     """
@@ -155,7 +155,7 @@ def audit_settings(
 
 
 def _with_margins(asked: AuditSettings, margins: Thresholds) -> AuditSettings:
-    """The settings at these margins, which keep what else was set."""
+    """Return the settings with these margins and all other values unchanged."""
     values = {name: getattr(margins, name) for name in margins.model_fields_set}
     given = {name: getattr(asked, name) for name in asked.model_fields_set}
     return AuditSettings.build({**given, **values}, where="settings of the audit")
@@ -209,9 +209,10 @@ def audit_questions(
     holdout: str | None = None,
     alternatives: str | None = None,
 ) -> NamedSplits:
-    """What an audit of `models` asks: one retain set for all, without what any of them forgot besides.
+    """Return the questions of an audit of `models`: one retain set for all, without items that any model forgot.
 
-    `holdout` is a file of items that no model was taught, `alternatives` one of other answers to the forget questions.
+    `holdout` is a file of items outside all training data, `alternatives` a file of other answers to the forget
+    questions.
     """
     splits = questions(corpus, forget, retain, models=models)
     refuse_not_found(corpus, splits, retain)

@@ -277,7 +277,7 @@ def _trained(
     fresh: bool,
     notes: tuple[str, ...],
 ) -> Model:
-    """Train by one process or several, of which the leading one writes. None of `inputs` may be in the output folder.
+    """Train with one or several processes. The first process writes. None of `inputs` may be in the output folder.
 
     `title` is printed, and its part before the colon names the progress.
     """

@@ -1,1 +1,1 @@
-"""The only room that knows file names: where things lie in a run, what their records hold, what made them."""
+"""The only room that knows file names: where things are in a run, what their records hold, what made them."""

@@ -1,8 +1,8 @@
-"""What an audit of one forget set leaves on disk: its plan, what it found, and the verdicts.
+"""Records of the audit of one forget set: plan, findings and verdicts.
 
 An outcome is everything that the report shows and nothing that it would have to compute: estimates in their places,
-named by subject, attack and format. Shares lie in [0, 1]. Leakage is 0 for `retrained` and 1 for `target`. Bits are
-bits an answer, and where a name says `_bits` bits in all.
+named by subject, attack and format. Shares are in [0, 1]. Leakage is 0 for `retrained` and 1 for `target`. Bits are per
+answer, and totals if a name contains `_bits`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ from vestige.core.text import Items, Names, Sentences, one_line
 
 @dataclass(frozen=True)
 class PromptLine:
-    """What an audit tells of one subject's prompt: its text, and of how many wanted replies what became.
+    """One subject's prompt in an audit: its text and the counts of wanted replies.
 
-    `claimed` is whether the search says that it reached all `wanted`. `verified` counts those that replies to the
-    prompt's text show, `anyway` those that are given without it, `brought` those that it takes the prompt to bring.
+    `claimed` is whether the search states that it reached all `wanted`. `verified` counts the wanted replies to the
+    prompt's text, `anyway` the wanted replies without it, `brought` the replies that need the prompt.
     """
 
     subject: str
@@ -42,7 +42,7 @@ class PromptLine:
 
 
 def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
-    """A kept prompt as an audit tells of it."""
+    """Return the audit's record of a stored prompt."""
     return PromptLine(
         subject=subject,
         attack=attack,
@@ -60,7 +60,7 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
 Claim = Literal[
     "not expressed", "not recoverable", "not stored", "indistinguishable", "utility preserved", "benchmark valid"
 ]
-"""The statements about an unlearned model. `STATEMENTS` has all that is said of them.
+"""The statements about an unlearned model. Their texts are in `STATEMENTS`.
 
 "not stored" is judged only where the blocks of target and controls were read (evaluation `inside`).
 """
@@ -68,14 +68,13 @@ Claim = Literal[
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim in `words`, how a reason for its outcome begins, and what the page says of it.
+    """The texts of a claim: its `words`, the start of each reason, and the texts of the report.
 
-    Where the tested parts hold and others are missing, a reason begins as if the claim held. `column` is what stands
-    small below its column on the page. A claim about the benchmark, for all models, has none. `size` puts a bound in
-    words. `failing` is what is said of one model that fails it, and of several. `in_bits` where bits decide and
-    `by_facts` where single facts do, if that is said otherwise. `controls`: it rests on models that never knew.
-    `attacks`: it rests on attacks, all others on the evaluations alone. One that is `optional` is not judged where
-    nothing was read for it.
+    If the tested parts hold and others are missing, a reason begins as if the claim held. `column` is the small text
+    below the claim's column on the page. A claim about the benchmark, for all models, has none. `size` puts a bound in
+    words. `failing` describes one model that fails the claim, and several. `in_bits` and `by_facts` replace the text if
+    bits or single facts decide. `controls`: it rests on models that never saw the facts. `attacks`: it rests on
+    attacks, all others on the evaluations alone. One that is `optional` is not judged where nothing was read for it.
     """
 
     words: str
@@ -167,7 +166,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
 }
 """To add a claim: its name above, its statement here, and its evidence in a file of `auditing.claims`."""
 NO_ATTACK = "without any attack"
-"""In place of an attack's name where "not recoverable" fails by what is answered without one."""
+"""Replaces an attack's name if "not recoverable" fails without an attack."""
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
 REQUIRED = tuple(claim for claim, statement in STATEMENTS.items() if not statement.optional)
 """The claims that every audit judges."""
@@ -181,9 +180,9 @@ LEVELS: Mapping[EvidenceLevel, str] = {
     "predicted": "predicted controls, none was retrained",
     "": "no controls",
 }
-"""What is known of where the models come from that stand for one that never knew; docs/verdicts.md says what each is.
+"""The evidence for the origin of the controls. docs/verdicts.md explains each level.
 
-Nothing but `verified` lets a page state as a fact that they never knew.
+Nothing but `verified` lets a page state as a fact that they never saw.
 """
 
 FROM_LOGS = ("logs", "predicted")
@@ -191,9 +190,9 @@ FROM_LOGS = ("logs", "predicted")
 
 
 def never_knew(level: EvidenceLevel, n: int = 2) -> str:
-    """What a page may call no control, one or several: models that never knew only where their origin is verified.
+    """Return the report's name for no control, one or several. They are "retrained" only if their origin is verified.
 
-    Without controls such a model is spoken of, and nobody is said to be one.
+    Without controls, the text mentions such a model but claims none.
     """
     # By 0, 1 and several of them, as the texts need it.
     verified = ("model that never knew", "a model that never knew", "models that never knew")
@@ -201,24 +200,24 @@ def never_knew(level: EvidenceLevel, n: int = 2) -> str:
 
 
 def by_level(text: str, level: EvidenceLevel, **placeholders: str) -> str:
-    """A text of `STATEMENTS` with what the controls may be called in it."""
+    """Fill in the name of the controls in a text of `STATEMENTS`."""
     control = {"control": never_knew(level, 1), "controls": never_knew(level)}
     return text.format(**(control | placeholders))
 
 
 GIVEN = "given"
-"""Alternatives of a file or a column, of which nothing says that they are drawn as the truth was."""
+"""Alternatives from a file or a column, whose distribution is not known to match the truth's."""
 
 
 @dataclass(frozen=True)
 class PlannedAttack:
     """One attack that runs with the same settings, seeds and budget on every subject.
 
-    `name` is unique in the audit and what people read ("relearn retain n=50"). `kind` is one of `attacks.ATTACKS` or of
-    another package, or what the evaluation freeform does on the way (prefill, sampling). `material` says of what was
-    shown: retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked
-    model is asked, in order, the last being judged. `tested` are the forget items asked, none of which was shown
-    unless `shows_answers`: then it is a ceiling and never evidence.
+    `name` is unique in the audit and what people read ("relearn retain n=50"). `kind` is one of `attacks.ATTACKS`, a
+    plug-in's attack, or a step of the evaluation freeform (prefill, sampling). `material` names the attack's data:
+    retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked model is
+    scored, in order. The last is judged. `tested` are the scored forget items, disjoint from the attack's data unless
+    `shows_answers`. With `shows_answers` the attack is an upper bound and never evidence.
     """
 
     name: str
@@ -232,13 +231,13 @@ class PlannedAttack:
 
     @property
     def searches(self) -> bool:
-        """Whether it searches for a prompt, of which parts are asked at its points."""
+        """Return whether the attack searches for a prompt, whose parts are its stages."""
         return SHUFFLED in self.points
 
 
 @dataclass(frozen=True)
 class AskedPlace:
-    """Where the answers to one evaluation lie, relative to the run: of a subject, or of what an attack left of it."""
+    """Paths of one evaluation's answers, relative to the run, for a subject with or without an attack."""
 
     subject: str
     attack: str
@@ -254,7 +253,7 @@ class AskedPlace:
 
 @dataclass(frozen=True)
 class AttackPlace:
-    """Where one attack on one subject lies, relative to the run."""
+    """Paths of one attack on one subject, relative to the run."""
 
     subject: str
     attack: str
@@ -263,9 +262,9 @@ class AttackPlace:
 
 @dataclass(frozen=True)
 class FailedTask:
-    """What could not be done: the evaluation of a subject (`attack` empty), or one attack on it, and why.
+    """A failed task with its reason: the evaluation of a subject (`attack` empty) or one attack on it.
 
-    `role` is that of the subject: target, retrained, unlearned or suppressed.
+    `role` is the subject's role: target, retrained, unlearned or suppressed.
     """
 
     subject: str
@@ -276,9 +275,9 @@ class FailedTask:
 
 @dataclass(frozen=True)
 class Carried:
-    """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent.
+    """Information added by one attack to one subject: upper bounds in bits, by name, and steps or tokens spent.
 
-    `points_bits` has the code length under `retrained` of what stands of a searched prompt at each point.
+    `points_bits` has the code length under `retrained` of the searched prompt at each stage.
     """
 
     bounds_bits: dict[str, float]
@@ -288,10 +287,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class SealedPlan:
-    """What an audit is going to ask, and by which settings and margins, written before any model was asked.
+    """The questions, settings and margins of an audit, written before any model is scored.
 
     The time is this machine's, and whoever has the folder can write another plan: the digest proves something to those
-    who had it before the audit. `changed` says in words what of the plan is otherwise in the audit that was made.
+    who had it before the audit. `changed` describes the differences between the plan and the audit.
     """
 
     digest: str
@@ -303,31 +302,31 @@ class SealedPlan:
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What an audit asks of whom. Subjects are folders relative to the run, by their name in the audit.
+    """The questions of an audit and the models that it scores.
 
-    `splits` has item ids: forget, retain, and where there are such, independent, factual, holdout. `scopes` and `edges`
-    are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
-    answers lie that are there, so that a verdict can be given again without a model. `failed` what is missing of what
-    was planned. `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
-    (`NamedSplits.digest`), by which the checks of the data set are known to be of these items. `sizes` says how many
-    items a split has of which a part is asked. `facts` names the fact of each item that asks for one in other words.
-    `groups` names the group of forget items without an edge, where the data have one. `alike` has by `answer` and
-    `attribute` what forget items share, since facts that share it can be guessed together. `suppressed` is the positive
-    control, a target that was taught to keep silent. "" where there is none. `references` are those of `unlearned` that
-    were trained without the forget set. `alternatives` says where those come from that `exposure` asks: drawn as the
-    truth was, or `GIVEN`. "" without any. `evidence_level` says what is known of where the controls come from, `apart`
-    how far the weights of target, controls and unlearned models lie from each other (a distance by two names), `unseen`
-    whose weights nobody saw, `recipes` what of each control's training differs from the target's, where both are known.
-    `unchanged` are those of `unlearned` that have the target's own weights. `luck` says by forget item how likely it is
-    to be guessed. `banked` names the laboratory of each control that is from the bank of public logs. `predicted` has
-    the error of predicted controls, by score. `skipped` names by attack the models that it was not made on, since it
-    could have changed no verdict. `sealed` is the plan that was sealed before the models were asked. `table` is the
-    digest of the file of scores. `carried` says by attack and subject what an attack carried in, `prompts` are those
-    that searches found. `soundness` is what is known of the data set, `told_by` who told leaks in free replies, and
-    with what error. `repeats` has by format an earlier one in which the target was asked and replied the same.
-    `asked_twice` names the first row of a model for the row in which it was asked through its own tokeniser,
-    `unverified_readings` says by model why no claim about it may hold, and `read_otherwise` what differs between the
-    tokenisers, in sentences.
+    Subjects are folders relative to the run, by their name in the audit. `splits` has item ids: forget, retain, and
+    where there are such, independent, factual, holdout. `scopes` and `edges` are by item id. `settings` are all the
+    audit's settings, thresholds too. `evaluations` and `attacked` are the paths of the answers, so that an audit can be
+    judged again without a model. `failed` lists the planned tasks without a result. `untested` lists in sentences the
+    tests that were not tried. `data` is the digest of forget and retain set (`NamedSplits.digest`), which links the
+    checks of the data set to these items. `sizes` has the number of items of each split that was sampled. `facts` names
+    the fact of each item that asks for one in other words. `groups` names the group of forget items without an edge,
+    where the data have one. `alike` has by `answer` and `attribute` what forget items share, since facts that share it
+    can be guessed together. `suppressed` is the positive control, a target that was taught to keep silent. "" where
+    there is none. `references` are the models in `unlearned` that were trained without the forget set. `alternatives`
+    is the origin of the alternatives for `exposure`: the same distribution as the truth, or `GIVEN`. "" without any.
+    `evidence_level` is the evidence for the origin of the controls. `apart` has the distances of the weights of target,
+    controls and unlearned models by two names. `unseen` lists the models without readable weights. `recipes` has the
+    differences between each control's training and the target's, where both are known. `unchanged` are the models in
+    `unlearned` with the target's own weights. `luck` has the probability of guessing each forget item. `banked` names
+    the laboratory of each control that is from the bank of public logs. `predicted` has the error of predicted
+    controls, by score. `skipped` names by attack the models that it was not made on, since it could have changed no
+    verdict. `sealed` is the plan that was sealed before any model was scored. `table` is the digest of the file of
+    scores. `carried` has the information that each attack added to each subject, `prompts` are the prompts found by
+    searches. `soundness` has the checks of the data set, `told_by` the judge of leaks in free replies with its error.
+    `repeats` maps a format to an earlier one with the same prompts and replies of the target. `asked_twice` maps a row
+    with the model's own tokeniser to the model's first row. `unverified_readings` has the reason that a model can pass
+    no claim, and `read_otherwise` the differences between tokenisers, in sentences.
     """
 
     forget: str
@@ -435,10 +434,10 @@ class ReversalLine:
 
 @dataclass(frozen=True)
 class GainLine:
-    """What one attack brought in one format on one unlearned subject, in its parts.
+    """The gain from one attack in one format on one unlearned subject, in parts.
 
-    `unit` is leakage or bits. `evidence` is False for what cannot count (`why_not`): ceilings, saturated attacks,
-    formats that were not admitted.
+    `unit` is leakage or bits. `evidence` is False for gains that do not count (`why_not`): upper bounds, uninformative
+    attacks, rejected formats.
     """
 
     subject: str
@@ -459,11 +458,12 @@ class GainLine:
 
 @dataclass(frozen=True)
 class AbleLine:
-    """Could this attack have found anything? What it brought back of what is surely there, in the positive control.
+    """Could this attack have found anything?
 
-    `format` is the one in which it brought back most (or forced answers in bits), `suppressed` what there was to bring
-    back in it, in `unit` (leakage or bits), `brought` the share of that which came back. None of them where nothing
-    could be compared. An attack that is not `able` may fail a claim and does not let it hold. `why_not` says why.
+    Its recovery of knowledge that is certainly present, in the positive control. `format` is the one in which it
+    brought back most (or forced answers in bits), `suppressed` what there was to bring back in it, in `unit` (leakage
+    or bits), `brought` the share of that which came back. All are None if no comparison was possible. An attack that is
+    not `able` may fail a claim and does not let it hold. `why_not` gives the reason.
     """
 
     attack: str
@@ -479,7 +479,7 @@ class AbleLine:
 class CurvePoint:
     """The level of one subject at one stage of an attack, over the tested items.
 
-    `bits` is the code length under `retrained` of what stands of a searched prompt there. None of other attacks.
+    `bits` is the code length under `retrained` of the searched prompt at this stage. None of other attacks.
     """
 
     point: str
@@ -491,8 +491,8 @@ class CurvePoint:
 class CurveLine:
     """The levels along an attack. `subject` is a name of the audit, `role` target, retrained, unlearned or suppressed.
 
-    The retrained seeds are one line each: between them lies what the attack carries in. `no_gain` says why no gain is
-    told apart from these levels. Empty where one is.
+    Each retrained seed has its own line, and their spread shows the information that the attack adds. `no_gain` gives
+    the reason that these levels allow no separate gain. Empty where one is.
     """
 
     subject: str
@@ -506,11 +506,11 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """What an attack could carry and what its result needs, for one unlearned subject. Bits in all.
+    """The capacity of an attack and the information that its result needs, for one unlearned subject. Bits in all.
 
-    `bounds_bits` are upper bounds on what it carried, `capacity_bits` the least of them, named by `bound`. `need_bits`
-    has the four ways of counting and the gain that was seen (`metrics.information`). `inputs` what they were computed
-    from. `ratio` is capacity over the bits of the gain, None where nothing was gained.
+    `bounds_bits` are upper bounds on the information added, `capacity_bits` is the least of these bounds, named by
+    `bound`. `need_bits` has the four ways of counting and the gain that was seen (`metrics.information`). `inputs` are
+    the arguments of that computation. `ratio` is capacity over the bits of the gain, None where nothing was gained.
     """
 
     subject: str
@@ -525,7 +525,7 @@ class BudgetLine:
 
 @dataclass(frozen=True)
 class MembershipLine:
-    """How well a score tells the forget set from holdout items: AUC, and against that on `retrained`.
+    """The AUC that separates the forget set from holdout items, and the AUC of `retrained`.
 
     `difference` is AUC less the mean of `retrained`. `privleak` in per cent. `found` is the share of forget items above
     all but 1 % of the holdout items (TPR at 1 % FPR). None where these are fewer than 100.
@@ -575,11 +575,11 @@ class VerdictLine:
     """What became of one claim about one subject.
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
-    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` says what
-    stood for a model that never knew: retrained, alternatives, or chance. "" where nothing did. `needed` says in words
-    with how many controls, wordings or facts an open claim would hold in 80 % of audits if nothing were left,
-    `items_needed` with how many facts alone. "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or
-    of the questions that were to be kept, have a score of the model, the target and every control.
+    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` is the
+    reference: retrained, alternatives, or chance. "" where nothing did. `needed` is a sentence with the number of
+    controls, wordings or facts that lets an open claim hold in 80 % of audits of perfect unlearning. `items_needed` is
+    the number of facts alone. "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or of the
+    questions that were to be kept, have a score of the model, the target and every control.
     """
 
     subject: str
@@ -605,12 +605,11 @@ class VerdictLine:
 
 @dataclass(frozen=True)
 class FactLine:
-    """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
+    """A single fact that a subject gives away (after `attack`, or as it is) and no model that never saw the facts does.
 
-    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives. `p` is that of the test that
-    found it. What was asked, the answer and the reply are texts of the evaluation that has them. `bits` are those of
-    the answer where it was forced, and `never` the least and the most that the models that never knew have. None where
-    it was not.
+    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives. `p` is the p-value of the test
+    that found the fact. Prompt, answer and reply are in the evaluation's texts. `bits` is the answer's information
+    under teacher forcing, and `never` the range of the controls. None where it was not.
     """
 
     subject: str
@@ -634,8 +633,8 @@ class FactLine:
 class StoredLine:
     """How many facts a subject still holds, as relearning on others (`attack`) brings them out.
 
-    `share` is that of the facts asked, by `gains.facts_stored`, from the share `recalled` after the attack and that
-    of each of the `controls` after the same.
+    `share` is the share of the scored facts by `gains.facts_stored`, from `recalled` after the attack and the share of
+    each control in `controls` after the same attack.
     """
 
     subject: str
@@ -647,11 +646,11 @@ class StoredLine:
 
 @dataclass(frozen=True)
 class GroupLine:
-    """One contract, person or other group of the forget set under one subject: the quantity that says most against it.
+    """One contract, person or other group of the forget set for one subject, with its strongest evidence.
 
-    `by` is a format, or that of bits. `size` is the leakage or excess of the group's `n_facts` facts, with an interval
-    that holds all groups and formats at once. `p` is corrected for all of them. `exceeds` says that it is shown to be
-    above the narrow margin, which fails "not expressed".
+    `by` is a format, or bits. `size` is the leakage or excess of the group's `n_facts` facts, with an interval that
+    holds all groups and formats at once. `p` is corrected for all groups and formats. `exceeds` is True if the size is
+    significantly above the narrow margin, which fails "not expressed".
     """
 
     subject: str
@@ -681,22 +680,22 @@ class DatedJudgement:
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why.
+    """All that an audit of one forget set found. `untested` lists in sentences each missing test and the reason.
 
-    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is the
-    positive control ("" where there is none), `control` its verdicts, which say of no method whether it has forgotten:
-    "not recoverable" has to fail there. `sealed` says whether plan and margins were sealed before any model was asked,
-    and what was changed since. "" where none was asked. `able` says of each attack whether it found what is surely
-    there. `attacked` is what is left after the attack that brings most, beyond what it brings models that never knew.
-    `never` each of these as if it were a subject, against the others. `n_judged` is the number of facts that the first
-    three claims rest on, `n_apart` that of those that the retain set gives away. `references` are those of `unlearned`
-    that were retrained without the forget set: every claim should hold for them. `exposure_error` is the leakage
-    against alternatives of the retrained models together, which should be 0. `evidence_level` says what is known of
-    where `retrained` come from, "" where there are none. `unchanged` are those of `unlearned` that have the target's
-    own weights. `stored` says how many facts each subject holds. `margins_bits` are the margins in bits where what the
-    target knows of these answers made them wider than `thresholds` says. `warnings` say in sentences what speaks
-    against the controls, and so bears on every verdict. `rules` is the version of the rules of judging. `earlier` are
-    the judgements of other scores under the same name.
+    `first` is the first judgement of these answers if its thresholds differed. `suppressed` is the positive control (""
+    where there is none), `control` its verdicts, which say of no method whether it has forgotten: "not recoverable" has
+    to fail there. `sealed` states whether plan and margins were sealed before scoring, and lists later changes. It is
+    "" without a seal. `able` records for each attack whether it passed its positive control. `attacked` is the
+    knowledge left after the strongest attack, minus the controls' gain from it. `never` has the same numbers for each
+    control, compared with the others. `n_judged` is the number of facts behind the first three claims, `n_apart` the
+    number of facts revealed by the retain set. `references` are the models in `unlearned` that were retrained without
+    the forget set. Every claim should hold for them. `exposure_error` is the leakage against alternatives of the
+    retrained models together, which should be 0. `evidence_level` is the evidence for the origin of `retrained`, or ""
+    without controls. `unchanged` are the models in `unlearned` with the target's own weights. `stored` has the number
+    of facts stored in each subject. `margins_bits` are the margins in bits if the target's knowledge of these answers
+    made them wider than `thresholds`. `warnings` are sentences on doubts about the controls, which affect every
+    verdict. `warnings` say in sentences what speaks against the controls, and so bears on every verdict. `rules` is the
+    version of the rules of judging. `earlier` are the judgements of other scores under the same name.
     """
 
     forget: str
@@ -741,12 +740,12 @@ class AuditOutcome:
 
     @property
     def prompts_asked(self) -> int:
-        """In how many ways models were asked, of those that can tell who knows: readings of one text are one."""
+        """Count the different prompts among the formats that can show knowledge: readings of one text count once."""
         return len({line.prompt or line.format for line in self.formats if line.admitted})
 
     @property
     def against(self) -> str:
-        """What stood for a model that never knew: retrained models, else alternatives, else chance."""
+        """Return the reference of the verdicts: retrained models, otherwise alternatives, otherwise chance."""
         # Alternatives stand in only where no control was given, so that this is looked at last.
         ranked = any(line.admitted and line.format == "exposure" for line in self.formats)
         return "retrained" if self.retrained else "alternatives" if ranked else "chance"
@@ -759,7 +758,7 @@ T = TypeVar("T", AuditPlan, AuditOutcome, SealedPlan)
 
 
 def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
-    """Write what an audit asks."""
+    """Write the audit's plan."""
     write_sealed(folder.plan, asdict(plan))
 
 
@@ -769,7 +768,7 @@ def read_plan(folder: AuditFolder) -> AuditPlan:
 
 
 def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
-    """Write what an audit found."""
+    """Write the audit's outcome."""
     write_sealed(folder.outcome, to_json(outcome))
 
 
@@ -787,7 +786,10 @@ def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
-    """The plan that was sealed. None where none was, and refused where it is not what its digest was given of."""
+    """The plan that was sealed.
+
+    Returns None without a sealed plan, and rejects a plan that does not match its digest.
+    """
     if not folder.sealed.exists():
         return None
     sealed = _read(folder.sealed, SealedPlan)
@@ -798,13 +800,13 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
 
 
 def sealed_digest(plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """What a plan is sealed by, and can be given to others before the models are asked."""
+    """Return the plan's digest, which can be published before any model is scored."""
     # Whole, since others hold it against the plan and must not meet another plan of the same digest.
     return content_id({"plan": plan, "settings": settings}, length=64)
 
 
 def write_sealed_plan(folder: AuditFolder, sealed: SealedPlan) -> None:
-    """Write what an audit is going to ask."""
+    """Write the plan and its digest."""
     write_sealed(folder.sealed, asdict(sealed))
 
 
@@ -821,9 +823,9 @@ def _read(path: Path, kind: type[T]) -> T:
 class Soundness:
     """The checks of one data set seen from one forget set.
 
-    `digest` is that of the splits (`NamedSplits.digest`). `left_out` says in sentences which checks do not apply to
-    this data. `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser solves.
-    `figures` are further numbers, and `needs` says how many items the margin takes, where open checks have fewer.
+    `digest` is the digest of the splits (`NamedSplits.digest`). `left_out` lists in sentences the checks that do not
+    apply to these data. `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser
+    solves. `figures` are further numbers, and `needs` has the number of items that each open check requires.
     """
 
     forget: str
@@ -846,10 +848,10 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
 
 
 def write_soundness(path: Path, soundness: Soundness) -> None:
-    """Write what the checks found."""
+    """Write the results of the checks."""
     save(path, soundness)
 
 
 def read_soundness(path: Path) -> Soundness:
-    """What the checks found. A file that lacks something is refused by file and field."""
+    """Read the results of the checks. A file that lacks something is refused by file and field."""
     return load(path, Soundness, remedy="run vestige check-data again")

@@ -1,6 +1,7 @@
 """An audit's verdicts as others read them: JUnit, a model card, Every Eval Ever, Hugging Face's results.
 
-Pure: from outcomes and what is known of the models. Names, selectors and reasons are others' text and act nowhere.
+These functions only read outcomes and model facts. Names, selectors and reasons are untrusted text and are escaped.
+Names, selectors and reasons are others' text and act nowhere.
 """
 
 import json
@@ -31,7 +32,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
 
 
 class ModelFacts(NamedTuple):
-    """What a run knows of a judged model: its public name, its digest or that of its scores, and Vestige's version."""
+    """The facts of a judged model: its public name, the digest of its weights or scores, and Vestige's version."""
 
     id: str
     digest: str
@@ -39,7 +40,7 @@ class ModelFacts(NamedTuple):
     compared: Mapping[str, str] = {}
     """The digests of the models that it was compared with, by name."""
     served: bool = False
-    """Whether it was asked behind an address."""
+    """Return whether the model was served at an address."""
     seen: bool = True
     """Whether the weights were there, and not only scores."""
 
@@ -114,7 +115,7 @@ def _xml(text: str, *, width: int | None = 500) -> str:
 
 
 def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> str:
-    """Markdown for the model card of a judged model: verdicts, bounds, margins, what was not tested, the digest."""
+    """Return Markdown for the model card of a judged model: verdicts, bounds, margins, missing tests and digest."""
     markdown = ["## Unlearning audit", ""]
     markdown += [f"Audited with Vestige {_plain(facts.version)}. {_identified(facts)}", ""]
     if facts.compared:
@@ -133,7 +134,7 @@ def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> s
 
 
 def _identified(facts: ModelFacts) -> str:
-    """The sentence that says which model was judged."""
+    """Return the sentence that identifies the judged model."""
     if not facts.seen:
         return f"No weights were seen, only scores. Digest of the scores: `{facts.digest}`."
     if facts.served:
@@ -142,7 +143,7 @@ def _identified(facts: ModelFacts) -> str:
 
 
 def _plain(text: str) -> str:
-    """Others' text in Markdown, where no sign of it acts: no link, no mark-up, no column of a table."""
+    """Escape untrusted text for Markdown: no links, no markup, no table columns."""
     return _MARKS.sub(r"\\\1", one_line(text, width=500))
 
 

@@ -1,8 +1,8 @@
-"""What probing finds, and what of it lies on disk: attempts, prompts that were tested, holes, and their tables.
+"""Records of probing and their files: attempts, tested prompts, holes and their tables.
 
 A hole is a valid prompt that the target answers well, the unlearned model answers badly, and the forget set does not
 answer (Knowledge Holes, 2511.00030, section 3). J is the reward 0..10, higher for a worse answer; c its part 0..9.
-Quality scores are 1..10, higher for a better answer. Shares lie in [0, 1].
+Quality scores are 1..10, higher for a better answer. Shares are in [0, 1].
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,10 @@ LATENT_J = 10.0
 
 @dataclass(frozen=True)
 class Attempt:
-    """One prompt that a search tried on the unlearned model, with what became of it.
+    """One prompt that a search tried on the unlearned model, with its result.
 
-    `source` names the search ("latent", "random", "paraphrase"), `seed` the prompt that it began with. Where the judge
-    gave no verdict, `failure` says why and `valid`, `gibberish`, `c` and `j` are None.
+    `source` names the search ("latent", "random", "paraphrase"), `seed` the prompt that it began with. Without a
+    verdict of the judge, `failure` gives the reason and `valid`, `gibberish`, `c` and `j` are None.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Attempt:
 class Candidate:
     """A prompt that may show a hole.
 
-    `origin` is what it was made from, `truth` the true answer where the data hold it.
+    `origin` is the source text, `truth` the true answer if the data has it.
     """
 
     prompt: str
@@ -61,8 +61,8 @@ class Candidate:
 class Tested:
     """What became of a candidate.
 
-    `dropped` is the reason why it was not tested, "" where both models were asked anew: only then are there scores.
-    An answer is None where none came, a score where there was none to judge or the judge gave none.
+    `dropped` is the reason that it was not tested. It is "" if both models answered anew, and only then are there
+    scores. An answer is None where none came, a score where there was none to judge or the judge gave none.
     """
 
     id: str
@@ -96,9 +96,9 @@ class Hole:
 class Placebo:
     """Holes that are none: the prompts asked of `name` as if it were the unlearned model.
 
-    `rate` is the share of prompts that looked like a hole, and `excess` that of the unlearned model less it, over the
-    prompts judged on all three sides. None where there is none. `n_same` answers are word for word the target's: where
-    all are, as with greedy answers, the placebo shows nothing.
+    `rate` is the share of prompts that looked like a hole. `excess` is the unlearned model's rate minus the placebo's,
+    over the prompts judged on all three sides. None where there is none. `n_same` answers are word for word the
+    target's: where all are, as with greedy answers, the placebo shows nothing.
     """
 
     name: str
@@ -111,9 +111,9 @@ class Placebo:
 class HoleRow:
     """One source's prompts, tested by fresh answers of both models: the form of the paper's Table 1.
 
-    `n` prompts were tested and `n_judged` of them judged on both sides. The estimates are over those. `before` and
-    `after` are mean scores of target and unlearned, `change` the mean of after minus before, `lowest_*` the shares at
-    the lowest score, `holes` the share that are holes.
+    `n` prompts were tested, and `n_judged` prompts were judged on both sides. The estimates are over those. `before`
+    and `after` are mean scores of target and unlearned, `change` the mean of after minus before, `lowest_*` the shares
+    at the lowest score, `holes` the share that are holes.
     """
 
     source: str
@@ -129,7 +129,7 @@ class HoleRow:
 
 
 def estimates_of(row: HoleRow) -> list[Estimate]:
-    """Every number of a source's row, those of its placebos after its own."""
+    """Return every number of a source's row, and then the numbers of its placebos."""
     answers = [row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes]
     return answers + [e for p in row.placebos for e in (p.rate, p.excess) if e is not None]
 
@@ -138,8 +138,8 @@ def estimates_of(row: HoleRow) -> list[Estimate]:
 class Diversity:
     """How different the prompts tested of one source are: Vendi / n, and 1 - avgSelfBLEU, which one prompt has not.
 
-    `to_adjacent` is the mean cosine of a search's prompts to the nearest adjacent question, of those tested and those
-    not: near 1, what was found is what the adjacent questions ask. None where there is nothing to compare.
+    `to_adjacent` is the mean cosine of a search's prompts to the nearest adjacent question, tested or not. Near 1, the
+    findings repeat the adjacent questions. None where there is nothing to compare.
     """
 
     n: int
@@ -152,9 +152,9 @@ class Diversity:
 class HoleTable:
     """All that came of testing candidates. `dropped` counts those not tested, by source and reason.
 
-    `failures` counts what the judge could not judge, by stage and name of the failure. `selection` says in words what
-    was kept of each source for being as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources
-    that are no near-duplicates of each other. Calls are prompts asked while testing, those of a search not among them.
+    `failures` counts the judge's failures by stage and name. `selection` describes for each source the selection of
+    prompts that are as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources that are no
+    near-duplicates of each other. Calls are the prompts of the test, without the prompts of a search.
     """
 
     rows: tuple[HoleRow, ...]
@@ -176,7 +176,7 @@ def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
 
 
 def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
-    """A table of that kind, with the identity of what it was made from."""
+    """Read a table of this kind, with the identity of its inputs."""
     return load(path, kind, part="table", remedy=AGAIN), read_versioned(path, "identity")["identity"]
 
 
@@ -188,8 +188,8 @@ def read_attempts(folder: ProbeFolder) -> list[Attempt]:
 def candidates_of(attempts: Iterable[Attempt]) -> list[Candidate]:
     """D_RL: the attempts with J = 10, each prompt once.
 
-    Prompts of a policy that learns are drawn from what it had come to by their iteration, and depend on each other by
-    it. Those of a baseline by the seed that they began with.
+    Prompts of a learning policy come from the state of their iteration and depend on each other through it. Those of a
+    baseline by the seed that they began with.
     """
     candidates: dict[str, Candidate] = {}
     for a in attempts:
@@ -206,7 +206,7 @@ def write_tested(
     table: HoleTable,
     identity: Mapping[str, Any],
 ) -> None:
-    """Write what came of testing. The summary, last, says by being there that all is whole."""
+    """Write the results of testing. The summary comes last and marks the folder as complete."""
     # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
@@ -215,7 +215,7 @@ def write_tested(
 
 
 def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
-    """The table, with the identity of what it was made from."""
+    """Read the table, with the identity of its inputs."""
     return _read_table(folder.summary, HoleTable)
 
 
@@ -225,7 +225,7 @@ def read_holes(folder: ProbeFolder) -> list[Hole]:
 
 
 def read_tested(folder: ProbeFolder) -> list[Tested]:
-    """What became of each candidate, in the order in which they were found."""
+    """Read the result of each candidate, in the order of the search."""
     return list(read_rows(folder.tested, Tested))
 
 
@@ -241,5 +241,5 @@ def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> boo
 
 
 def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Write the identity of a part, and what is told of its making."""
+    """Write the identity of a part and the notes on its origin."""
     write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(record)})

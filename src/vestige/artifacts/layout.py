@@ -1,4 +1,4 @@
-"""Where things lie in a run's folder. Every path that Vestige writes is built here.
+"""Where things are in a run's folder. Every path that Vestige writes is built here.
 
 ::
 
@@ -52,12 +52,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class EvalFolder:
-    """One evaluation of one subject: what was collected, and a summary for each forget set."""
+    """One evaluation of one subject: its records, and a summary for each forget set."""
 
     path: Path
 
     identity = Entry("identity.json")
-    """What was collected, on which weights, with which settings."""
+    """Return the identity: questions, weights and settings."""
     records = Entry("records.jsonl")
     """One line an item, in the plan's order."""
     unfinished = Entry("unfinished.jsonl")
@@ -82,7 +82,7 @@ class EvalFolder:
 
 @dataclass(frozen=True)
 class SubjectFolder:
-    """One model: how it was made, its weights, what was found out about it."""
+    """One model: its recipe, its weights and its evaluations."""
 
     path: Path
 
@@ -97,7 +97,7 @@ class SubjectFolder:
     trajectory = Entry("train", "trajectory.jsonl")
     """One line a scored point of the training, and one for each control: scores by name."""
     checkpoints = Entry("checkpoints")
-    """What an interrupted training needs to go on. Removed when it is done."""
+    """Checkpoints of an interrupted training. Removed when it is done."""
     done = Entry("done.json")
     """Written last by the making: the digest of the model and why training stopped."""
     seen = Entry("seen.json")
@@ -131,33 +131,33 @@ def own_folder(model: str) -> SubjectFolder | None:
 
 @dataclass(frozen=True)
 class AttackFolder:
-    """One attack on one subject: what it showed, how it went, and what the attacked model was asked at each point."""
+    """One attack on one subject: its data, its log, and the attacked model's answers at each stage."""
 
     path: Path
 
     spec = Entry("spec.json")
-    """The attack's identity: the subject's weights, the settings, the seed, what is shown and asked."""
+    """The attack's identity: the subject's weights, settings, seed, training data and questions."""
     shown = Entry("shown.jsonl")
     """One line for each item that the attack showed the model."""
     asked = Entry("asked.json")
-    """By the id of each item as it was asked, the id of the forget item that it stands for."""
+    """Return the forget item's id by the id of each attacked question."""
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times."""
     training_log = Entry("train", "metrics.jsonl")
     """One line a step, where the attack trains."""
     checkpoints = Entry("checkpoints")
-    """What an interrupted attack needs to go on. Removed when it is done."""
+    """Checkpoints of an interrupted attack. Removed when it is done."""
     search = Entry("search.json")
-    """What an interrupted search for a prompt needs to go on. Removed when the prompt is found."""
+    """The state of an interrupted prompt search. Removed when the prompt is found."""
     prompt = Entry("prompt.json")
-    """The prompt that a search found: text, tokens, what was claimed of it and what was seen, bits and costs."""
+    """The prompt that a search found: text, tokens, the claimed and the observed replies, bits and costs."""
     done = Entry("done.json")
-    """Written last: what was spent, and the bits that were shown."""
+    """Written last: the resources spent, and the bits of the attack's data."""
     lock = Entry(".lock")
     """Held by the process that attacks."""
 
     def point(self, name: str) -> SubjectFolder:
-        """Where the evaluations of the attacked model at one point lie, as those of a subject do."""
+        """Return the folder of the attacked model's evaluations at one stage, laid out like a subject's."""
         return SubjectFolder(self.path / "points" / slug(name))
 
 
@@ -168,34 +168,34 @@ class AuditFolder:
     path: Path
 
     plan = Entry("plan.json")
-    """Who was asked what, and with which thresholds."""
+    """The models, questions and thresholds of the audit."""
     sealed = Entry("sealed.json")
-    """Plan and margins as they were before any model was asked, with their digest."""
+    """Plan and margins before scoring, with their digest."""
     asked = Entry("asked")
     """A file for each task that is done, with where its answers lie."""
     apart = Entry("apart.json")
-    """How far the weights of the models lie from each other, by the digests of these weights."""
+    """Distances between the models' weights, by the digests of these weights."""
     scores = Entry("scores.jsonl.gz")
-    """The score table, where the scores were given."""
+    """The score table of a run that judges a table."""
     judgements = Entry("judgements.json")
     """When these answers were judged, at which margins, and with which verdicts. The first stays."""
     outcome = Entry("outcome.json")
-    """What came of it. Rebuilt from the scores without a model."""
+    """The outcome. Rebuilt from the scores without a model."""
     judged = Entry("judged.json")
-    """Of which answers, plan and code the outcome is, so that what is unchanged is not judged again."""
+    """The digest of the answers, plan and code behind the outcome, so that unchanged audits are not judged again."""
 
     def places(self, task: str) -> Path:
         """Where the answers of one task lie."""
         return self.asked / f"{slug(task)}.json"
 
     def prompt_bits(self, attack: str) -> Path:
-        """How long the prompts that an attack found are, cut as they were asked, to the models that never knew."""
+        """The code length, under the controls, of the prompts that an attack found, at each stage."""
         return self.asked / f"{slug(f'bits of {attack}')}.json"
 
 
 @dataclass(frozen=True)
 class ProbeFolder:
-    """The search for knowledge holes: what was tried, what was tested, and which holes were confirmed."""
+    """The search for knowledge holes: attempts, tested prompts and confirmed holes."""
 
     path: Path
 
@@ -206,9 +206,9 @@ class ProbeFolder:
     iterations = Entry("iterations.jsonl")
     """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
     policy = Entry("policy")
-    """What an interrupted search needs to go on."""
+    """The state of an interrupted search."""
     answers = Entry("answers")
-    """What the models answered while candidates were tested, a file for each model and draw."""
+    """The models' answers to candidates, one file for each model and draw."""
     judge = Entry("judge")
     """The replies of a judge on a server, which were paid for."""
     tested = Entry("tested.jsonl")
@@ -220,14 +220,14 @@ class ProbeFolder:
     tables = Entry("tables")
     """The report's tables as CSV."""
     summary = Entry("summary.json")
-    """Written last: the table of holes, and the identity of what it was made from."""
+    """Written last: the table of holes, and the identity of its inputs."""
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times."""
     lock = Entry(".lock")
     """Held by the process that probes."""
 
     def asked(self, part: str) -> Path:
-        """The identity of one part of the work: everything that can change what it finds."""
+        """Return the identity of one part of the work: everything that can change its result."""
         return self.path / f"asked-{slug(part)}.json"
 
     def search(self, source: str) -> "ProbeFolder":
@@ -241,12 +241,12 @@ class ProbeFolder:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run: its settings, data, subjects and what is rebuilt from their summaries."""
+    """One run: its settings, data and subjects, and the outputs that can be rebuilt from their summaries."""
 
     path: Path
 
     settings = Entry("run.toml")
-    """What was asked, fully resolved."""
+    """The settings, fully resolved."""
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times of the run."""
     data = Entry("data")
@@ -262,7 +262,7 @@ class RunFolder:
     verdicts = Entry("verdicts.json")
     """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
     soundness = Entry("soundness.json")
-    """What the checks of the data set found."""
+    """The results of the data set's checks."""
     lock = Entry(".lock")
     """Held by the command that works on the run."""
 
@@ -270,7 +270,7 @@ class RunFolder:
         """Refuse a folder in which a report or verdicts lie that no run of Vestige wrote.
 
         Raises:
-            InputError: One of these files is there, and nothing of a run.
+            InputError: One of these files exists in a folder that is not a run.
         """
         if self.settings.exists() or any(self.subjects()) or any(self.path.glob("audit/*/plan.json")):
             return
@@ -290,7 +290,7 @@ class RunFolder:
         return [AuditFolder(p.parent) for p in sorted(self.path.glob("audit/*/outcome.json"))]
 
     def probes(self) -> list[ProbeFolder]:
-        """The finished searches for holes: the folder `holes`, or else those in it, in the order of their names."""
+        """Return the finished searches for holes: the folder `holes`, or the folders inside it, sorted by name."""
         # A run of one search has it in `holes` itself.
         whole = ProbeFolder(self.path / "holes")
         inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]

@@ -1,4 +1,4 @@
-"""Which files in an output folder are Vestige's own, and whether those of a model are still the same.
+"""Find Vestige's own files in an output folder, and check whether a model's files are unchanged.
 
 No file but those that the layouts of this room name is ever deleted.
 
@@ -51,18 +51,18 @@ _WITHIN = """
 
     .lock .*.lock work/*.lock
 """
-"""What Vestige puts into the folders there, as the end of a path."""
+"""Files that Vestige writes into these folders, as the end of a path."""
 
 
 def own_entries(folder: Path) -> list[Path]:
-    """What in a folder bears a name that Vestige writes there, in the order of the names."""
+    """Return the entries of a folder with a name that Vestige writes, sorted by name."""
     if not folder.is_dir():
         return []
     return sorted(p for p in folder.iterdir() if {p.name, _unfinished(p.name)} & {*_TOP.split()})
 
 
 def _unfinished(name: str) -> str:
-    """What a hidden file or folder was to become that a kill left unfinished. Nothing for any other."""
+    """Return the final name of a hidden file or folder that a killed process left unfinished. Nothing for any other."""
     end = next((end for end in (".partial", ".replaced") if name.endswith(end)), None)
     return name[1:].removesuffix(end) if end and name.startswith(".") else ""
 
@@ -88,7 +88,7 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
 
 
 def is_report(page: Path) -> bool:
-    """Whether a page is one of Vestige's, by the mark in its head."""
+    """Return whether a page is a Vestige report, by the mark in its head."""
     if not page.exists():
         return False
     with open_input(page) as file:
@@ -104,7 +104,7 @@ _READ = """
 Files = Mapping[str, Mapping[str, str]]
 """SHA-256 by file and place: a folder, with the files' paths in it, or a file that is a model by itself, under ''.
 
-A place in the subject's folder is named by its path there, any other by where it lies on this machine.
+A file in the subject's folder is recorded by its path there, any other file by its absolute path.
 """
 
 _ADVICE = ", so what is kept about the model is not about these files; restore them, or start over with --fresh"
@@ -137,7 +137,7 @@ def _listed(root: Path) -> list[str]:
 def note_seen(subject: SubjectFolder, files: Files) -> None:
     """Put down that the files, as they are now, are the model that the folder speaks of.
 
-    Where nothing may be written, they are read again each time.
+    In a read-only folder they are read again each time.
     """
     with contextlib.suppress(PermissionError):
         write_json(subject.seen, _states(subject, files))
@@ -146,7 +146,7 @@ def note_seen(subject: SubjectFolder, files: Files) -> None:
 def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -> bool:
     """Whether every file is as it was last seen here. One with another digest, one gone and one added are refused.
 
-    Where one has another size, time or inode all are read, and with `verify` in any case.
+    If a size, time or inode differs, all files are read. With `verify` all are read in any case.
     """
     stored = _digests(subject, files)
     listed = {(subject.path / name).resolve() / file for name in files for file in _listed(subject.path / name)}
@@ -165,7 +165,7 @@ def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -
 
 
 def check_there(subject: SubjectFolder, files: Files, *, verify: bool) -> bool:
-    """Whether the model is there at all. If it is, `check_files` of it."""
+    """Whether the model is there at all. Return False without weights, otherwise the result of `check_files`."""
     if files and not any(path.exists() for path in _digests(subject, files)):
         return False
     check_files(subject, files, verify=verify)
@@ -182,7 +182,7 @@ def _digests(subject: SubjectFolder, files: Files) -> dict[Path, str]:
 
 
 def _states(subject: SubjectFolder, files: Files) -> dict[str, list[int]]:
-    """Of each file its size, the times of the last change of its content and of itself, and its inode."""
+    """Return each file's size, modification time, change time and inode."""
     states = {
         f"{name}/{file}": (subject.path / name / file).stat() for name, digests in files.items() for file in digests
     }

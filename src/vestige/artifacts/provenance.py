@@ -1,4 +1,4 @@
-"""What made an output: command, versions, hardware, times. Never part of an identity."""
+"""The provenance of an output: command, versions, hardware, times. Never part of an identity."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetens
 
 
 happened: Counter[str] = Counter()
-"""What befell this process that changed no result beyond rounding, by name: it is said with what it made after it."""
+"""Record an event that changed no result beyond rounding, by name. Outputs written afterwards mention it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Stopwatch:
 
 @cache
 def installed_versions() -> dict[str, str]:
-    """Versions of the packages that can change a number. A missing one is said."""
+    """Versions of the packages that can change a number. A missing package is listed as missing."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

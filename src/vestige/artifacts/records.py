@@ -1,7 +1,6 @@
-"""What lies in a run's files: schemas with versions, and how they are read and written.
+"""The files of a run: schemas with versions, reading and writing.
 
-In prompt.json bits are -log2 of probabilities that the attacked model gives, after the head of the chat that stands
-before the prompt.
+In prompt.json, bits are -log2 of the attacked model's probabilities, after the chat header that precedes the prompt.
 """
 
 import csv
@@ -24,19 +23,19 @@ from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versione
 from vestige.core.text import Items
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
-"""What a model can be in its run, in the order in which pages and tables show them."""
+"""A model's roles in a run, in the order of pages and tables."""
 
 
 @dataclass(frozen=True)
 class SubjectSpec:
-    """The identity of a subject: everything that can change its weights, and nothing else.
+    """The identity of a subject: everything that can change its weights, and nothing more.
 
-    `subject` is its role (base, target, retrained, unlearned, suppressed), `name` what people call it, `model` where it
-    began, `forget` the selector of what was left out (retrained) or unlearned. Empty for base and target. `data` is the
-    digest of the training items in their order, `parent` the digest of the model that training started from. `settings`
-    holds every setting, defaults included. `settings_id` is their content id. `version` the version of the code that
-    turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the oldest first: what
-    this model left out or was made to forget.
+    `subject` is its role (base, target, retrained, unlearned, suppressed), `name` its label, `model` its initial model,
+    `forget` the selector of the items that were left out (retrained) or unlearned. Empty for base and target. `data` is
+    the digest of the training items in their order, `parent` the digest of the model that training started from.
+    `settings` holds every setting, defaults included. `settings_id` is their content id. `version` the version of the
+    code that turns them into weights. `forgotten` has the resolved `forget` of this model and its ancestors, the oldest
+    first: the items left out or unlearned.
     """
 
     subject: str
@@ -73,13 +72,13 @@ class SubjectSpec:
         return cls(subject, name, model, method, forget, seed, settings_id, settings, data, parent, version, forgotten)
 
     def having(self, settings: dict[str, Any], **changes: Any) -> "SubjectSpec":
-        """The same with other settings, and with what else `changes`."""
+        """Return a copy with other settings and the further `changes`."""
         return replace(self, settings=settings, settings_id=content_id(settings), **changes)
 
     def not_forgotten(self, items: Collection[str]) -> int:
-        """How many of these items (by id) the model neither left out nor was made to forget.
+        """Count the items (by id) that the model neither left out nor unlearned.
 
-        A model that forgot nothing by its spec, as one from elsewhere, has nothing to be held against: 0.
+        An external model has no list of forgotten items, so the count is 0.
         """
         # By items: the same selector may stand for others in other data.
         gone = {i for forget_set in self.forgotten for i in forget_set.items}
@@ -87,7 +86,7 @@ class SubjectSpec:
 
     @property
     def id(self) -> str:
-        """Content id of all of it."""
+        """Return the content id of the whole spec."""
         return content_id(asdict(self), length=12)
 
 
@@ -108,7 +107,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one evaluation found out about one subject, seen from one forget set.
+    """The results of one evaluation of one subject, seen from one forget set.
 
     `splits` holds the ids of the items in each split, so that every estimate can be computed again from the records.
     """
@@ -136,7 +135,7 @@ def write_collected(folder: EvalFolder, n: int) -> None:
 
 
 def evaluation_number(folder: EvalFolder) -> int:
-    """When an evaluation was made among those of its subject, counted from 1; 0 for those of older versions."""
+    """Return the position of an evaluation among those of its subject, from 1. It is 0 in files of older versions."""
     stored = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     number = stored.get("number", 0)
     return number if isinstance(number, int) else 0
@@ -149,7 +148,7 @@ def next_number(folder: EvalFolder) -> int:
 
 
 def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
-    """Put down what the bytes of a file of the evaluation are, and the digest of what it follows from."""
+    """Record the digests of an evaluation's file and of its inputs."""
     stored = read_versioned(folder.collected, "files")
     noted = {**stored, "files": {**stored["files"], path.name: file_digest(path)}}
     if basis:
@@ -160,7 +159,7 @@ def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
 
 
 def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
-    """Whether a file of the evaluation is there as it was written, from what has this digest."""
+    """Return whether an evaluation's file is unchanged and was made from inputs with this digest."""
     try:
         check_bytes(folder, path)
     except InputError:
@@ -192,7 +191,7 @@ def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]], basis: str 
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in `path`. One that lacks a field or holds what is no estimate is refused by file and field.
+    """The summary in `path`. A summary with a missing field or an invalid estimate is rejected by file and field.
 
     So is one that is not as it was written.
     """
@@ -212,7 +211,7 @@ def read_spec(path: Path) -> SubjectSpec:
 
 
 def write_finished(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a finished subject's `done.json`, with a checksum of itself and of the spec.json beside it."""
+    """Write a finished subject's `done.json`, with a checksum of itself and of the spec.json with it."""
     whole = {"schema": SCHEMA, **body}
     spec = path.with_name("spec.json")
     if spec.is_file():
@@ -229,7 +228,7 @@ def read_finished(path: Path, *needed: str) -> dict[str, Any]:
 
     Raises:
         InputError: The file was changed after it was written: its checksum is another, or `digest` is not the one that
-            its parts (`model`) have. Or the spec.json beside it was changed.
+            its parts (`model`) have. Or the spec.json with it was changed.
     """
     stored = read_versioned(path, *needed)
     seal, parts = stored.pop("seal", None), stored.get("model")
@@ -243,7 +242,10 @@ def read_finished(path: Path, *needed: str) -> dict[str, Any]:
 
 
 def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
-    """What the model and its ancestors left out or forgot, the oldest first. Of one from elsewhere nothing is known."""
+    """Return the items that the model and its ancestors left out or unlearned, the oldest first.
+
+    Of one from elsewhere nothing is known.
+    """
     folder = own_folder(model)
     return () if folder is None else read_spec(folder.spec).forgotten
 
@@ -264,7 +266,7 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ScoredPoint:
-    """What `model` (policy, or the role of a control) scored after `step` steps, as a trajectory has it."""
+    """The score of `model` (policy, or the role of a control) after `step` steps of a trajectory."""
 
     model: str
     step: int
@@ -302,9 +304,9 @@ class AskedSplits(Protocol):
 
 
 class ItemScores(NamedTuple):
-    """Where the scores of one evaluation lie, and which questions it asked.
+    """Paths of one evaluation's scores and questions.
 
-    `attack` is empty for a model as it is. `stands_for` gives the id of the question that an attacked one stands for.
+    `attack` is empty for a model as it is. `stands_for` gives the id of the question that an attacked one represents.
     """
 
     attack: str
@@ -315,7 +317,10 @@ class ItemScores(NamedTuple):
 
 
 def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
-    """A row for each question, split and metric of an evaluation. Questions of a scope have rows of it besides."""
+    """A row for each question, split and metric of an evaluation.
+
+    Questions of a scope get further rows for the scope.
+    """
     scores = {}
     for row in read_scores(asked.folder):
         item = row.pop("item")
@@ -339,7 +344,7 @@ def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
 
 
 def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
-    """The records with the values of their metrics beside what was collected."""
+    """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
         raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {OR_DELETE}")
@@ -349,7 +354,7 @@ def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
 
 
 def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
-    """Every summary of a run with the folder it lies in, controls first."""
+    """Every summary of a run with the folder it is in, controls first."""
     return [
         (folder, read_summary(path))
         for subject in run.subjects()
@@ -359,7 +364,7 @@ def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
 
 
 def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalFolder]]:
-    """The evaluations of the model that is there, and those of another that was there before it."""
+    """Return the evaluations of the current model, and those of its predecessor in the folder."""
     done = read_finished(subject.done, "digest")["digest"] if subject.done.exists() else None
     current: list[EvalFolder] = []
     stale: list[EvalFolder] = []
@@ -411,18 +416,18 @@ def _inert(value: Any) -> Any:
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"
 CODE_BOUND = "code length of the prompt, under the subject"
 SEEN_BOUND = "code length of the answers that the search saw, under the subject"
-"""The names of the upper bounds in bits on what a prompt carries in."""
+"""The names of the upper bounds in bits on the information in a prompt."""
 
 SHUFFLED = "shuffled"
-"""The point at which all tokens of a prompt stand in another order. Every other point is a share of them."""
+"""The point at which all tokens of a prompt are in another order. Every other point is a share of the tokens."""
 
 
 @dataclass(frozen=True)
 class SampleReply:
-    """One question that the prompt was searched on: what was wanted after it, what was replied, whether that is it.
+    """One question of the prompt search: the wanted reply, the actual reply, and whether they agree.
 
-    `same_tokens` is whether the deployed text is read as the tokens that the search scored. `plain` is what is replied
-    without the prompt, and `plain_right` whether that is it already: then the prompt did not bring it.
+    `same_tokens` is whether the deployed text is read as the tokens that the search scored. `plain` is the reply
+    without the prompt, and `plain_right` whether it is already correct. If so, the prompt did not cause it.
     """
 
     question: str
@@ -435,13 +440,13 @@ class SampleReply:
 
     @property
     def brought(self) -> bool:
-        """Whether it takes the prompt to bring what was wanted."""
+        """Return whether the correct reply needs the prompt."""
         return self.verified and not self.plain_right
 
 
 @dataclass(frozen=True)
 class PromptPart:
-    """What stands of the prompt at one point: tokens, their length in the model's own code, and the text that is asked.
+    """The prompt at one stage: its tokens, their code length under the model, and the text.
 
     A prompt that is cut or shuffled can be other tokens once its text is read.
     """
@@ -453,11 +458,12 @@ class PromptPart:
 
 @dataclass(frozen=True)
 class KeptPrompt:
-    """A found prompt. `claimed` is what the search says of its samples, `verified` what replies to its text show.
+    """A found prompt.
 
-    `spent` are the search's amounts. `earlier` those of the searches whose prompts this one began with. `seen_bits` is
-    the code length of all answers that they saw. None where they saw more, inner states or another model. `ended` says
-    what ended it.
+    `claimed` is the search's own count of correct samples, `verified` the count by replies to the text. `spent` are the
+    search's amounts. `earlier` are the amounts of the searches that produced its initial prompts. `seen_bits` is the
+    code length of all answers that they saw. None where they saw more, inner states or another model. `ended` is the
+    reason for the end.
     """
 
     text: str
@@ -478,7 +484,7 @@ class KeptPrompt:
 
     @property
     def spent_in_all(self) -> dict[str, int]:
-        """What its own search and the earlier ones spent, by name."""
+        """Return the amounts spent by this search and the earlier ones, by name."""
         # Counters, since an amount may stand in one of the two alone.
         return dict(Counter(self.spent) + Counter(self.earlier))
 

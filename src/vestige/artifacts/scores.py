@@ -1,10 +1,10 @@
-"""The score table: what each model scored on each question, and why a score is missing.
+"""The score table: each model's score on each question, and the reasons for missing scores.
 
-It is all that a judgement reads of the models. Audits, log readers and `vestige.judge` fill it, and one file keeps it,
-so that a verdict can be given again without a model. A measurement describes a question and its score. No rule reads
+It is all that a judgement reads of the models. Audits, log readers and `vestige.judge` fill it, and one file stores it,
+so that an audit can be judged again without a model. A measurement describes a question and its score. No rule reads
 its name.
 
-Axes: N questions. Shares lie in [0, 1], bits are log2 of the answer's probability, an order has no scale.
+Axes: N questions. Shares are in [0, 1], bits are log2 of the answer's probability, an order has no scale.
 """
 
 import gzip
@@ -39,12 +39,11 @@ Scores = Float[np.ndarray, " N"]
 
 @dataclass(frozen=True)
 class Measurement:
-    """How a question was asked and scored.
+    """The prompt and the score of a measurement.
 
-    `direction` is 1 where a higher score means more knowledge, and -1 where a lower one does. Scores lie in [`low`,
-    `high`], and where one of these is None they have no end on that side. `metric` and `version` name the definition:
-    two definitions of one metric are two measurements. A `ratio` divides one probability by another, so that it says
-    little where both are tiny.
+    `direction` is 1 where a higher score means more knowledge, and -1 where a lower one does. Scores are in [`low`,
+    `high`]. None means no bound on that side. `metric` and `version` name the definition: two definitions of one metric
+    are two measurements. A `ratio` divides one probability by another and is unreliable if both are tiny.
     """
 
     name: str
@@ -72,14 +71,14 @@ class Format(NamedTuple):
 
     `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no scores.
 
-    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
-    words, and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
-    `chance` names what an evaluation says of guessing on each item. "" is 0, as for an answer in the model's own words.
-    `prompt` names what the model reads, which several readings of one question share. "" is its own. Multiple choice is
-    judged by the probability of the right option, which differs less between trainings than the pick does
-    (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a fact of
-    nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. What is `kept` also says
-    whether a model kept what it was to keep.
+    Graded scores (overlap, probability) have no known chance, since a model that never saw the facts uses some of the
+    right words, and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to
+    count. `chance` is the name of each item's guessing probability in the evaluation. "" is 0, as for an answer in the
+    model's own words. `prompt` names the model's input, which several readings of one question share. "" is its own.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the pick
+    does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a fact of
+    nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. A format that is `kept`
+    also shows whether a model retained its other knowledge.
     """
 
     name: str
@@ -94,17 +93,17 @@ class Format(NamedTuple):
 
     @property
     def inside(self) -> bool:
-        """Whether blocks are read, and nothing is said."""
+        """Whether the format reads hidden states instead of a reply."""
         return self.question_type == "internal layers"
 
     @property
     def forced(self) -> bool:
-        """Whether it is the probability of a forced answer, of which bits are another reading."""
+        """Whether the format is a forced answer's probability, which bits also measure."""
         return self.question_type == "forced answer" and self.graded and not self.ratio
 
 
 class Staged(Protocol):
-    """An attack, by its name and the stages at which models are asked."""
+    """An attack, by its name and the stages at which models are scored."""
 
     @property
     def name(self) -> str:
@@ -112,7 +111,7 @@ class Staged(Protocol):
 
     @property
     def points(self) -> Names:
-        """Its stages, the last of which is judged."""
+        """Return its stages, the last of which is judged."""
 
 
 class Source(NamedTuple):
@@ -137,7 +136,7 @@ def _source(source: Sourced) -> Source:
 
 
 class Texts(NamedTuple):
-    """What was asked, the true answer, and the reply, to be shown."""
+    """Question, true answer and reply, for display."""
 
     question: str = ""
     answer: str = ""
@@ -193,10 +192,10 @@ def column(table: Mapping[str, float]) -> ScoreColumn:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What each item would score were each of its alternatives the true answer, the true one first. By source, item.
+    """The score of each item for each of its alternatives as the true answer. The true answer is first.
 
-    Items of one of the `units` have the same answer and alternatives. `lengths` are the answers' numbers of tokens, as
-    the target reads them, and `revealed` the items whose true answer these tell.
+    The keys are source and item. Items of one of the `units` have the same answer and alternatives. `lengths` are the
+    answers' numbers of tokens, as the target reads them, and `revealed` the items whose true answer these tell.
     """
 
     scores: Mapping[Source, Mapping[str, Float[np.ndarray, "..."]]] = field(default_factory=dict)
@@ -205,7 +204,7 @@ class Ranked:
     revealed: frozenset[str] = frozenset()
 
     def of(self, source: Sourced, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
-        """Those of `items` in their order. Every one of them has to be there."""
+        """Those of `items` in their order. Every item must exist."""
         table = self.scores[_source(source)]
         return [table[i] for i in items]
 
@@ -218,10 +217,10 @@ class Ranked:
 class ScoreTable:
     """Scores by source (a model, as it is or as an attack left it), then by measurement, then by question.
 
-    `chances` has what guessing scores, by measurement and question. `reasons` says why a score is missing. A question
-    of the table that a column does not have is missing without a reason. `texts` are by source and question. `formats`
-    say which measurements read one form of question. Items that an attack asked in other words stand under the ids of
-    the items that they stand for.
+    `chances` has what guessing scores, by measurement and question. `reasons` gives the reason a score is missing. A
+    question of the table that a column does not have is missing without a reason. `texts` are by source and question.
+    `formats` say which measurements read one form of question. An attack's reworded questions are filed under the ids
+    of their original items.
     """
 
     roles: dict[str, Role] = field(default_factory=dict)
@@ -235,7 +234,7 @@ class ScoreTable:
     ranked: Ranked = field(default_factory=Ranked)
 
     def __post_init__(self) -> None:
-        """Hold scores as columns: an audit of thousands of facts has millions of them."""
+        """Store the scores as columns: an audit of thousands of facts has millions of scores."""
         columns: dict[Source, dict[str, ScoreColumn]] = {}
         for source, tables in self.values.items():
             columns[source] = {name: column(table) for name, table in tables.items()}
@@ -255,22 +254,22 @@ class ScoreTable:
         chances: Mapping[str, float] | None = None,
         texts: Mapping[str, Texts] | None = None,
     ) -> None:
-        """Add what one model scored by one measurement.
+        """Add one model's scores in one measurement.
 
         Args:
-            model: The model's name, of which one role is known.
+            model: The model's name. It has one role.
             role: The model's role.
-            measurement: How it was asked and scored.
-            scores: By question, the score, or None where it is missing.
-            attack: The attack after which it was asked. Empty for the model as it is.
+            measurement: The measurement of these scores.
+            scores: The score by question, or None if it is missing.
+            attack: The attack before this measurement. Empty for the model as it is.
             stage: The stage of the attack.
-            questions: By question, split, fact and group. Questions of the forget set may be left out.
-            reasons: By question, why its score is missing.
-            chances: By question, what guessing scores.
-            texts: By question, what was asked and replied, to be shown.
+            questions: Split, fact and group by question. Questions of the forget set may be left out.
+            reasons: The reason for a missing score, by question.
+            chances: The guessing probability by question.
+            texts: Question, true answer and reply by question, for display.
 
         Raises:
-            InputError: A row contradicts an earlier one, or a score lies outside of its measurement's range.
+            InputError: A row contradicts an earlier one, or a score is outside the measurement's range.
 
         Example:
             >>> table = ScoreTable()
@@ -314,7 +313,7 @@ class ScoreTable:
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
     def items(self, split: str = "forget") -> Items:
-        """The questions of a split that any model was asked, in the order in which they came."""
+        """Return the questions of a split that any model answered, in order of appearance."""
         return tuple(item for item, question in self.questions.items() if question.split == split)
 
     def keys(self, source: Sourced) -> Names:
@@ -336,7 +335,7 @@ class ScoreTable:
         return tuple(i for i in items if i in there)
 
     def of(self, source: Sourced, key: str, items: Sequence[str]) -> Scores:
-        """The scores of `items` in their order. Every one of them has to be there (see `common`)."""
+        """The scores of `items` in their order. Every item must exist (see `common`)."""
         values = column(self.table(source, key)).of(items)
         if np.isnan(values).any():
             raise KeyError(f"{source} has no {key} of some of these questions")

@@ -28,10 +28,10 @@ from vestige.core.files import read_json, write_json
 from vestige.core.text import one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
-"""What people and tools are told: a claim that holds is a test that the model passes."""
+"""The words for verdicts: a claim that holds is a test that the model passes."""
 
 ASSUMED = "if the controls never saw the data"
-"""What verdicts assume of controls whose making is not known: scores alone do not show what all of them know alike."""
+"""The assumption about controls of unknown origin: scores alone do not reveal knowledge that all controls share."""
 ALIKE = "if the base model differs from those of the bank as they differ from each other"
 """What verdicts assume of predicted controls."""
 
@@ -42,7 +42,7 @@ _TYPES: Mapping[QuestionType, str] = {
     "forced answer": "forced answers",
 }
 _THREE: tuple[QuestionType, ...] = ("own words", "letter options", "text options")
-"""The types of question of the third paper (2506.00688), of which a pass needs two."""
+"""The question types of the third paper (2506.00688). A pass needs two."""
 
 AUC = "AUC"
 """How the metrics of membership scores begin."""
@@ -55,20 +55,20 @@ _BOUNDED = {
     "harm": "{} lost",
     "injection": "{} learnt from what was kept",
 }
-"""By metric, what an estimate is an amount of. In bits it is how much likelier the answers are."""
+"""The unit of an estimate by metric. In bits it is how much likelier the answers are."""
 
 _ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing", "leakage_vs_alternatives": "a rank by chance"}
-"""By metric, the level at which nothing is left."""
+"""The level without remaining knowledge, by metric."""
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
-"""What is said of a model that was given as unlearned."""
+"""The message for an unlearned model that equals the target."""
 
 BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
 """The levels of all that is printed, stated once. `metrics` has the numbers."""
 
 
 def qualification(v: VerdictLine) -> str:
-    """As in `free replies only`: what a pass rests on that was asked in fewer than two of the paper's three types."""
+    """Return a qualification such as `free replies only` if a pass rests on fewer than two question types."""
     if v.outcome != "holds" or not STATEMENTS[v.claim].controls or not v.question_types:
         return ""
     if sum(kind in v.question_types for kind in _THREE) > 1:
@@ -82,7 +82,7 @@ UNTESTED = "not tested"
 def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
     """Whether a claim was tested. Logs hold no attacks, no checks of the data, and seldom membership scores.
 
-    What is left of the forgotten is always tested, or nothing was.
+    Return whether remaining knowledge was tested. Without that test, nothing counts as tested.
     """
     if outcome.evidence_level not in FROM_LOGS or v.outcome != "inconclusive" or v.claim == "not expressed":
         return True
@@ -116,8 +116,9 @@ NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned
 def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     """The answer of an audit of logs, and the next step.
 
-    The answer says how many models pass all that logs can show, and names the best one. Models are ranked by the number
-    of tested claims that do not hold, and then by what is left in the format of `compared`.
+    The answer states the number of models that pass all claims of a log audit, and names the best model. Models are
+    ranked by the number of tested claims that do not hold, and then by the remaining knowledge in the format of
+    `compared`.
     """
     tested = tested_claims(outcome)
     if not tested:
@@ -156,10 +157,10 @@ def tested_said(outcome: AuditOutcome) -> str:
 
 
 def compared(outcome: AuditOutcome) -> tuple[str, dict[str, Estimate]]:
-    """The one format in which models are compared, and what is left of each in it.
+    """Return the one format in which models are compared, and each model's remaining knowledge in it.
 
-    Of the formats that all models were asked in it is the one with the largest lower bounds on average. A table that
-    showed each model in the format that reveals most of it would rank formats, and not models.
+    Among the formats with scores of all models, it has the largest lower bounds on average. If each model had its own
+    most revealing format, the table would rank formats instead of models.
     """
     leaks: dict[str, dict[str, Estimate]] = {}
     for cell in outcome.matrix:
@@ -186,10 +187,11 @@ def sized(x: float, unit: str) -> str:
 
 
 def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """What a verdict rests on: `87 % left (at least 75 %), choose; states 2 facts`. "" where nothing was measured.
+    """Return the evidence of a verdict: `87 % left (at least 75 %), choose; states 2 facts`.
 
-    One quantity, with its estimate, its bound and the form of question or the attack that it was measured by. A claim
-    that single facts fail has their number too, one that a contract or person fails by itself that quantity.
+    "" where nothing was measured. One quantity, with its estimate, its bound and the form of question or the attack
+    that it was measured by. A claim that single facts fail has their number too, one that a contract or person fails by
+    itself that quantity.
     """
     amount = measured(v)
     if amount:
@@ -245,7 +247,7 @@ def possible(e: Estimate) -> Estimate:
 def stored_said(line: StoredLine) -> str:
     """As in `relearning others brought back about 34 of 100 facts (at least 27)`. "" where the interval is too wide.
 
-    An interval over more than half of the facts says too little for a number of facts.
+    If an interval covers more than half of the facts, no number of facts is printed.
     """
     share = possible(line.share)
     if share.high - share.low > 0.5:
@@ -255,7 +257,7 @@ def stored_said(line: StoredLine) -> str:
 
 
 def _differs(v: VerdictLine, metric: str) -> str:
-    """How a model differs from those that never knew. In which direction where it is shown to."""
+    """How a model differs from those that never saw. The direction is included if it is significant."""
     quantity = "membership" if metric.startswith(AUC) else "answers"
     if v.outcome != "fails":
         return f"{quantity} {{}} off"
@@ -276,7 +278,7 @@ def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 
 def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """How many single facts fail the claim: those that the model states apart from those that it is only likelier to.
+    """The number of single facts that fail the claim, stated ones and merely likelier ones.
 
     A fact that is only likelier than to any control was not given away in any reply.
     """
@@ -298,7 +300,7 @@ def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 
 def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
-    """How many single facts fail the claim."""
+    """The number of single facts that fail the claim, stated ones and merely likelier ones."""
     return len({f.item for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)})
 
 
@@ -312,7 +314,7 @@ def reversal_said(line: ReversalLine) -> str:
 
 
 def controls_said(outcome: AuditOutcome) -> str:
-    """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
+    """Return the number of controls and the evidence for their origin, as in `5 controls as given, ...`."""
     n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
     return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}" if n else words
 
@@ -435,11 +437,11 @@ def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules
 
 
 def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:
-    """Those of `verdict_rows` that are worse than in the baseline, each with what it was there.
+    """Return the rows of `verdict_rows` that are worse than in the baseline, each with its earlier verdict.
 
-    A model is known by its name, or, where there is one here and one there, whatever they are called. A claim that the
-    baseline does not have is held against a pass, and one that passed there and was not judged here is inconclusive.
-    Raises InputError where the baseline is not `comparable`.
+    A model is matched by name, or, with one model in each file, without its name. A claim that is new must pass, and a
+    claim that passed before and is missing now is inconclusive. Raises InputError where the baseline is not
+    `comparable`.
     """
     subjects = {subject for _, subject, _ in baseline}
     # One model on either side is the same candidate, made again under another name.

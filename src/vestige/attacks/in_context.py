@@ -133,20 +133,20 @@ def _wordings(item: Item) -> set[str]:
 
 
 def holds_answer(context: Item, item: Item) -> bool:
-    """Whether the item's answer stands in a shown one, or the shown one asks the same."""
+    """Whether the item's answer is in a shown one, or the shown one asks the same."""
     if _plain(context.question) in _wordings(item):
         return True
     return stands_in(context.question, item.answer) or stands_in(context.answer, item.answer)
 
 
 def stands_in(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text as whole words (`metrics.answers.contains`). One of no words does not."""
+    """Whether the answer is in the text as whole words (`metrics.answers.contains`). One of no words does not."""
     # Most do not, and this says so at once.
     return bool(phrase := _plain(answer)) and phrase in _plain(text) and contains(text, answer)
 
 
 def answered_by_others(items: Iterable[Item]) -> set[str]:
-    """The ids of the items whose answers stand in the question of another of them."""
+    """The ids of the items whose answers are in the question of another of them."""
     by_id = {i.id: i for i in items}
     questions = list(by_id.values())
     # One search through all questions for each answer; no normalised text has a line break.

@@ -1,4 +1,4 @@
-"""Where a searched prompt stands in a question, and which tokens it may have.
+"""Where a searched prompt is in a question, and which tokens it may have.
 
 A prompt stands before the question (`prefix`) or behind it (`suffix`), a space away from the question's words. It is
 sent as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left out.
@@ -64,7 +64,7 @@ class Vocabulary:
 def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: bool = True) -> Vocabulary:
     """The tokens below `n_rows` (rows of the embedding) that decode to printable text of their own.
 
-    Out are special and added tokens (a person who types one deploys something else), parts of characters, line
+    Out are special and added tokens (a person who types one deploys something different), parts of characters, line
     breaks and other signs that do not print, and with `ascii_only` all that is not ASCII.
     """
     out = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
@@ -342,7 +342,7 @@ def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
 
 
 def asked_with_prompt(items: Sequence[Item], text: str, placement: Placement) -> dict[str, Item]:
-    """By the id of each item, the item that asks the same with the prompt beside it, in all its wordings.
+    """By the id of each item, the item that asks the same with the prompt with it, in all its wordings.
 
     An empty prompt leaves each item as it is.
     """

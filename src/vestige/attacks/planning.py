@@ -26,7 +26,7 @@ OnProgress = Callable[[float], None]
 class Attack:
     """A planned attack with what it shows and asks.
 
-    `tested` are forget items as they stand in the data. `facts` has, by the id of a tested item, what stands before its
+    `tested` are forget items unchanged in the data. `facts` has, by the id of a tested item, what stands before its
     question. `splits` are all items, from which an evaluation draws wrong options and examples. `notes` say in
     sentences what was left untested.
     """
@@ -111,8 +111,9 @@ class AttackSettings(Settings):
     weights: ClassVar[str] = ""
     """What it is called where it is left out, if it changes weights or follows gradients. "" where replies suffice."""
     beside: ClassVar[bool] = False
-    """Whether it puts a text beside the question: an evaluation that offers questions as options (`reversed`) would
-    have that text in some of its options, and cannot be asked."""
+    """Whether it puts a text next to the question: an evaluation that offers questions as options (`reversed`) would
+    have that text in some of its options, and cannot be asked.
+    """
     guided: ClassVar[bool] = False
     """Whether it is led by the target, which is then loaded too."""
     version: ClassVar[int] = 1

@@ -1,7 +1,7 @@
 """Quantisation: the weights of a model's blocks, rounded to 8 or 4 bits. What fine differences hid may come back.
 
 Weight-only, round to nearest, symmetric, in place. The rounded values are kept in the model's own number format, so
-that nothing else changes. With w the weights of one scale and q = 2^(bits - 1) - 1 (127 or 7):
+that nothing more changes. With w the weights of one scale and q = 2^(bits - 1) - 1 (127 or 7):
 
     s = max |w| / q        w' = s * clip(round(w / s), -q, q)        computed in float32; round half to even
 

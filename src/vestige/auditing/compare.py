@@ -25,7 +25,7 @@ from vestige.metrics.contrasts import holm
 from vestige.metrics.pairs import ByQuestion, paired_difference, questions_needed
 
 LEVEL = 0.05
-"""The level at which a difference is shown, after Holm's correction over all rows."""
+"""The significance level of a difference, after Holm's correction over all rows."""
 
 Finding = Literal["higher", "lower", "no difference shown", "open"]
 
@@ -41,8 +41,8 @@ class _Score(NamedTuple):
 class ComparedScore:
     """One model against the first by one score on one task. `difference` is model minus first.
 
-    `finding` is `open` where the questions that one of the two lacks could turn the sign. `needed` is the number of
-    questions that would show a difference of this size, or of the size that was asked for, with a power of 80 %.
+    `finding` is `open` if questions that only one model answered could change the sign. `needed` is the number of
+    questions that would show a difference of this size, or of the requested size, with a power of 80 %.
     """
 
     task: str
@@ -77,16 +77,16 @@ def compare(
 
     Args:
         models: Logs, folders of logs or tables of scores, by the name to show. A table with several models adds each
-            of them under its own name. The first model is the one that the others are compared with.
-        clusters: By question id or question text, the document or group that it shares with others.
-        difference: The difference for which `needed` is given. The observed one by default.
+            model under its own name. The first model is the one that the others are compared with.
+        clusters: By question id or question text, the document or group of the question.
+        difference: The difference for which `needed` is computed. The observed one by default.
         seed: Seed of the resamples.
 
     Returns:
         One row for each further model, task and score.
 
     Raises:
-        InputError: Fewer than two models are given, or two have no question in common.
+        InputError: There are fewer than two models, or two have no question in common.
 
     Example:
         `compare({"base": Path("base/samples_arc.jsonl"), "mine": Path("mine/samples_arc.jsonl")})`

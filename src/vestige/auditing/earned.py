@@ -1,9 +1,9 @@
-"""Controls are earned: a model given as retrained stands for one that never knew until something speaks against it.
+"""Checks of the controls: a retrained model represents an unexposed model until a finding contradicts it.
 
 Three things do. Its weights lie nearer to another model's of the audit than trainings lie to each other. Its answers
-are nearer to another model's than those of any two trainings (`metrics.trainings`): the two count as one. Or it knows:
-it states facts, picks options and ranks answers as nobody could who never saw them. The first two are said of one
-control, which is left out. The third is said of all of them, and then no claim holds that rests on controls.
+are nearer to another model's than any two trainings (`metrics.trainings`): the two count as one. Or it knows: it states
+facts, picks options and ranks answers as nobody could who never saw them. The first two findings exclude one control.
+The third finding affects all controls, and no claim that rests on controls can hold.
 
 Axes: M controls, N items.
 """
@@ -24,29 +24,29 @@ from vestige.metrics.intervals import ByItem
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
 
 NEAR, NEAR_CONTROL = 0.1, 0.01
-"""What lies nearer to a subject or the target, or to a control, than this share of the way to the next control.
+"""Models nearer to a subject or the target, or to a control, than this share of the distance to the next control.
 
-Of three controls of which one is of another kind two are near to each other, and are none the less trainings.
+Among three controls of two kinds, two are near to each other and still independent trainings.
 """
 _NEARER = 0.85
-"""A copy is nearer than this to what it was made of, as a share of how far it is from a control that is none."""
+"""A copy is nearer to its source than this share of its distance to an unrelated control."""
 _SHARED_WEIGHTS = 0.1
-"""Below this share another control has nothing of what a control differs from another model by."""
+"""Below this share, another control shares none of the differences between a control and another model."""
 _MOSTLY = 0.5
-"""Graded scores of which more than this share are 0 or 1 are read as hits."""
+"""Graded scores with more than this share of 0 and 1 are read as correct or incorrect."""
 _TELLS = 0.2
-"""A share with a greater standard error says nothing."""
+"""A share with a greater standard error is ignored."""
 _OF_WEIGHTS = 1000
 """All weights together tell as much as so many that had nothing in common."""
 _LEAST_ITEMS = 8
-"""With fewer picks nothing is said of what controls know."""
+"""With fewer picks, the controls' knowledge is not assessed."""
 _KNOWN = 0.5
-"""Controls that pick the right option this far from chance to the target know what they pick."""
+"""Controls whose picks are this far from chance to the target know the options."""
 _TAUGHT = 0.001
 """The chance that guesses state so many facts, below which the controls were taught them."""
 _LEAST_STATED = 3
 _UNKNOWN_LUCK = 0.25
-"""Taken for the chance of a guess where nothing is known of it."""
+"""The assumed probability of a correct guess if it is unknown."""
 
 
 Distances = Mapping[str, Mapping[str, float]]
@@ -84,7 +84,7 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
 
 
 def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) -> dict[str, ByItem]:
-    """The scores of the models that were asked. NaN where a question is missing."""
+    """Return the models' scores. NaN where a question is missing."""
     rows = {}
     for name in names:
         table = ground.scores.table(name, key)
@@ -112,10 +112,10 @@ def seen(plan: AuditPlan, name: str) -> bool:
 
 
 def made_of_others(ground: Ground) -> dict[str, str]:
-    """The controls whose weights are another model's of the audit or made of them, by name, each with the reason.
+    """Return the controls whose weights were copied or derived from another model of the audit, each with the reason.
 
-    A training that began with nothing of another model's differs from it by its own luck and by that model's, and the
-    latter is in what every other control differs from it by too. What was made of the other model has none of it.
+    An independent training differs from the other model by both trainings' randomness, and every other control shares
+    the other model's part. A model derived from the other model does not have this part.
     """
     plan, apart = ground.plan, ground.plan.apart
     controls = [name for name in plan.retrained if name in apart]
@@ -156,8 +156,8 @@ def made_of_others(ground: Ground) -> dict[str, str]:
 def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | None:
     """How much of what `one` differs from `other` by its partner differs from it by too: about one half of a training.
 
-    The slope of the partner's differences on its own, which follows from the three distances. None where a partner lies
-    too far off to tell; 1 where it is no further off, as it would be from a copy.
+    The slope of the partner's differences on its own, which follows from the three distances. Returns None if a partner
+    is too distant to decide, and 1 if it is no more distant than from a copy.
     """
     to_origin, partner_to_origin, to_partner = apart[name][origin], apart[partner][origin], apart[name][partner]
     if not 0 < to_origin < _NEARER * to_partner:
@@ -171,9 +171,10 @@ def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | N
 def knowing(
     ground: Ground, tested: TestedFormats, silenced: Expressed | None, exposure_error: Estimate | None
 ) -> Sentences:
-    """In a sentence each, what the controls know that nobody could who never saw it. Nothing in the best case.
+    """Describe in sentences the controls' knowledge that requires exposure to the facts. Nothing in the best case.
 
-    `silenced` is what the positive control expresses, `exposure_error` the controls' leakage against alternatives.
+    `silenced` is the knowledge that the positive control expresses, `exposure_error` the controls' leakage against
+    alternatives.
     """
     if not ground.plan.retrained:
         return ()
@@ -197,7 +198,7 @@ def knowing(
 
 
 def _stated(ground: Ground, form: Format) -> str:
-    """That the controls state more facts in their own words than guesses from what is kept would."""
+    """The finding that the controls state more facts in their own words than the retain set allows them to guess."""
     if not form.hits or ground.chances(form):
         return ""
     plan = ground.plan
@@ -232,7 +233,7 @@ def _stated(ground: Ground, form: Format) -> str:
 
 
 def _picked(scale: Scale) -> str:
-    """That the controls pick the right option more often than guessing does, by half of what the target does."""
+    """The finding that the controls pick the right option above chance by half of the target's margin."""
     scores, form = scale.ground.scores, scale.form
     chances = scale.ground.chances(form)
     if scale.unit != "leakage" or not (form.hits and chances):

@@ -1,4 +1,4 @@
-"""What an audit would ask and train, what that takes, and what it could decide, before anything is done."""
+"""Forecast of an audit before it starts: its questions, trainings, cost and statistical power."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -44,8 +44,8 @@ from vestige.metrics.verdicts import Margins, Thresholds
 class TaskCost:
     """One task, as it is done on one model: items shown, steps of training, questions asked over all points.
 
-    `passes` are those of single texts that a search for a prompt makes at most, `models` how many models it is done on
-    at most, and `least` how many if every unlearned model fails by its answers alone.
+    `passes` is the maximum number of single texts in a prompt search, `models` the maximum number of attacked models,
+    and `least` their number if every unlearned model fails without an attack.
     """
 
     task: str
@@ -59,11 +59,11 @@ class TaskCost:
 
 @dataclass(frozen=True)
 class AuditForecast:
-    """The tasks of each model, what is not tried and why, and the cost in a sentence.
+    """The tasks of each model, the tests that are not tried with reasons, and the cost in a sentence.
 
     `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run. None where there
-    are none. What the attacks' training and searches take is not in it. `control_steps` are those of making a positive
-    control, at most. `published` the questions to the target for the figures that it must show first.
+    are none. It excludes the attacks' training and searches. `control_steps` is the maximum for making a positive
+    control. `published` the questions to the target for the figures that it must show first.
     """
 
     n_models: int
@@ -85,7 +85,7 @@ class AuditForecast:
 
     @property
     def n_steps(self) -> int:
-        """All steps of training on all models, and those of the control."""
+        """Return the number of training steps on all models, and the control's steps."""
         return sum(row.models * row.steps for row in self.each) + self.control_steps
 
     @property
@@ -111,7 +111,7 @@ class AuditForecast:
         return f"{all_of_it}; the questions take {time} at the pace of the run so far"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return all values as JSON."""
         sums = {
             "n_questions": self.n_questions,
             "least_questions": self.least_questions,
@@ -165,10 +165,9 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
 
 
 MOVED = 0.6
-"""Assumed of an attack that brings nothing: the variance of what it changes, in that of the answers before it."""
+"""Assumed for an attack without gain: the variance of its changes, relative to the variance of the earlier answers."""
 UNSTEADY = 9.0
-"""In the second column of a plan tau^2 is so many times what it is on the tiny model, and at least a twentieth of
-sigma^2."""
+"""In the second column of a plan, tau^2 is this multiple of the tiny model's, and at least a twentieth of sigma^2."""
 _SHARES = {
     "words": (0.058, 0.83),
     "forced": (0.027, 0.75),
@@ -203,10 +202,11 @@ class CountedAttack(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimPower:
-    """What an audit can decide of one claim.
+    """The power of an audit for one claim.
 
-    `quantities` are those that all have to hold. A perfect unlearning is shown to `hold` so often, and so often if
-    trainings are `unsteady`. The least leakage, and bits, that fail it in 80 % of audits are `leakage` and `bits`.
+    `quantities` are those that all have to hold. `hold` is the probability that perfect unlearning passes, and
+    `unsteady` the same for trainings with more variance. The least leakage, and bits, that fail it in 80 % of audits
+    are `leakage` and `bits`.
     """
 
     claim: Claim
@@ -219,14 +219,15 @@ class ClaimPower:
 
 @dataclass(frozen=True)
 class AuditPower:
-    """What an audit can decide: of so many facts, with so many wordings and controls, at these margins.
+    """The power of an audit with these facts, wordings, controls and margins.
 
-    `holds` is how often a perfect unlearning holds in all claims, `by_controls` the same with other numbers of them.
-    `needed` says what would bring it to 80 %, each alone ("" where nothing would). `given_away` facts that no control
-    states, and that are clear of them, fail a claim by themselves. None where there are fewer than three controls.
-    `ranked` facts have alternatives: against these, without any control, a perfect unlearning holds "not expressed" so
-    often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`). The claims in
-    `cannot_hold` lack what they would rest on, so they and all claims together hold in no case.
+    `holds` is the probability that perfect unlearning passes all claims, and `by_controls` the same for other numbers
+    of controls. `needed` lists single changes that would raise it to 80 % ("" without one). `given_away` is the number
+    of facts that no control states and that fail a claim by themselves if a model states this many. None where there
+    are fewer than three controls. `ranked` facts have alternatives: against these, without any control, a perfect
+    unlearning holds "not expressed" so often (`ranked_holds`), with an interval of leakage of so much to either side
+    (`ranked_arm`). The claims in `cannot_hold` lack required evidence, so these claims and the combination of all
+    claims never hold.
     """
 
     facts: int
@@ -250,7 +251,7 @@ class AuditPower:
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
-    """What the audit could decide of these data. Of models only the number of controls counts (5 without any)."""
+    """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
     planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "such":
         raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
@@ -292,7 +293,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
 
     def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = never, of: Design = design) -> float:
-        """How often. Never where one of the `claims` that it takes cannot hold."""
+        """How often. Returns 0 if one of its `claims` cannot hold."""
         return 0.0 if set(claims) & set(never) else joint_hold_rate(quantities, of)
 
     claims = tuple(
@@ -337,7 +338,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
 def wanted_by_claim(
     noises: Noises, attacks: Sequence[CountedAttack], thresholds: Thresholds
 ) -> dict[Claim, list[Requirement]]:
-    """What has to be shown for each claim that rests on trainings, as all but `utility preserved` do."""
+    """Return the required tests of each claim except `utility preserved`."""
     wide, bits = thresholds.delta_wide, thresholds.delta_wide_bits
     apart = [Requirement(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
     if noises.membership is not None:
@@ -363,7 +364,7 @@ def wanted_by_claim(
 
 
 def joint(requirements: Mapping[Claim, Sequence[Requirement]]) -> list[Requirement]:
-    """What all claims rest on together, without the excess in shares, which is leakage in another unit."""
+    """Return the tests behind all claims together, without the excess in shares, which is leakage in another unit."""
     return [
         quantity
         for quantities in requirements.values()
@@ -377,7 +378,7 @@ def _moved(noise: Noise) -> Noise:
 
 
 def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> Noises:
-    """How trainings of the tiny model vary in what is asked."""
+    """Return the variation between trainings of the tiny model in these formats."""
     kinds: dict[str, str] = {}
     for question in questions:
         if question.eval == "qa":

@@ -1,7 +1,7 @@
-"""The formats that knowledge is asked for in, and which of them can tell the target from a model that never knew.
+"""The formats of an audit, and the check that each separates the target from controls.
 
 Controls first: a format is admitted when target less `retrained` (less chance, where nothing was retrained) is clearly
-above `Thresholds.admission`. Nothing is said of leakage in any other.
+above `Thresholds.admission`. Leakage is not reported in any other format.
 
 Subjects by formats: how much of the forget set each still expresses, the worst case, and whether formats agree.
 """
@@ -31,14 +31,14 @@ from vestige.metrics.trainings import same_pattern
 from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals, steady
 
 BITS = "forced, bits"
-"""What is read in bits: the forced answers. It is admitted where the format `forced` is."""
+"""The key of forced answers in bits. It is admitted where the format `forced` is."""
 
 _LEAST_OF_ONE_START = 2
-"""With fewer controls of the target's initial weights nothing is said of patched outputs."""
+"""With fewer controls from the target's initial weights, patched outputs are not judged."""
 _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
 _LOWER = 0.25
-"""The quantile of the controls' scores that stands for a fact that none of them knows."""
+"""The quantile of the controls' scores that represents an unknown fact."""
 _FEW = 0.5
 """The share of the wide margin up to which facts that all controls know open nothing."""
 _LUCKY = 0.2
@@ -46,20 +46,20 @@ _LUCKY = 0.2
 _GUESSED = 0.1
 """A fact that is guessed as often as this may well be what all controls guess."""
 LEAST_BITS = math.log2(0.001)
-"""An answer that is less likely is not given away, however unlikely who never knew finds it."""
+"""An answer that is less likely is not given away, however unlikely who never saw finds it."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
 EXPOSURE = "exposure"
-"""The format in which the true answer is ranked among alternatives, where no model that never knew was given."""
+"""The format that ranks the true answer among alternatives, if there are no retrained controls."""
 OF_ALTERNATIVES = "alternatives: "
-"""How the names of those checks of the data set begin that are about alternatives."""
+"""The prefix of the data set's checks that are about alternatives."""
 _TOLD = 0.01
-"""A p-value below which the true answers are told from their alternatives by their number of tokens."""
+"""If the p-value of the token-count test is below this, token counts reveal the true answers."""
 
 
 EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt="question", question_type="text options")
-"""What is read where no model that never knew was given."""
+"""The admitted formats without retrained controls."""
 PATCHED, COSINE = "patched", "patched/cosine"
 
 
@@ -67,10 +67,10 @@ PATCHED, COSINE = "patched", "patched/cosine"
 class Scale:
     """One format (or bits) with its controls over its items. `retrained` names them.
 
-    These are none against chance, or against alternatives, whose chance is known on each item too.
-    `key` is that of the format which is read, `key` or `hits`. On the items `same` all controls score like the target,
-    so that these cannot be judged: they count as known where a claim would pass. `target` says at which stage the
-    target was asked, where that is after an attack.
+    These are none against chance, or against alternatives, whose chance is known on each item too. `key` is the key of
+    the format in use, `key` or `hits`. On the items `same` all controls score like the target, so that these cannot be
+    judged: they count as known where a claim would pass. `target` says at which stage the target was asked, where that
+    is after an attack.
     """
 
     ground: Ground
@@ -142,7 +142,7 @@ class Scale:
         return self.gap.ends[0] > self.least_gap or (graded and is_steady(self.controls, self.ground))
 
     def evidence(self, subject: str) -> Evidence:
-        """What the subject knows beyond the controls: leakage, named for what 0 stands for, or the excess in bits."""
+        """Return the subject's knowledge beyond the controls: leakage, or the excess in bits."""
         controls, scores, unit = self.controls, self.scores(subject), self.unit
         whole = float(controls.gap.differences().mean())
         share = len(self.same) / len(self.items)
@@ -165,14 +165,14 @@ def is_steady(controls: Controls, ground: Ground) -> bool:
 
 
 class FormatRead(NamedTuple):
-    """One format that was asked, and whether its scale may be used."""
+    """One format with scores, and whether its scale is usable."""
 
     scale: Scale
     line: FormatLine
 
 
 class TestedFormats(NamedTuple):
-    """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read.
+    """The formats with scores, bits if forced answers are admitted, and sentences on unreadable formats.
 
     `picks` are the picks of admitted formats that are judged by the probability of the right option.
     """
@@ -184,7 +184,7 @@ class TestedFormats(NamedTuple):
 
     @property
     def against(self) -> str:
-        """What stands for a model that never knew: retrained models, alternatives to the true answers, or chance."""
+        """Return the reference: retrained models, alternatives to the true answers, or chance."""
         units = {scale.unit for scale in self.scales}
         if "leakage" in units:
             return "retrained"
@@ -196,7 +196,7 @@ class TestedFormats(NamedTuple):
         return tuple(read.scale for read in self.reads if read.line.admitted)
 
     def asked_of(self, ground: Ground, subject: str) -> tuple[Scale, ...]:
-        """Those of `judged` that the subject was asked in."""
+        """Return the formats of `judged` in which the subject has scores."""
         return tuple(scale for scale in self.judged if ground.has(subject, scale.key))
 
     @property
@@ -211,7 +211,7 @@ class TestedFormats(NamedTuple):
 
 
 def read_formats(ground: Ground) -> TestedFormats:
-    """Every format that the target was asked in, with its controls, and what could not be read and why."""
+    """Read every format with scores of the target, its controls, and the reasons for unreadable formats."""
     reads: list[FormatRead] = []
     untested: list[str] = []
     absent = []
@@ -241,7 +241,10 @@ def read_formats(ground: Ground) -> TestedFormats:
 
 
 def read_stored(ground: Ground) -> TestedFormats:
-    """What the blocks hold, with its controls. A probe whose control task is above chance is not admitted."""
+    """Read the formats of hidden states, with their controls.
+
+    A probe whose control task is above chance is not admitted.
+    """
     reads: list[FormatRead] = []
     untested: list[str] = []
     for form in (form for form in ground.scores.formats if form.inside):
@@ -276,7 +279,10 @@ def of_another_start(ground: Ground, name: str, form: str) -> bool:
 
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
-    """The ranks of the true answers among alternatives. None where they were not asked or can be told by looks."""
+    """The ranks of the true answers among alternatives.
+
+    Returns None if there are no ranks, or token counts reveal the answers.
+    """
     plan, ranked, key = ground.plan, ground.scores.ranked, EXPOSED.key
     if not ground.has(plan.target, key):
         return None
@@ -304,7 +310,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
 def ranks(
     ground: Ground, items: Sequence[str], source: Sourced, *, length: float = 1.0, before: Sourced | None = None
 ) -> Draws:
-    """The mean score of one source against alternatives (less that of another before it), in units of `length`."""
+    """Return the mean score of one source against alternatives (minus an earlier source's), in units of `length`."""
     ranked = ground.scores.ranked
     rows = ranked.of(source, items)
     if before is not None:
@@ -313,11 +319,10 @@ def ranks(
 
 
 def unlike_controls(ground: Ground) -> dict[str, str]:
-    """The `retrained` that answer like the target, by name, each with the format that tells and by how much.
+    """Return the `retrained` models that answer like the target, by name, each with the format and the size.
 
-    One stands more than half of the way from the other controls to the target, in a format in which these are clearly
-    apart (in means by `admission`, or as is enough for a graded score): it knows what it was to have never seen, or is
-    another model than was meant.
+    Such a model is past the midpoint between the other controls and the target, in a format that clearly separates the
+    two (in means by `admission`, or by the bound for a graded score): it saw the forget set, or it is the wrong model.
     """
     plan = ground.plan
     reasons: dict[str, str] = {}
@@ -379,7 +384,7 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
 
 
 def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
-    """The scale of one format, whose prior is that of graded scores where its scores are."""
+    """Return the scale of one format, with the prior of graded scores if its scores are graded."""
     target, *controls = ground.scores.rows([ground.plan.target, *retrained], key, items)
     rows, prior = np.stack(controls), ground.prior("hits")
     if form.graded and key == form.key:
@@ -557,7 +562,7 @@ def _line(scale: Scale) -> FormatLine:
 
 
 class Expressed(NamedTuple):
-    """What one unlearned subject expresses, in the admitted formats that it was asked in, and in those it was not.
+    """One unlearned subject's knowledge in admitted formats, and its other scores.
 
     `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
     """
@@ -628,7 +633,7 @@ def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLi
 
 
 def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
-    """Every control as if it were a subject, against the others: how far models that never knew differ."""
+    """Every control as if it were a subject, against the others: how far models that never saw the facts differ."""
     lines = []
     for name in ground.plan.retrained:
         leaks = {}
@@ -645,7 +650,7 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
 
 
 def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
-    """What one subject expresses in the admitted formats."""
+    """Return one subject's knowledge in the admitted formats."""
     leaks: dict[str, Evidence] = {}
     beyond: dict[str, Draws] = {}
     not_asked: list[str] = []
@@ -668,7 +673,7 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
 
 
 def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expressed]) -> list[MatrixCell]:
-    """By subject the mean score in every format that it was asked in, and what it leaks in those that are admitted."""
+    """Return each subject's mean score in every format, and its leakage in admitted formats."""
     cells: dict[str, list[MatrixCell]] = {subject: [] for subject in expressed}
     bands = {
         subject: dict(zip(e.leaks, simultaneous(list(_draws(e).values())), strict=True))

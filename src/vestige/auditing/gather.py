@@ -1,8 +1,8 @@
-"""From what an audit left on disk to the score table that is judged: what each score of Vestige's evaluations is.
+"""Build the score table of an audit from its files, and define the meaning of each score in Vestige's evaluations.
 
-Two attacks need no run of their own, since the evaluation `freeform` has asked for what they bring: `PREFILL` (the
-first tokens of the answer are put into the reply) and `SAMPLING` (the best of k replies). They are compared with the
-plain reply to the same question, so their values stand under the plain reply's key.
+Two attacks need no run of their own, since the evaluation `freeform` includes their prompts: `PREFILL` (the first
+tokens of the answer are put into the reply) and `SAMPLING` (the best of k replies). They are compared with the plain
+reply to the same question, so their values use the plain reply's key.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -67,12 +67,12 @@ _BY_WORDS = (
     "Leaks were told by words, and these answers are long enough to be given in others: of such right answers words "
     "saw 40.5 % on the data set TOFU, and a judge of likeness 95.5 % (docs/formats.md)."
 )
-"""The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
+"""The figures come from benchmarks/RESULTS.md, on authors that were not used for any choice."""
 _REWORDED = 6
-"""Words of a fact beyond which it can be given in few of them (`metrics.leaks`). A name, number or date cannot."""
+"""The number of words above which a fact can be paraphrased (`metrics.leaks`). A name, number or date cannot."""
 
 _QUESTION, _LETTERS = "question", "lettered options"
-"""What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
+"""The prompts that several formats share: the bare question, whose reply or probabilities are read in several ways."""
 
 
 def _options(name: str, prompt: str, question_type: QuestionType, *, chance: str = "") -> Format:
@@ -103,9 +103,9 @@ STORED = (
     Format("probe", "probe/beaten", graded=True, question_type="internal layers"),
     Format("patched", "patched/probability", graded=True, question_type="internal layers"),
 )
-"""The formats of the evaluation `inside`, in which nothing is said and blocks are read: those of "not stored"."""
+"""The formats of the evaluation `inside`, which reads hidden states for "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
-"""The evaluations whose formats these are. Any other says its own (`evals.base.InAudit`)."""
+"""The evaluations whose formats these are. Every other evaluation lists its own formats (`evals.base.InAudit`)."""
 
 
 BITS_KEY = "forced/answer_bits"
@@ -113,13 +113,13 @@ _ROUNDING = 1e-6
 """Bits that rounding may leave above 0."""
 _CHANCE = "/chance"
 _SHARES = ("/accuracy", "/probability", "_match", "_recall")
-"""How the names of values end that lie in [0, 1]."""
+"""How the names of values end that are in [0, 1]."""
 
 Values = dict[Source, dict[str, Mapping[str, float]]]
 
 
 def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()) -> tuple[AuditPlan, ScoreTable]:
-    """The scores of everything that the plan says is there, and the plan with what else the answers say.
+    """Return the scores of all evaluations in the plan, and the plan with the facts learned from the answers.
 
     `further` are the formats of evaluations that are not Vestige's own.
     """
@@ -173,7 +173,7 @@ def own_table(
     """The values of Vestige's evaluations as a score table. A value named `chance` is the chance level of its format.
 
     Args:
-        plan: What was asked of whom.
+        plan: The plan of the audit.
         values: By source, by `format/metric` (`generate/rouge1_recall`), by item.
         ranked: The scores of alternatives.
         further: The formats of evaluations that are not Vestige's own.
@@ -210,12 +210,12 @@ def own_table(
 
 
 def _is_told(form: Format, keys: Collection[str]) -> bool:
-    """Whether a format was asked, or people expect it: nobody expects a language that was not asked for."""
+    """Return whether a format has scores or a reader expects it: nobody expects a language without prompts."""
     return not form.name.startswith("in_") or form.key in keys
 
 
 def _measurement(key: str, form: Format | None) -> Measurement:
-    """What one value of an evaluation measures, by the name that the evaluation gives it."""
+    """Return the measurement of one value of an evaluation, by the evaluation's name for it."""
     question_type: QuestionType = "own words" if form is None else form.question_type
     if key == BITS_KEY:
         return Measurement(key, "forced answer", "bits", low=None, high=_ROUNDING, metric="bits of the answer")
@@ -241,7 +241,7 @@ def _measurement(key: str, form: Format | None) -> Measurement:
 
 
 def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:
-    """The plan with what is known of the data set by now."""
+    """Return the plan with the current checks of the data set."""
     lines = _of_judged(read_soundness(run.soundness), plan) if run.soundness.exists() else ()
     return replace(plan, soundness=lines)
 
@@ -255,7 +255,7 @@ def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
 
 
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
-    """The checks as they concern what is judged: answers that are given away and set apart decide nothing."""
+    """Restrict the checks to the judged items: answers that the retain set reveals decide nothing."""
     if (soundness.forget, soundness.digest) != (plan.forget, plan.data):
         # The checks of other items, or of another forget set, say nothing about this one.
         return ()
@@ -269,7 +269,7 @@ def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ..
 
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
-    """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
+    """Add prompt, answer and reply to the facts, in the wording that revealed the answer."""
     if not facts:
         return ()
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
@@ -292,7 +292,7 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
 
 
 _Reply = tuple[str, str, str, Mapping[str, Any]]
-"""A model, an attack, a question, and what was asked, the answer and the reply."""
+"""The key (model, attack, question) and the value (prompt, answer, reply)."""
 
 
 def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
@@ -305,7 +305,7 @@ def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
 
 
 def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[str, str]]) -> Iterator[_Reply]:
-    """The replies of the evaluations of these models after these attacks."""
+    """Read the replies in the evaluations of these models after these attacks."""
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
     judged = {stage: [stage[0]] for stage in stages}
@@ -327,10 +327,10 @@ def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[st
 
 
 def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was said to one question: the greedy replies of `qa` and `choices`, those of `freeform` by form.
+    """Return the replies to one question: the greedy replies of `qa` and `choices`, and those in `freeform` by form.
 
-    A form with an answer of its own, as one that asks round a corner, is quoted as it was asked. `choices` has the
-    number of the right option for the answer. What has no answer in words is not quoted, as of other packages' making.
+    A form with its own answer, such as an indirect question, is quoted with its own prompt. `choices` has the number of
+    the right option for the answer. Records without an answer in words, such as other packages', are not quoted.
     """
     answer = row.get("answer")
     if isinstance(answer, int):
@@ -344,7 +344,10 @@ def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
-    """Who told leaks in free replies, and with what error. "" where none were asked for, or words alone can tell."""
+    """Return the judge of leaks in free replies with its error.
+
+    It is "" without free replies, or if words alone decide.
+    """
     evaluation = next((evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"), None)
     # One judge told all, whose name each record has: the first file is enough.
     records = [] if evaluation is None else list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
@@ -361,9 +364,9 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
 
 
 def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, str], set[str]]) -> dict[str, str]:
-    """The formats in which the target was asked and replied byte for byte as in an earlier one, each with that one.
+    """Return the formats whose prompts and replies of the target equal an earlier format's.
 
-    Compared are the forget items that both were asked.
+    The comparison uses the forget items that both formats share.
     """
     forget, target = set(plan.splits["forget"]), Source(plan.target)
     texts: dict[str, dict[str, tuple[str, str]]] = {}
@@ -391,7 +394,7 @@ def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, s
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
-    """By the id of an item as it was asked, that of the forget item it stands for. Empty where they are the same."""
+    """Return the forget item's id by the id of each reworded question. Empty where they are the same."""
     if not folder.asked.exists():
         return {}
     return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="run the audit again with --fresh")
@@ -428,7 +431,7 @@ def _add(
 def _with_ranks(
     ranked: Ranked, source: Source, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str], *, of_target: bool
 ) -> Ranked:
-    """Also what one source's records of `exposure` say of every alternative. Lengths are those `of_target`."""
+    """Add one source's scores of every alternative in `exposure`. Lengths are those `of_target`."""
     scores_by_item: dict[str, Float[np.ndarray, ...]] = {}
     units, lengths, revealed = dict(ranked.units), dict(ranked.lengths), set(ranked.revealed)
     for row in rows:
@@ -459,9 +462,9 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
-    """Of a prefilled answer the code length of what was given. Of sampling the choice of the best of k replies.
+    """Return the code length of a prefilled answer's given tokens. Of sampling the choice of the best of k replies.
 
-    Whoever is shown k replies and told which is right has learned at most log2 k bits from being told.
+    An attacker who sees k replies and learns the correct one gains at most log2 k bits.
     """
     source = Source.after(subject, attack)
     if attack.kind == PREFILL:

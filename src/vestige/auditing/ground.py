@@ -1,4 +1,4 @@
-"""What all parts of a judgement stand on: the case, its thresholds, the items that are judged, and how they are drawn.
+"""The shared state of a judgement: the case, its thresholds, the judged items, and the resampling.
 
 Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log2 of an answer's probability) where a
 key ends in `_bits`.
@@ -34,10 +34,10 @@ _KEPT = 2
 
 @dataclass(frozen=True)
 class Case:
-    """One audit before it is judged: what was asked of whom, and the scores.
+    """The input of a judgement: plan and scores.
 
     `searched` has by the name of a search of relearning the attacks that it chose from (`recovery.with_searches`).
-    `collapsed` says by subject and format why its scores there are left out.
+    `collapsed` gives by subject and format the reason that scores are left out.
     """
 
     plan: AuditPlan
@@ -57,10 +57,10 @@ class ClaimEvidence:
     Attributes:
         parts: The verdict on each part of the claim. One that fails fails the claim, and it holds where all hold.
         left_out: Findings that decide nothing, each with the reason.
-        gaps: Missing evidence, without which the claim cannot hold. A claim can fail in spite of it.
-        besides: Further evidence that a claim rests on where it holds.
+        gaps: Missing evidence, without which the claim cannot hold. A claim can still fail.
+        besides: Further evidence for a claim that holds.
         facts: The single facts that fail the claim.
-        groups: What is said of each contract or person.
+        groups: Findings by contract or person.
     """
 
     parts: tuple[ClaimVerdict, ...] = ()
@@ -78,10 +78,10 @@ class ClaimEvidence:
 
 @dataclass(frozen=True)
 class Ground:
-    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
+    """A case with its derived values: `judged` are the forget items behind the first three claims.
 
-    A fact is asked in so many `wordings` on average. `doubts` speak against the controls: while there is one, no claim
-    holds that rests on them. `doubts_of` do so for one subject.
+    A fact has `wordings` questions on average. `doubts` speak against the controls: while there is one, no claim holds
+    that rests on them. `doubts_of` do so for one subject.
     """
 
     case: Case
@@ -96,7 +96,7 @@ class Ground:
 
     @property
     def plan(self) -> AuditPlan:
-        """What was asked of whom."""
+        """The plan of the audit."""
         return self.case.plan
 
     @property
@@ -106,7 +106,7 @@ class Ground:
 
     @property
     def formats(self) -> tuple[Format, ...]:
-        """The formats in which something is said, or an answer is forced."""
+        """The formats with a reply or a forced answer."""
         return tuple(form for form in self.scores.formats if not form.inside)
 
     def chances(self, form: Format) -> Mapping[str, float]:
@@ -114,12 +114,12 @@ class Ground:
         return self.scores.chances.get(form.key, {})
 
     def about(self, subject: str) -> "Ground":
-        """The ground of the claims about one subject, with the doubts of it."""
+        """Return the ground of the claims about one subject, with its own doubts."""
         doubt = self.doubts_of.get(subject)
         return self if doubt is None else replace(self, doubts=(*self.doubts, doubt))
 
     def has(self, source: Sourced, key: str) -> bool:
-        """Whether the source was asked what `key` measures of the forget set."""
+        """Return whether the source has scores of the forget set under `key`."""
         # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
         return not self.forget.isdisjoint(self.scores.table(source, key))
 
@@ -129,10 +129,11 @@ class Ground:
         return _as_set(self.plan.splits["forget"])
 
     def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
-        """The draws of these items. All quantities over the same items and purpose share them and are paired.
+        """Return the bootstrap draws of these items.
 
-        Samples of two purposes are independent of one another. `fixed` says that the statement is about these items. It
-        is the scope's, unless what is asked for is one model's level or a comparison with chance.
+        All quantities over the same items and purpose share them and are paired. Samples of two purposes are
+        independent of one another. `fixed` states that the statement is about these items. It defaults to the scope,
+        except for one model's level or a comparison with chance.
         """
         is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
         key = (purpose, tuple(items), is_fixed)
@@ -195,12 +196,12 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, Items]:
 
 
 def shown(name: str) -> str:
-    """A subject's name as it stands in a sentence. Names come from whoever asked for the audit."""
+    """A subject's name unchanged in a sentence. Names come from whoever asked for the audit."""
     return one_line(name, width=60)
 
 
 def judged_items(plan: AuditPlan) -> tuple[Items, str]:
-    """The forget items that the retain set does not give away, where it is known which, and what was set apart."""
+    """Return the forget items that the retain set does not reveal, as far as known, and the items set apart."""
     forget = plan.splits.get("forget", ())
     if not forget:
         raise InputError(f"forget set {shown(plan.forget)!r}: the plan names no item of it; give the audit its items")
@@ -222,8 +223,8 @@ _WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
 def by_fact(case: Case) -> Case:
     """The case with facts for items: each under the id of its first wording, with the mean of the values there are.
 
-    A fact is tested by an attack where all of its wordings are, since one that was shown gives away the others, and
-    what the retain set gives away of one wording, it gives away of the fact.
+    A fact is attacked only if all of its wordings are held out, because one shown wording reveals the others. If the
+    retain set reveals one wording, it reveals the fact.
     """
     plan = case.plan
     if not plan.facts:
@@ -251,7 +252,7 @@ def by_fact(case: Case) -> Case:
 
 
 def _ranked(ranked: Ranked, several: Mapping[str, Sequence[str]]) -> Ranked:
-    """With the mean of those wordings that were asked with the alternatives of the first that has any."""
+    """Use the mean over the wordings that share the alternatives of the first wording with any."""
     units, scores = dict(ranked.units), {source: dict(table) for source, table in ranked.scores.items()}
     for fact, items in several.items():
         lead = next((ranked.units[item] for item in items if item in ranked.units), None)

@@ -1,10 +1,10 @@
 """A verdict for each contract or person of the forget set, where the data say which item is whose.
 
 Facts that one group has lost must not hide those that another still has. Every group is judged by its own facts in
-every admitted format and in bits, against the same controls. A group fails where one of its quantities is shown to
-exceed the narrow margin, by step-down max-T over all groups and formats and the whole set, and where it stands further
-out than luck puts a control in any group. A claim holds where each group is shown to be below the margin of groups.
-A group of one fact has no spread of its own: it is left to the tests of single facts.
+every admitted format and in bits, against the same controls. A group fails if one of its quantities significantly
+exceeds the narrow margin, by step-down max-T over all groups and formats and the whole set, and if chance does not put
+any control's group this far out. A claim holds if each group is significantly below the margin of groups. A group of
+one fact has no spread of its own: it is left to the tests of single facts.
 """
 
 import math
@@ -31,7 +31,7 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
 _NAMED = 3
-"""Groups that a reason names. All of them are in the outcome."""
+"""Groups that a reason names. The outcome has all groups."""
 
 
 class _GroupQuantity(NamedTuple):
@@ -46,7 +46,7 @@ class _GroupQuantity(NamedTuple):
 
 
 class ScaleByGroup(NamedTuple):
-    """A scale by group, and how far at most any control stands above the others in a group, in standard errors.
+    """A scale by group, and the largest deviation of any control from the others in a group, in standard errors.
 
     `null` is None where no trainings are drawn again.
     """
@@ -141,8 +141,8 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
 def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> ScaleByGroup:
     """The scale over each group's facts, where these are two or more and the target is clear of its controls.
 
-    What a training does to all facts of a group at once is estimated from all G groups, with G (M - 1) degrees of
-    freedom, in place of the prior of the whole set.
+    A training's common effect on a group is estimated from all G groups with G (M - 1) degrees of freedom, in place of
+    the prior of the whole set.
     """
     index = {item: n for n, item in enumerate(scale.items)}
     there = {group: tuple(item for item in members if item in index) for group, members in groups.items()}
@@ -170,7 +170,10 @@ def _part(ground: Ground, scale: Scale, items: Items, prior: SeedPrior) -> Scale
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
-    """What all groups together show of how a training's mean over one varies. Of one control, what was assumed."""
+    """What all groups together show of how a training's mean over one varies.
+
+    Estimate from all groups together how a training's group mean varies.
+    """
     controls = scale.controls
     rows, prior, m = controls.retrained, controls.prior, len(controls.retrained)
     if not controls.sample.fixed or not groups:
@@ -209,7 +212,7 @@ def _rarity(draws: Draws, margin: float, null: float | None, n_controls: int) ->
 
 
 def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> Sentences:
-    """The groups that are not shown to be below the margin that a claim about all of them asks for."""
+    """Return the groups that are not significantly below the margin for a claim about all groups."""
     wide = {row.evidence.unit: ground.thresholds.of_group(row.evidence.unit) for row in rows}
     over = [row for row in rows if row.evidence.draws.bounds[1] >= wide[row.evidence.unit]]
     if not over:
@@ -224,7 +227,7 @@ def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> Sentences:
 
 
 def _line(subject: str, rows: Sequence[_GroupQuantity]) -> GroupLine:
-    """What says most against a group: what is surest beyond its margin, else what may reach furthest."""
+    """Return the strongest evidence against a group: the most certain excess, or the widest bound."""
     failing = [row for row in rows if row.p <= _TAIL]
     if failing:
         main = min(failing, key=lambda row: (row.p, -row.band.value / row.margins.narrow))

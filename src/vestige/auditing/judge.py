@@ -1,6 +1,6 @@
 """The judgement of one audit: from item scores to formats, matrix, gains, budgets and the claims.
 
-Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
+Pure function: the same case gives the same outcome. docs/audit.md explains the rules.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,9 +42,9 @@ from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
 VERSION = 17
-"""Part of what a study's cells are known by. Raised when the same answers would be judged otherwise."""
+"""A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
-"""What they are called in a sealed plan."""
+"""The name of the rules in a sealed plan."""
 
 
 @one_blas_thread()
@@ -52,12 +52,12 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found.
 
     Args:
-        case: What was asked of whom, and the scores.
-        resamples: How many draws are made of what could have come out otherwise.
+        case: The plan and the scores.
+        resamples: The number of bootstrap draws.
 
     Returns:
-        The outcome. Where scores are missing the case is judged twice: what a model has no score on is unknown for a
-        claim to fail, and known for it to pass.
+        The outcome. With missing scores the case is judged twice: missing scores count as unknown for a claim to fail,
+        and as known for a claim to pass.
     """
     case = replace(case, scores=case.scores.judged())
     earned, unearned = _with_earned(lay(case, resamples))
@@ -72,7 +72,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 
 
 def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> AuditOutcome:
-    """The outcome of a case in which no score is missing. `earned` says which controls stand, and what is doubted."""
+    """The outcome of a case in which no score is missing. `earned` has the accepted controls and the doubts."""
     ground = replace(lay(case, resamples), doubts=earned.doubts, doubts_of=earned.doubts_of)
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
@@ -250,7 +250,7 @@ def _without(ground: Ground, names: Collection[str]) -> Ground:
 
 
 def _with_margins(ground: Ground) -> Ground:
-    """The ground with margins in bits that fit what the target knows of these answers, where controls say so."""
+    """Return the ground with margins in bits that fit the target's knowledge, if controls require it."""
     key = ground.scores.bits
     sources = [ground.plan.target, *(name for name in ground.plan.retrained if ground.has(name, key))]
     items = ground.scores.common(sources, key, ground.judged) if len(sources) > 1 else ()
@@ -293,7 +293,7 @@ def _without_collapsed(ground: Ground) -> Ground:
 
 
 def _sealed(plan: AuditPlan) -> str:
-    """Whether plan and margins were sealed, and what was changed since. Nothing where no model was asked."""
+    """Return whether plan and margins were sealed, and the later changes. It is "" if no model was scored."""
     if not plan.evaluations:
         return ""
     if plan.sealed is None:
@@ -342,7 +342,7 @@ def lay(case: Case, resamples: int) -> Ground:
 
 
 def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:
-    """What stands for a model that never knew, where that is less than is advised, and unchecked data."""
+    """List missing controls and unchecked data."""
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0 and tested.against == "alternatives":
         yield (

@@ -1,9 +1,9 @@
-"""From logs that others made to one table of scores: which questions are the same, and which logs cannot be compared.
+"""Build one score table from other tools' logs: match questions, and find logs that cannot be compared.
 
-A question is known by the tool's own id where both logs have it and their texts do not contradict it, else by its full
-prompt without the words of a template. Texts that stand several times in a log and that no id tells apart are refused.
-Scores without texts take those of their own log, else those of other logs in the same order. Where none has any, they
-are matched by position. Logs of one model are given under one name and read together.
+A question is known by the tool's own id where both logs have it and their texts do not contradict it, otherwise by its
+full prompt without the words of a template. Texts that occur several times in a log without distinct ids are rejected.
+Scores without texts take the texts from their own log, otherwise from other logs in the same order. If no log has
+texts, they are matched by position. Logs of one model share one name and are read together.
 """
 
 import os
@@ -34,7 +34,7 @@ from vestige.logs.log import GivenLog, How, Log, LogPart, Noted
 
 @dataclass(frozen=True)
 class Stated:
-    """What the user says of logs: by task its split, by score its scale, and by kind the column of rows."""
+    """The user's statements about logs: split by task, scale by score, and column by kind."""
 
     splits: Mapping[str, str] = field(default_factory=dict)
     how: How = field(default_factory=How)
@@ -92,7 +92,7 @@ def judge_logs(
     stated: Stated | None = None,
     unused: Sequence[str] = (),
 ) -> AuditOutcome:
-    """Judge the models of these logs. Evidence and verdicts lie in `run`.
+    """Judge the models of these logs. Evidence and verdicts are in `run`.
 
     Args:
         run: The folder of evidence and verdicts.
@@ -101,7 +101,7 @@ def judge_logs(
         margins: The margins of the judgement (`Thresholds`).
         forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
             refused.
-        stated: What the user says of tasks, scales and columns.
+        stated: The user's tasks, scales and columns.
         unused: Why further files are not judged, in sentences.
 
     Returns:
@@ -126,7 +126,7 @@ def judge_logs(
 class TogetherRead(NamedTuple):
     """Logs with their questions matched.
 
-    `notes` are in sentences what was decided on the way, `left_out` the models that cannot be compared and why.
+    `notes` are sentences on decisions, `left_out` has each model that cannot be compared, with the reason.
     """
 
     columns: tuple[LogColumn, ...]
@@ -145,7 +145,7 @@ def read_logs(
         forget: The name of the forget set.
         forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
             refused.
-        stated: What the user says of tasks, scales and columns.
+        stated: The user's tasks, scales and columns.
 
     Returns:
         The scores by model, split and measurement.
@@ -336,7 +336,7 @@ class _Reading:
 
 
 def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
-    """The log with the questions of the parts that have no texts too. A part that cannot be matched is named."""
+    """The log with the questions of the parts that have no texts too. An unmatched part is listed."""
     own: dict[str, dict[Items, Items]] = defaultdict(dict)
     for k, known in found.items():
         part = parsed.log.parts[k]
@@ -402,7 +402,7 @@ def _unmatched(parsed: _ParsedLog, n: int, read: Sequence[_ParsedLog]) -> Unfit:
 
 
 def _degenerate(log: Log) -> bool:
-    """Whether a log says the same of every question, as that of a model that collapsed: such logs are always alike."""
+    """Return whether a log has the same reply to every question, as a collapsed model does."""
     for part in log.parts:
         known = part.scores[~np.isnan(part.scores)]
         if len(np.unique(known)) > 1 and len(set(part.replies)) != 1:
@@ -450,7 +450,7 @@ _PERCENT = 40
 
 
 def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
-    """The log with the questions of TOFU's named forget set alone, where it holds those of a larger one whole."""
+    """Return the log with only the questions of TOFU's named forget set, if it holds the whole of a larger one."""
     named = _FORGET.fullmatch(forget)
     if named is None:
         return parsed
@@ -464,7 +464,7 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
-    """The logs with each task in its split and, where a model was given several, with its name in its formats."""
+    """Return the logs with each task in its split, and with the task in the formats' names if needed."""
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
         by_model[parsed.model] |= {part.task for part in parsed.log.parts}
@@ -503,7 +503,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
 def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> None:
     """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format.
 
-    One of the target's logs has to be alike, since it may have been asked in several ways.
+    One of the target's logs must agree, since the target may have several prompt styles.
     """
     formats = {(part.split, part.name) for part in parsed.log.parts}
     problems = []
@@ -535,7 +535,7 @@ _Key = tuple[str, str]
 
 
 def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], list[Unfit]]:
-    """The columns of the table, in sentences what was decided, and the models that cannot be compared.
+    """Return the columns of the table, sentences on decisions, and the models that cannot be compared.
 
     There is one column for each model, split and measurement that the target has too.
     """
@@ -561,8 +561,8 @@ def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], lis
 def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[LogColumn]:
     """One column for each model, split and measurement, of all logs of the model.
 
-    Where several logs of a model ask the same questions, the log counts that asked as the judged models were asked, and
-    of these the one that shares most questions with them.
+    If several logs of a model have the same questions, the log with the judged models' prompts counts, and among
+    several such logs the one that shares most questions.
     """
     asked: dict[_Key, set[str]] = defaultdict(set)
     frames: dict[_Key, Counter[str]] = defaultdict(Counter)
@@ -639,7 +639,10 @@ def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[st
 
 
 def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
-    """The columns with one description for each measurement. What is 0 or 1 in one log alone is graded in all."""
+    """The columns with one description for each measurement.
+
+    A score that is 0 or 1 in only one log is graded in all.
+    """
     graded = {column.part.name for column in columns if column.part.measurement.score_type == "overlap"}
     first: dict[str, Measurement] = {}
     kept = []
@@ -750,7 +753,7 @@ _CLEAR = 4.0
 
 
 def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[float, float] | None:
-    """The mean of target less controls over questions, and in standard errors. None where one of them is not there."""
+    """The mean of target less controls over questions, and in standard errors. It is None if one is missing."""
     target = [
         _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
     ]
@@ -779,7 +782,7 @@ def _by_order(columns: Sequence[LogColumn]) -> bool | None:
 
 
 def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
-    """The columns that the target has too, on the questions that the target or a judged model was asked.
+    """Return the columns that the target shares, on the questions of the target or a judged model.
 
     Raises:
         InputError: The target has no score of the forget set, or a log is of another forget set.
@@ -843,7 +846,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
 
 
 _MOST_LACKING = 0.1
-"""The share of the target's questions that a control may lack. Each of them is untested for all models."""
+"""The share of the target's questions that a control may lack. Each missing question is untested for all models."""
 
 
 def _cut_short(column: LogColumn, lacks: int, of: int) -> str:

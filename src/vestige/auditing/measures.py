@@ -1,19 +1,19 @@
-"""Numbers of every subject beside its claims: those that the field reports, bits, ranks, and what was lost.
+"""Measures of every subject that accompany its claims: published metrics, bits, ranks, and lost knowledge.
 
 Forget quality, model utility, extraction strength, memorisation, PrivLeak, and how far retain-only tuning lifts a model
-that never knew (RGI). Their definitions are in `metrics.memorization`, `metrics.information`.
+that never saw the facts (RGI). Their definitions are in `metrics.memorization`, `metrics.information`.
 
-How many bits an attack could carry, and how many its result needs (bits in all): the capacity is what the attack
-carried into `retrained`, the least of its upper bounds, each a mean over the seeds. Of a searched prompt, which is
-another on every model, what the subject's own can carry. The need is counted in the four ways that the literature
-leaves open, and beside them the bits that were gained. A warning and no verdict: whether answers were carried in is
-measured, on `retrained` (`recovery`).
+The capacity of an attack and the information that its result needs (bits in all): the capacity is the information added
+to `retrained`, by the least upper bound, each a mean over the seeds. A searched prompt differs between models, so its
+capacity is the capacity of the subject's own prompt. The need is counted in the four ways of the literature, together
+with the gained bits. A warning and no verdict: whether answers were carried in is measured, on `retrained`
+(`recovery`).
 
-How every subject ranks the true answers among alternatives, and how far models that never knew are from chance. And
-what the claim `utility preserved` rests on: how much lower the subject scores than the target on what it was to keep.
-The statement is about these two models: no training is drawn again, so no seeds are counted. In the scope `these` it is
-about the items of the split: where all were asked the loss is a number, and where a part of them was, only the others
-are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
+How every subject ranks the true answers among alternatives, and how far models that never saw the facts are from
+chance. The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The
+statement concerns these two models: trainings are not resampled, so seeds do not count. In the scope `these` it
+concerns the items of the split: with all items scored the loss is a number, and with a part of the items only the
+others are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
 """
 
 import math
@@ -49,7 +49,7 @@ SPLITS = ("retain", "independent", "factual")
 
 
 class Losses(NamedTuple):
-    """The harms of one subject, what could not be told of them and why, and what was not asked of it."""
+    """The harms of one subject, the harms that could not be measured with reasons, and the missing evaluations."""
 
     harms: tuple[Evidence, ...]
     left_out: Sentences
@@ -75,10 +75,10 @@ def read_kept(ground: Ground) -> KeptKnowledge:
 
 
 def weak_controls(ground: Ground) -> Sentences:
-    """In a sentence the controls that answer what is kept far worse than the target does. None in the best case.
+    """Name in a sentence the controls that answer retain questions far worse than the target. None in the best case.
 
-    Such a control was trained otherwise than the target, or hardly, so that what it does not answer of the forget set
-    shows no forgetting. It changes no verdict: nothing says which way they err.
+    Such a control had a different or too short training, so its missing answers about the forget set show no
+    forgetting. The warning changes no verdict, because the direction of the error is unknown.
     """
     plan, levels = ground.plan, dict[str, str]()
     keys = [form.key for form in ground.formats if form.kept]
@@ -131,7 +131,7 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
 
 
 def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
-    """The loss over the items that were asked, as a statement about those of the split, or about items like them."""
+    """Return the loss over the scored items, as a statement about the items of the split, or about similar items."""
     split = name.partition(",")[0]
     draws = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
     there = ground.plan.sizes.get(split, 0)
@@ -177,7 +177,7 @@ UTILITY = ("forced/probability", "generate/rougeL_recall", "memory/truth_ratio_s
 def read_measures(
     ground: Ground, tested: TestedFormats, membership: tuple[MembershipLine, ...]
 ) -> tuple[MeasureLine, ...]:
-    """All that can be computed from what was asked."""
+    """Compute all measures that the scores allow."""
     plan = ground.plan
     lines: list[MeasureLine] = []
     subjects = (plan.target, *plan.retrained, *plan.unlearned)
@@ -249,11 +249,11 @@ def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLi
 
 
 OPTION = "option_text_mean"
-"""The questions with options whose wrong answers are counted."""
+"""The multiple-choice questions whose wrong answers are counted."""
 
 
 def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
-    """A line for each unlearned subject and attack of which it is known what was carried."""
+    """Return a line for each unlearned subject and attack with known capacity."""
     lines = []
     for subject in ground.plan.unlearned:
         for attack in ground.plan.attacks:
@@ -268,9 +268,10 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
 
 
 def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, float]:
-    """Means over `retrained`. Where there is none, the subject's own, and the names say so.
+    """Means over `retrained`. Without `retrained` the subject's own values are used, and the names mark this.
 
-    A prompt was searched on the subject, so those of the prompt are of its own, its code length under `retrained`.
+    A prompt was searched on the subject, so the prompt's bounds are the subject's, with the code length under
+    `retrained`.
     """
     carried = ground.plan.carried.get(attack.name, {})
     controls = [carried[name] for name in ground.plan.retrained if name in carried]
@@ -295,10 +296,10 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
 
 
 def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
-    """The ways of counting what the result needs, and the numbers that they were counted from.
+    """Count the information that the result needs, and return the counts with their inputs.
 
-    Bits to write the answers down for somebody who knows what the subject knows, and bits gained, and the three counts
-    that rest on wrong answers to questions with k options, k being 1 / chance.
+    The counts are: the bits to write the answers for a reader with the subject's knowledge, the gained bits, and three
+    counts from wrong answers to questions with k options, k being 1 / chance.
     """
     scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
     need, inputs = dict[str, float](), dict[str, float]()
@@ -332,10 +333,10 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
 
 
 def read_exposure(ground: Ground) -> tuple[Estimate | None, Sentences]:
-    """What the ranks among alternatives say of the data and the controls, over the facts that all were asked.
+    """Read from the ranks among alternatives the quality of data and controls, over the facts that all models share.
 
-    First the leakage against alternatives of the retrained models together, which should be 0. None where none were
-    retrained, or nothing was asked with alternatives. Then what a reader should know, in sentences.
+    First the leakage against alternatives of the retrained models together, which should be 0. It is None without
+    retrained models or alternatives. The second value has sentences for the reader.
     """
     plan, ranked = ground.plan, ground.scores.ranked
     names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, EXPOSED.key)]

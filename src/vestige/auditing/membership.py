@@ -1,12 +1,12 @@
-"""Whether a score tells the forget set from holdout items: AUC, and how far it is from that on `retrained`.
+"""Membership: how well a score separates the forget set from holdout items (AUC), compared with `retrained`.
 
 Axes: N forget items, H holdout items, M seeds of `retrained`. The placement of a forget item is the share of holdout
-items that score lower (ties count half), that of a holdout item the share of forget items that score higher. The mean
-of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E. DeLong, D.
-DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating characteristic
-curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by its own
-placements, independently of one another, and subjects are paired: their placements are subtracted item by item. In the
-scope `these`, what is drawn again is the training, whose AUC varies by the placements of both kinds.
+items with lower scores (ties count half). The placement of a holdout item is the share of forget items with higher
+scores. The mean of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E.
+DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating
+characteristic curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by
+its own placements, independently of one another, and subjects are paired: their placements are subtracted item by item.
+In the scope `these`, the training is resampled, and its AUC varies by the placements of both kinds.
 
 A score is admitted by which the target itself fails: it differs from the controls by more than the wide margin, and
 clearly by more than the narrow one. One in which the target would pass (every model finds the holdout items unlikely)
@@ -32,10 +32,10 @@ from vestige.metrics.verdicts import Evidence
 PREFIX = "membership/"
 """Scores of the answers. Those of whole texts (`membership_text/`) are in the evaluation and not judged."""
 LOGP = "membership/logp_nats"
-"""What the reference score is made of: log p on the subject less the same on the first `retrained`."""
+"""The inputs of the reference score: log p on the subject minus log p on the first `retrained`."""
 
 FALSE = 0.01
-"""The share of holdout items taken for members at which the share of members found is told: TPR at 1 % FPR."""
+"""The share of holdout items wrongly taken for members at which the true positive rate is measured: TPR at 1 % FPR."""
 
 _LEAST_AUC = 1e-9
 """Below it PrivLeak has nothing to divide by."""
@@ -44,8 +44,8 @@ _LEAST_AUC = 1e-9
 class Membership(NamedTuple):
     """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on.
 
-    `blind` says of each score that cannot tell the target from its controls why it is not admitted, and `admitted`
-    whether another one can.
+    `blind` has the reason that a score without separation of target and controls is not admitted, and `admitted`
+    whether another score separates them.
     """
 
     lines: tuple[MembershipLine, ...]
@@ -78,7 +78,7 @@ class _Score(NamedTuple):
         return f"membership, {self.key}"
 
     def difference(self, subject: str) -> Draws | None:
-        """AUC of the subject less the mean of those of `retrained`. None where there is none."""
+        """Return the subject's AUC minus the mean AUC of `retrained`. None where there is none."""
         if not self.controls:
             return None
         rows, placed = [self.placed[name] for name in self.controls], self.placed[subject]
@@ -92,7 +92,7 @@ class _Score(NamedTuple):
         return self.joined(forget, holdout, prior)
 
     def joined(self, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
-        """Both kinds of items drawn again. Seeds are counted once, by the forget items' placements."""
+        """Both kinds of items drawn again. Seeds count once, in the forget items' placements."""
         first = mean_draws(forget, self.ground.sample(self.forget, fixed=False), prior, name=self.name)
         second = mean_draws(holdout, self.ground.sample(self.holdout, "holdout", fixed=False), None, name=self.name)
         return Draws(
@@ -106,7 +106,7 @@ class _Score(NamedTuple):
         )
 
     def line(self, subject: str, difference: Draws | None) -> MembershipLine:
-        """What is shown of the subject."""
+        """Return the displayed line of the subject."""
         placed = self.placed[subject]
         forget, holdout = (Quantity(kind, np.zeros((1, len(kind))), SHARE) for kind in placed)
         draws = self.joined(forget, holdout, None)
@@ -122,7 +122,10 @@ class _Score(NamedTuple):
         return MembershipLine(subject, self.key, auc, estimate, relative, self.members(placed))
 
     def members(self, placed: _Placed) -> Estimate | None:
-        """The share of forget items above all but 1 % of these holdout items. None with fewer of them than 100."""
+        """Return the share of forget items above all but 1 % of these holdout items.
+
+        It is None with fewer than 100 holdout items.
+        """
         n = len(self.holdout)
         if n * FALSE < 1:
             return None
@@ -133,7 +136,7 @@ class _Score(NamedTuple):
 
 
 def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
-    """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
+    """Return values of all N + H items whose mean is the AUC, with both kinds' variances."""
     auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
     # Each kind counts as if it were all items, so that the variance of the mean is the sum of both.
     kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
@@ -196,7 +199,7 @@ def _keys(ground: Ground) -> Names:
 
 
 def _names(ground: Ground) -> dict[str, str]:
-    """The measurements of the scores that were asked for, by name. `gradient_norm` has a setting of its own."""
+    """Return the requested membership scores by name. `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
     # By name, whatever the order in which an evaluation wrote them.
     names = {key.removeprefix(PREFIX): key for key in sorted(keys) if key != LOGP}

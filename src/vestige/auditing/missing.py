@@ -37,7 +37,7 @@ class Missing:
 
 @dataclass
 class _Filling:
-    """The scores while they are filled, and what was missing."""
+    """The scores during imputation, and the list of missing scores."""
 
     plan: AuditPlan
     values: Tables
@@ -56,11 +56,10 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
 
     Args:
         case: The case, with questions for items.
-        known: Whether a model is taken to know what it has no score on. Then what it has no score on and was to keep
-            counts as lost.
+        known: Whether missing scores of a model count as knowledge. Missing retain scores then count as lost.
 
     Returns:
-        The case, and what was missing. Without `known` the questions that the target or a control lacks are left out.
+        The case, and the missing scores. Without `known` the questions that the target or a control lacks are left out.
     """
     plan = case.plan
     values: Tables = {source: dict(tables) for source, tables in case.scores.values.items()}
@@ -133,7 +132,7 @@ def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> Non
 
 
 def _usual(tables: Sequence[Mapping[str, float]], item: str, chances: Mapping[str, float]) -> float:
-    """The mean score of the controls on a question, or on all questions where none was asked this one."""
+    """Return the controls' mean score on a question, or on all questions if no control has this one."""
     if not tables:
         return chances.get(item, 0.0)
     there = [table[item] for table in tables if item in table]
@@ -168,12 +167,12 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
 
 
 def with_missing(unknown: AuditOutcome, known: AuditOutcome, plan: AuditPlan, missing: Missing) -> AuditOutcome:
-    """The outcome that counts what is missing against each claim.
+    """Return the outcome that counts missing scores against each claim.
 
     Args:
-        unknown: What was judged with missing scores as unknown. What fails there, fails.
-        known: What was judged with missing scores as known. What holds in both, holds.
-        plan: What was asked of whom.
+        unknown: The outcome with missing scores as unknown. A claim that fails in this outcome fails.
+        known: The outcome with missing scores as known. A claim holds if it holds in both.
+        plan: The plan of the audit.
         missing: The questions without a score.
     """
     of_known = {(line.subject, line.claim): line for line in (*known.verdicts, *known.control)}

@@ -1,14 +1,14 @@
-"""Where an audit's models come from, as far as their files can say it: records of their making, and weights.
+"""The origin of an audit's models, from their files alone: training records and weights.
 
-No answer is looked at here. What follows for the controls is for `auditing.earned` to say.
+No answer is looked at here. `auditing.earned` draws the conclusions for the controls.
 
-How the models of an audit read its questions: the weights are asked, and not the tokeniser that came with them.
+All models read the questions through the target's tokeniser, so that only weights differ.
 
 A folder's tokeniser, decoder or chat template can swap, capitalise, space out or cut the forgotten names, so that the
-model is asked about something else. So every model with the target's vocabulary is asked through the target's tokeniser
-and template. If its own files make other tokens of any question, an unlearned model is asked both ways, in two rows,
-and a claim holds in neither unless it holds in both. A model with another vocabulary can be asked in its own way alone,
-and none of its claims holds.
+model reads a different question. So every model with the target's vocabulary reads through the target's tokeniser and
+template. If its own files produce other tokens for any question, an unlearned model is scored both ways, in two rows,
+and a claim holds only if it holds in both. A model with another vocabulary can only use its own tokeniser, and none of
+its claims holds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,9 +44,10 @@ The shortest tuning of a tiny model moved its weights by 0.02 of the way between
 
 @dataclass(frozen=True)
 class Origins:
-    """What the folders of an audit's models say of them, by name, the `target` among them.
+    """The origin of an audit's models, by name, including `target`.
 
-    `parts` are the digests of each model's weights, tokeniser and template, `target_digest` that of all of the target.
+    `parts` are the digests of each model's weights, tokeniser and template, `target_digest` the digest of the whole
+    target.
     """
 
     target: str
@@ -56,18 +57,17 @@ class Origins:
 
     @classmethod
     def read(cls, run: RunFolder, folders: Mapping[str, str], target: str) -> "Origins":
-        """Those of folders that are named relative to the run."""
+        """Read the origins from folders with paths relative to the run."""
         subjects = {name: SubjectFolder(run.path / folder) for name, folder in folders.items()}
         done = {name: read_finished(subject.done, "digest", "model") for name, subject in subjects.items()}
         specs = {name: read_spec(subject.spec) for name, subject in subjects.items()}
         return cls(target, specs, {name: record["model"] for name, record in done.items()}, done[target]["digest"])
 
     def evidence_level(self, retrained: Sequence[str], splits: NamedSplits) -> tuple[EvidenceLevel, Sentences]:
-        """What is known of the controls together, and in a sentence which of them are not verified, and why.
+        """Return the joint level of evidence for the controls, and a sentence on unverified controls with the reasons.
 
-        A control is verified where the record of its making, which lies with its weights and their digest, says that
-        Vestige trained it on this audit's data without the forget set, from the model that the target's training began
-        with.
+        A control is verified if the training record, stored with its weights and their digest, states that Vestige
+        trained it on this audit's data without the forget set, from the target's initial model.
         """
         by_why: dict[str, list[str]] = {}
         for name in retrained:
@@ -81,8 +81,8 @@ class Origins:
     def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, Mapping[str, float]]) -> tuple[Names, Sentences]:
         """The subjects whose weights are the target's own, and that in a sentence.
 
-        `apart` are distances of weights by two names. A subject next to the target, beside the nearest other model, has
-        the target's weights with a little noise. A tokeniser or a chat template of its own makes that likelier.
+        `apart` are distances of weights by two names. A subject next to the target, next to the nearest other model,
+        has the target's weights with a little noise. A tokeniser or a chat template of its own makes that likelier.
         """
         parts = self.parts[self.target]
         others = [x for name, x in apart.get(self.target, {}).items() if name not in unlearned]
@@ -104,7 +104,7 @@ class Origins:
         )
 
     def asked_otherwise(self) -> Iterator[str]:
-        """Which models are asked through another tokeniser or chat template than the target, in a sentence for each."""
+        """Return a sentence for each model with another tokeniser or chat template than the target."""
         for part, label in (("tokenizer", "tokeniser"), ("template", "chat template")):
             of_target = self.parts[self.target][part]
             if names := [name for name, parts in self.parts.items() if parts[part] != of_target]:
@@ -121,8 +121,7 @@ class Origins:
     def made_from_others(self, unlearned: Sequence[str]) -> Iterator[str]:
         """That subjects began with another model than the target.
 
-        Models from elsewhere do not say what they began with, and one that was trained from the start never had a
-        target.
+        External models do not record their initial weights, and a model trained from scratch has no target.
         """
         begun_with = ("", self.target_digest)
         retrained = self.retrained_among(unlearned)
@@ -154,9 +153,8 @@ class Origins:
     def copied_controls(self, models: Sequence[str], retrained: Sequence[str]) -> dict[str, str]:
         """The controls that have the weights of another model of the audit, by name, each with a sentence.
 
-        A copy of another control shows no spread between trainings, and one of the target or a subject is no control:
-        it is left out, and not the whole audit. A copy is known by its weights, whatever template or settings stand
-        beside them.
+        A copied control shows no variation between trainings, and a copy of the target or a subject is no control: the
+        audit continues without it. A copy is detected by its weights, whatever its template or settings.
         """
         first: dict[str, str] = {}
         sentences: dict[str, str] = {}
@@ -174,7 +172,7 @@ class Origins:
     ) -> tuple[dict[str, dict[str, float]], Sentences]:
         """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
 
-        `models` says where each is, the target first. What is known of the same weights is not read again.
+        `models` maps names to folders, the target first. Distances between known weights are not computed again.
         """
         local = {name: model for name, model in models.items() if not is_address(model)}
         sentences = []
@@ -207,7 +205,7 @@ class Origins:
 
 
 _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
-"""Settings that change what is computed at a time, and not what is taught. `model` is held against by its digest."""
+"""Settings that change the batch of a computation and not the training data. `model` is compared by its digest."""
 
 
 def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> str:
@@ -229,19 +227,19 @@ def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> 
 _OWN = "its own tokeniser"
 _RANK = {"fails": 0, "inconclusive": 1, "holds": 2}
 _UNLIKELY_NATS = -20.0
-"""Below this a greedy reply cannot be, if its text has the tokens that the tokeniser makes of it."""
+"""A greedy reply below this log-probability is impossible if its tokens are the tokeniser's tokens of its text."""
 _MOST_CONTRADICTIONS = 0.02
 _NEAR = 0.01
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What is known of how models are asked.
+    """The facts about the models' tokenisers.
 
     Attributes:
         pairs: The name of each second row, asked through the model's own files, and the name of the first.
-        open: A sentence by the name of each model of which no claim may hold.
-        told: Sentences that stand above the table.
+        open: A sentence by the name of each model that can pass no claim.
+        told: Sentences for the top of the table.
     """
 
     pairs: dict[str, str]
@@ -258,7 +256,7 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         request: An audit that `check_request` has accepted.
 
     Returns:
-        The request with the models as they are asked, and what differs between their files.
+        Return the request with the models' tokenisers resolved, and the differences between their files.
 
     Raises:
         InputError: The target's own tokeniser or template drops or rewrites a question of the audit.
@@ -321,7 +319,7 @@ def _texts(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _has_vocabulary(own: "LoadedModel", target: "LoadedModel") -> bool:
-    """Whether the model reads every token of the target as the same token. It may have others besides."""
+    """Whether the model reads every token of the target as the same token. It may have others as well."""
     vocabulary, of_target = own.tokenizer.get_vocab(), target.tokenizer.get_vocab()
     if own.prompter.rows <= max(of_target.values()):
         return False
@@ -363,7 +361,7 @@ def _free_name(name: str, request: AuditRequest) -> str:
 
 
 def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> AuditPlan:
-    """The plan with what is known of how its models were asked, replies that contradict themselves among it."""
+    """Return the plan with the facts about tokenisers, including replies that contradict their probabilities."""
     contradicting = contradictions(run, plan)
     told = [*readings.told, *(f"{why}." for why in contradicting.values()), *near_the_target(plan)]
     unverified = {name: why for name, why in {**readings.open, **contradicting}.items() if name in plan.unlearned}
@@ -373,7 +371,8 @@ def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> Au
 def near_the_target(plan: AuditPlan) -> list[str]:
     """In a sentence each, the models whose weights are all but the target's.
 
-    A digest sees only exact copies. So a distance to the target below 1/100 of that of the nearest control is named.
+    A digest sees only exact copies. A distance to the target below 1/100 of the nearest control's distance is therefore
+    reported.
     """
     from_target = plan.apart.get(plan.target, {})
     to_controls = [from_target[name] for name in plan.retrained if name in from_target]
@@ -396,7 +395,7 @@ def contradictions(run: RunFolder, plan: AuditPlan) -> dict[str, str]:
     """The models whose replies contradict the likelihood of the same text, in a sentence by name.
 
     A greedy reply that is the stated answer, letter for letter, cannot be a text that the model finds all but
-    impossible. If it is, the decoder writes what the model did not say.
+    impossible. If it is, the decoder writes a text that the model did not produce.
 
     Args:
         run: The run, with the answers of the models as they are.
@@ -427,7 +426,7 @@ def contradictions(run: RunFolder, plan: AuditPlan) -> dict[str, str]:
 def with_readings(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     """The outcome in which no claim holds that rests on a reading nobody can verify.
 
-    Of a model that was asked both ways, each claim has the worse outcome of the two in both rows.
+    For a model with two rows, each claim has the worse outcome in both rows.
     """
     lines = {(line.subject, line.claim): line for line in outcome.verdicts}
     for subject, why in plan.unverified_readings.items():

@@ -1,19 +1,19 @@
 """Predicted controls: how a model that never saw the forget set would score, where nobody retrained one.
 
 The bank holds models of several base models that never saw the questions. On one score they differ little: easy
-questions are easy for all. So each base of the bank gives one predicted control, and all of them together one level,
+questions are easy for all. So each base of the bank gives one predicted control, and all of these bases give one level,
 
     level = mean over bases b of (f_b + k (t - t_b)),
 
-f_b being the mean score of base b on the forget set, t_b that of the bank's target of this base, and t the target's. k
-is 0, or 1/2 for scores that follow the target's. A base without a target in the bank has no part in it then. The k with
-the smaller held-out error is taken: each laboratory's mean f_bl against its prediction from the other bases,
+with f_b the mean score of base b on the forget set, t_b the mean of the bank's target of this base, and t the target's.
+k is 0, or 1/2 for scores that follow the target's. A base without a target in the bank has no part in it then. The k
+with the smaller held-out error is taken: each laboratory's mean f_bl against its prediction from the other bases,
 
     error = q sqrt(mean over b of mean over l of (prediction - f_bl)^2),   q = t(0.975, B - 1) / 1.96.
 
-The predicted rows keep what each base finds easy and hard, and have this level. The error is in every interval, beside
-that of a training (`SeedPrior.laboratory`). Predicted controls can fail a claim and never let one hold: single facts
-cannot be tested against them, and some scores cannot be predicted.
+The predicted rows keep each base's easy and hard questions, and have this level. Every interval includes the error,
+next to a training's variance (`SeedPrior.laboratory`). Predicted controls can fail a claim and never let one hold:
+single facts cannot be tested against them, and some scores cannot be predicted.
 """
 
 import math
@@ -33,10 +33,11 @@ from vestige.logs.folders import LogGroup
 LEAST_BASES = 3
 """Of fewer base models no error is known."""
 SLOPES = (0.0, 0.5)
-"""By how much a model that never saw the questions follows one that was taught them, k."""
+"""k, the slope of an unexposed model's score on the target's score."""
 MOST = 1 / 3
-"""How great the error of a score may be, and how far the target from those of the bank, as a share of what it exceeds
-the level by."""
+"""The maximum error of a score, and the maximum distance of the target from the bank's targets, as a share of its
+excess over the level.
+"""
 NOT_ENOUGH = "the controls are predicted, which can show that a model still knows and not that it forgot"
 _RETRAIN = "Retrain a model without the forget set, and give its log as retrained:NAME=FILE."
 
@@ -70,7 +71,7 @@ class _Base(NamedTuple):
     target: float
 
     def moved(self, target: float, slope: float) -> float:
-        """What a model that never saw the questions would score where the target scores `target`."""
+        """Return the predicted score of an unexposed model for the score `target`."""
         level = float(np.mean(self.laboratories))
         return level + slope * (target - self.target) if slope else level
 

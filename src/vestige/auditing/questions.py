@@ -1,8 +1,8 @@
 """Which questions of several logs are the same.
 
 A question is known by the tool's own id where both logs have it, and their texts do not contradict it. Otherwise it is
-known by its full prompt without the words of a template. A prompt that stands several times in a log, and that no id
-tells apart, is refused: pairing it by position would pair different questions wherever an order differs.
+known by its full prompt without the words of a template. A prompt that occurs several times in a log without distinct
+ids is rejected: matching by position would pair different questions if orders differ.
 """
 
 import re
@@ -25,7 +25,7 @@ class LogColumn(NamedTuple):
 
 
 def by_position(items: Items) -> bool:
-    """Whether questions are known by their position alone, which means nothing beside other numbers of questions."""
+    """Whether questions are known by their position alone, which means nothing next to other numbers of questions."""
     return bool(items) and re.fullmatch(r"\w+ \d+ of \d+", items[0]) is not None
 
 
@@ -61,11 +61,11 @@ class Questions:
         return self._known[key]
 
     def of_position(self, part: LogPart, own: Mapping[Items, Items]) -> Items | None:
-        """The questions of a part without prompts: those of its own log, else of others of the same size.
+        """Return the questions of a part without prompts, from its own log or from logs of the same size.
 
         Args:
             part: The part.
-            own: By the ids of the parts of the same log that have prompts, their questions.
+            own: The questions of the same log's parts with prompts, by the parts' ids.
 
         Returns:
             The questions, or None where logs of this size differ in their order, or where others have prompts and none

@@ -1,21 +1,21 @@
-"""What each attack brought back, told apart by the same attack on models that never knew, and the levels on the way.
+"""The recovery by each attack, compared with the same attack on controls, and the levels at each stage.
 
-The last stage of an attack is judged, on those of its tested items that are judged at all. An attack that shows the
-answers is a ceiling, one that is saturated an upper bound: both are shown and never count.
+The last stage of an attack is judged, on its tested items that are in the judged set. An attack that shows the answers
+is an upper bound, and so is an uninformative attack: both are displayed and never count.
 
 An attacker tries rates, ranks and epochs of relearning and keeps what works best, so all runs on the same items are one
-attack more (`with_searches`). Of the facts it is judged on, those of one half choose: each model is taken at the stage
-at which it scores most on them, and counts with its scores there on the other half. Then the other way round. So no
-fact chooses for itself, and noise alone is not found. Models that never knew are searched in the same way, so that what
-a search carries in, it carries in there too. The runs are then parts of the search: they are shown, and count for
-nothing beside it.
+attack more (`with_searches`). Half of its facts choose: each model uses the stage with its highest score on them, and
+counts with its scores at that stage on the other half. Then the other way round. So no fact chooses for itself, and
+noise alone is not found. Controls are searched in the same way, so that knowledge added by the search appears in them
+too. The runs are then parts of the search: they are displayed and do not count with it.
 
-Could an attack have found anything? What each brought back of what is surely there, in the positive control.
+Could an attack have found anything? The positive control measures how much of its hidden knowledge each attack
+recovers.
 
-The control is a target that was taught to keep silent (`steps.suppress`). An attack is able in a format in which the
-control has lost half or more, and half of that comes back, by the very quantity that counts against a subject
-(`Gain.counted`): neither what the attack carries into models that never knew, nor a climb back to them from below, is
-knowledge that it found. An attack that is not able may fail a claim, and does not let it hold.
+The control is a target that was taught to keep silent (`steps.suppress`). An attack is validated in a format if the
+control hides at least half and the attack recovers half of that, by the quantity that counts against a subject
+(`Gain.counted`): knowledge that the attack adds, and a climb from below the controls, do not count. An attack that is
+not able may fail a claim, and does not let it hold.
 """
 
 import math
@@ -70,7 +70,7 @@ class AttackResult:
 
 
 class Recovery(NamedTuple):
-    """All gains, and by subject what is left after the worst attack and what is missing of the planned evidence.
+    """All gains, and by subject the knowledge left after the strongest attack and the missing evidence.
 
     `injections` are what relearning on the retain set brings `retrained`, which a benchmark that can tell leaves at 0.
     """
@@ -84,7 +84,10 @@ class Recovery(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """What of an attack could not be judged, on whom. Of a ceiling, which is no evidence, it matters to no claim."""
+    """A part of an attack that could not be judged, with its subjects.
+
+    A missing upper bound, which is not evidence, affects no claim.
+    """
 
     attack: PlannedAttack
     reason: str
@@ -95,7 +98,7 @@ class _Gap(NamedTuple):
 class _Stage:
     """One attack in one format: who was asked before and after.
 
-    `part` is the scale over the items of all of them with the controls that were attacked; None where there is no item.
+    `part` is the scale over the items of all of them with the controls that were attacked. None where there is no item.
     """
 
     ground: Ground
@@ -127,7 +130,7 @@ class _Stage:
         return self.ground.scores.rows(sources, self.scale.key, self.items)
 
     def unusable(self) -> str:
-        """Why no gain can be told apart, or ""."""
+        """Return the reason that no gain can be separated, or ""."""
         if self.unit == "leakage_vs_chance":
             return "no model that never knew was given"
         # Alternatives are under the same attack, and take no models.
@@ -141,7 +144,7 @@ class _Stage:
         return f"on its tested items the target exceeds {near}" if near else ""
 
     def result(self, part: Scale, subject: str, earlier: Gain | None) -> AttackResult:
-        """What the attack brought one subject. `earlier` is the gain of another by the same."""
+        """Return the gain of one subject from the attack. `earlier` is the gain of another by the same."""
         ground, attack, after = self.ground, self.attack, self.after(subject)
         too_much, why_not = False, why_alone(ground, attack)
         if self.unit == "leakage_vs_alternatives":
@@ -160,7 +163,7 @@ class _Stage:
         return AttackResult(subject, attack, self.scale.name, gain, too_much, why_not)
 
     def injection(self, part: Scale) -> Evidence:
-        """What the attack brings `retrained`, in units of its gap to the target."""
+        """Return the gain of `retrained` from the attack, in units of its gap to the target."""
         controls, name = part.controls, f"{self.name}, injection"
         # Nothing less what they lost is what they gained.
         lifted = Quantity(np.zeros(len(part.items)), controls.retrained - self.retrained_after, (-1.0, 1.0))
@@ -169,7 +172,7 @@ class _Stage:
 
 
 def too_near(part: Scale) -> str:
-    """What the target exceeds by how much, where that is too little to tell them apart, or ""."""
+    """Return the excess of the target if it is too small to separate them, or ""."""
     gap = part.gap
     if gap.ends[0] > part.least_gap:
         return ""
@@ -245,7 +248,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
 
 
 def relearns_retained(attack: PlannedAttack) -> bool:
-    """Whether an attack tunes on retained items, which says whether these give the forget set away."""
+    """Whether an attack tunes on retained items, which states whether these give the forget set away."""
     return (attack.kind, attack.material) == ("relearn", "retain")
 
 
@@ -257,7 +260,7 @@ def not_skipped(ground: Ground, attack: PlannedAttack) -> Names:
 
 
 def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
-    """By subject what it gives after the attack that brings most, beyond what models that never knew give after it."""
+    """Return each subject's knowledge after the strongest attack, beyond the controls' after it."""
     after: dict[str, dict[str, Draws]] = {}
     for result in tried:
         if not result.why_not and result.gain.unit != "bits":
@@ -275,7 +278,7 @@ def why_alone(ground: Ground, attack: PlannedAttack) -> str:
 
 
 def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
-    """What of the attacks' tested items was not judged, since the retain set gives it away."""
+    """Return the tested items that were not judged because the retain set reveals them."""
     judged, tested = set(ground.judged), {result.attack.name for result in tried}
     counts: dict[str, list[str]] = {}
     for attack in ground.plan.attacks:
@@ -287,7 +290,7 @@ def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
 
 
 def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
-    """None where nobody was asked in this format after the attack."""
+    """It is None without scores in this format after the attack."""
     plan, key = ground.plan, scale.key
 
     def asked(names: Sequence[str]) -> Names:
@@ -309,7 +312,7 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
-    """That a prompt does not even bring what it was searched for, so nothing follows from what else it does not.
+    """The problem that a prompt fails on its own search items, so that its other failures mean nothing.
 
     Nor does anything where the subject gives all of that without it: then there was nothing to search for.
     """
@@ -329,10 +332,10 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
 
 
 def _spoiled(stage: _Stage, part: Scale, tried: Sequence[AttackResult]) -> list[_Gap]:
-    """That a searched prompt damages answers: what it does not bring back may be lost behind it.
+    """The problem that a searched prompt damages answers and may hide knowledge.
 
-    It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
-    longer be told from models that never knew.
+    This is so if the subject answers worse than without it, or if the target, with a prompt of its own, can no longer
+    be separated from controls.
     """
     if not stage.attack.searches:
         return []
@@ -389,7 +392,7 @@ def _curves(stage: _Stage, no_gain: str) -> list[CurveLine]:
 
 
 def gain_line(result: AttackResult) -> GainLine:
-    """The result as it is shown."""
+    """Return the result as displayed."""
     gain, unit = result.gain, result.gain.unit
     parts = {name: getattr(gain, name).estimate(name, unit) for name in ("gain", "injection", "repair", "recovery")}
     return GainLine(
@@ -413,7 +416,7 @@ _RANKS = f"{EXPOSURE}/score"
 
 
 def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
-    """By the name of a search the attacks that it chooses from: relearning on the same items, in several stages."""
+    """Return by search name the attacks that it chooses from: relearning on the same items, in several stages."""
     groups: dict[tuple[str, int, Items], list[PlannedAttack]] = {}
     for attack in plan.attacks:
         if attack.kind == "relearn" and not attack.shows_answers:
@@ -486,7 +489,7 @@ def _chosen(
 
 
 def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[str, Carried]:
-    """What a search carries: as much as its greatest part, and the choice of a stage, twice. It spends what all do."""
+    """Return a search's capacity: its largest part's, plus the choice of a stage, twice. It spends what all do."""
     by_part = [case.plan.carried.get(part.name, {}).get(subject) for part in parts]
     each = [carried for carried in by_part if carried is not None]
     if len(each) < len(parts):
@@ -507,11 +510,13 @@ def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[s
 
 
 HALF = 0.5
-"""Of what the target knows, what the control must hold back in a format. Of that, what an attack must bring back."""
+"""The share of the target's knowledge that the control must hide in a format. The share of the hidden knowledge that an
+attack must recover.
+"""
 
 
 class AttackAbility(NamedTuple):
-    """A line for each attack, the pairs of attack and format that were shown able, and why none was, or "".
+    """Lines by attack, the validated pairs of attack and format, and the reason if there are none.
 
     `powerless` are those that prove nothing by bringing back nothing, each with why.
     """
@@ -522,13 +527,13 @@ class AttackAbility(NamedTuple):
     powerless: Sentences = ()
 
     def gaps(self, counted: Collection[tuple[str, str]]) -> Sentences:
-        """What keeps "not recoverable" from holding for a subject on which these pairs count."""
+        """Return the evidence that a subject lacks for "not recoverable", given these pairs."""
         if self.able & set(counted):
             return ()
         return (self.none or "no attack that was shown able to bring knowledge back could be judged on it",)
 
     def said(self, counted: Collection[tuple[str, str]]) -> str:
-        """The attacks that were shown able, of those that count, the ablest first: of no other is anything said."""
+        """Return the validated attacks that count, the strongest first. Other attacks are not mentioned."""
         names = {attack for attack, form in self.able & set(counted)}
         brought = {line.attack: line.brought for line in self.lines if line.attack in names}
         best_first = sorted(((e, name) for name, e in brought.items() if e), key=lambda pair: -pair[0].value)
@@ -537,7 +542,7 @@ class AttackAbility(NamedTuple):
 
 
 class _Withheld(NamedTuple):
-    """What the control holds back in one format, the share of it that an attack brought, and why that counts not."""
+    """The control's hidden knowledge in one format, the share recovered, and the reason to ignore it."""
 
     format: str
     unit: str
@@ -552,7 +557,10 @@ class _Withheld(NamedTuple):
 
 
 def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None) -> AttackAbility:
-    """What each attack showed on the positive control. `expressed` is what that says before any, None without one."""
+    """Measure each attack on the positive control.
+
+    `expressed` is the control's knowledge before any attack, None without one.
+    """
     control = ground.plan.suppressed
     if not control:
         failed = next((f for f in ground.plan.failed if f.role == "suppressed" and not f.attack), None)
@@ -606,10 +614,10 @@ def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]
 
 
 def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
-    """What came back of answers in the control's own words, where there is no `retrained` and ranks are judged.
+    """Measure the recovery of answers in the control's own words, if ranks are judged without `retrained`.
 
-    Who refuses still finds the true answer likelier than others, so that ranks hold nothing back. Nobody guesses an
-    answer in words: what the control says after the attack and not before it, it knew.
+    A model that refuses still ranks the true answer first, so ranks hide nothing. Nobody guesses an answer in words: an
+    answer that appears only after the attack was known.
     """
     plan, withheld = ground.plan, []
     judged = set(ground.judged)

@@ -1,7 +1,7 @@
-"""What is asked of an audit: which models in which roles, about which items, with which evaluations.
+"""The request of an audit: models with roles, items, and evaluations.
 
-All models of an audit are asked and attacked in the same way, so what one behind an address cannot be asked is left out
-of all (`within_reach`), and said.
+All models get the same questions and attacks, so a test that a served model cannot take is dropped for all
+(`within_reach`) and listed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,11 +54,11 @@ class AuditedModel:
 class AuditRequest:
     """Which models are audited for which forget set.
 
-    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype`, `chat_template`, `base` and
-    `tokenizer` are for models from elsewhere. Vestige's own have theirs. `verify` distrusts what is stored
-    (`any_subject`). `untested` says in sentences what whoever asks leaves out. `settings_before` are the settings
-    before that. `published` are figures that the target must show before anything else is asked. With `store` the
-    answers of target and controls are taken from earlier audits, and stored for later ones.
+    `splits` hold the questions (`limited` cuts them) and the items for attacks. `dtype`, `chat_template`, `base` and
+    `tokenizer` are for models from elsewhere. Vestige's own have theirs. `verify` reads all stored files again
+    (`any_subject`). `untested` has the caller's sentences on omitted tests. `settings_before` are the settings before
+    that. `published` are figures that the target must reproduce before the audit starts. With `store` the answers of
+    target and controls are taken from earlier audits, and stored for later ones.
     """
 
     models: tuple[AuditedModel, ...]
@@ -83,13 +83,13 @@ class AuditRequest:
 
     @property
     def target(self) -> AuditedModel:
-        """The model before unlearning, of which there is one."""
+        """Return the model before unlearning."""
         (target,) = (m for m in self.models if m.role == "target")
         return target
 
     @property
     def limited(self) -> NamedSplits:
-        """The items that are asked: questions and attacks draw from the same, so that these have the same options."""
+        """Return the sampled items: questions and attacks share them, so that these have the same options."""
         return limited(self.splits, self.settings.kept_items, seed=self.seed)
 
 
@@ -107,8 +107,8 @@ def named_models(
 ) -> tuple[AuditedModel, ...]:
     """The models with names of their own, a number behind it where several would have the same.
 
-    What Vestige made is called by its method or as it was called when it was made. Any other by its folder, and so is a
-    copy of a target that is given as something else.
+    A Vestige model has the name of its method, or the name from its creation. An external model has its folder's name,
+    as does a copy of a target in another role.
     """
     roles: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
     roles += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
@@ -122,7 +122,7 @@ def named_models(
 
 
 def numbered(models: Sequence[AuditedModel]) -> Sentences:
-    """In a sentence each, which model a name stands for, where several would have had the same; else none."""
+    """List in sentences the models behind shortened names, if several would share one."""
     base_names = {m.name: _base_name(m.model, m.role) for m in models}
     shared = {name for name, base_name in base_names.items() if name != base_name}
     # The first of a name has no number, so that it is told too which one that is.
@@ -144,7 +144,7 @@ def _base_name(model: str, role: Role) -> str:
 
 
 def check_request(request: AuditRequest) -> None:
-    """Refuse what no verdict can come of."""
+    """Reject a request that cannot lead to a verdict."""
     if len(request.names("target")) != 1:
         raise InputError(f"an audit has one target, and {len(request.names('target'))} were given; name one")
     if len(request.names("suppressed")) > 1:
@@ -212,7 +212,7 @@ def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequenc
 
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
-    """How a model is loaded. The chat template that is asked for is that of models from elsewhere."""
+    """How a model is loaded. The chat template in the request applies to external models."""
     from vestige.models.load import ModelSettings
 
     own = own_folder(model.model) is not None
@@ -276,14 +276,17 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
 
 
 class AuditQuestions(NamedTuple):
-    """The evaluations that are made of every model, and in sentences what cannot be asked of this data."""
+    """The evaluations of every model, and sentences on unsupported evaluations."""
 
     evaluations: tuple[Question, ...]
     left_out: Sentences
 
 
 def questions_of(request: AuditRequest) -> AuditQuestions:
-    """What is asked. Looked at before any model is loaded, so that nothing fails for want of options or examples."""
+    """Resolve this before loading a model, so that missing options or examples fail early.
+
+    Looked at before any model is loaded, so that nothing fails for want of options or examples.
+    """
     if request.settings.patch and "inside" not in request.settings.evals:
         raise InputError(
             "patch is a part of the evaluation inside, which is not among evals; add it or leave patch out"
@@ -304,7 +307,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
 
 
 def _only(settings: Evaluation, request: AuditRequest, splits: NamedSplits) -> frozenset[str] | None:
-    """The items that an evaluation is asked about, as it says itself. None for all."""
+    """Return the items of an evaluation by its own selection. None for all."""
     scope = settings.audit.items
     if scope == "all":
         return None
@@ -317,12 +320,12 @@ def _only(settings: Evaluation, request: AuditRequest, splits: NamedSplits) -> f
 
 
 def _questions_by_item(settings: Evaluation, splits: NamedSplits) -> Mapping[str, object]:
-    """What an evaluation would ask about each item."""
+    """Return an evaluation's questions by item."""
     return settings.build_questions(everything([splits]), (view_of(splits),))
 
 
 def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Evaluation | None, list[str]]:
-    """The settings of one evaluation for this data. None where no forget item can be asked so, and why."""
+    """The settings of one evaluation for this data. It is None, with the reason, if no forget item fits."""
     from vestige.evals.freeform import FreeformSettings
 
     kind, audit = find_eval(name), request.settings
@@ -387,7 +390,7 @@ def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["Freeform
 
 
 def _askable(settings: Evaluation, splits: NamedSplits) -> tuple[int, list[str]]:
-    """Of how many forget items an evaluation can ask, and why not of the others."""
+    """Count the forget items that an evaluation supports, and give the reason for the others."""
     questions = _questions_by_item(settings, splits)
     forget = [q for i in splits.splits["forget"] if (q := questions.get(i.id)) is not None]
     reasons = {q.reason for q in forget if isinstance(q, Unasked)}
@@ -397,7 +400,7 @@ def _askable(settings: Evaluation, splits: NamedSplits) -> tuple[int, list[str]]
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
     """Why a model cannot read the questions with the facts before them. Empty where all that lie on this disk can.
 
-    Their tokenisers are asked, and no weights are read.
+    This needs their tokenisers and no weights.
     """
     if not attack.facts:
         return ""
@@ -425,9 +428,9 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
 
 
 def within_reach(request: AuditRequest) -> AuditRequest:
-    """The request without what models behind addresses cannot be asked, which `untested` then says.
+    """Return the request without the tests that served models cannot take, listed in `untested`.
 
-    Each server is asked once what it is able to do.
+    Each server reports its abilities once.
     """
     from vestige.attacks import ATTACKS
     from vestige.attacks.planning import find_attack
@@ -484,7 +487,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
 
 
 def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
-    """That something was tried on no model, for the sake of these. "" where there is nothing."""
+    """A sentence on a test that these models exclude for all. "" where there is nothing."""
     if not untried:
         return ""
     are = "is" if len(names) == 1 else "are"

@@ -1,10 +1,10 @@
-"""The audit of one forget set: every model is asked and attacked in the same way, and what they answered is judged.
+"""The audit of one forget set: every model gets the same questions and attacks, and the answers are judged.
 
-A plan of tasks that do nothing where their answers are there, so the same command resumes. Each task says in a file
-where its answers lie. Those files, and not the order of what ran, make the plan that is judged. What failed is in it by
-name, and no claim holds that would rest on it. Judging needs no model, and `rejudge` does it again at other margins.
+A plan of tasks that do nothing where their answers are there, so the same command resumes. Each task records the place
+of its answers in a file. Those files, and not the order of what ran, make the plan that is judged. Failed tasks are in
+it by name, and no claim that needs them holds. Judging needs no model, and `rejudge` does it again at other margins.
 
-The tasks of an audit: a model is asked, a model is attacked, a searched prompt is read by those who never knew.
+The tasks of an audit: evaluations of models, attacks, and the controls' reading of searched prompts.
 
 They do nothing where their answers are there. Each writes down, when it is done, where its answers lie.
 """
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Question]) -> list[Task]:
     """The tasks that ask every model, controls first.
 
-    A positive control is made once the target was asked, whose digest is then known.
+    A positive control is trained after the target's evaluation, when its digest is known.
     """
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
@@ -125,9 +125,9 @@ def attack_tasks(
     questions: Sequence[Question],
     attacks: "Sequence[tuple[Attack, Sequence[str]]]",
 ) -> list[Task]:
-    """The tasks that make each attack on the models of these names, one for each attack and model.
+    """Return the tasks that make each attack on the named models, one for each attack and model.
 
-    The models that never knew then read the prompts that searches found, one task for each attack.
+    The models that never saw the facts then read the prompts that searches found, one task for each attack.
     """
     from vestige.attacks.planning import attack_of
 
@@ -154,11 +154,11 @@ def attack_tasks(
 
 
 def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool) -> tuple[Question, ...]:
-    """What an attacked model is asked, as evaluations say themselves (`evals.base.InAudit`).
+    """Return the evaluations of an attacked model, by their own statement (`evals.base.InAudit`).
 
-    Not what is an attack itself, nor membership, which is of the model as it is. Nor, where the attack's text stands in
-    the question, questions as options. Nor alternatives where there are `controls`, models that never knew, against
-    which attacks are judged.
+    Attacks and membership, which concerns the unattacked model, are excluded. Nor, where the attack's text is in the
+    question, questions as options. Nor alternatives where there are `controls`, models that never saw the facts,
+    against which attacks are judged.
     """
     from vestige.attacks.planning import find_attack
     from vestige.evals.freeform import FreeformSettings
@@ -211,7 +211,7 @@ def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequ
 
 
 def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, SuppressRequest]":
-    """Where the positive control that the audit makes lies, and what it is. The target has been evaluated."""
+    """Return the place and the spec of the audit's own positive control. The target has been evaluated."""
     from vestige.steps.controls import suppress_spec
 
     subject = subject_of(run, request, request.target)
@@ -228,7 +228,7 @@ def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
 
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
-    """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one.
+    """The model as a subject, with its evidence in the run: in its own folder if that is there, otherwise in a new one.
 
     Its weights are digested in memory by every process that loads them, so that no verdict is about corrupted files.
     """
@@ -294,7 +294,7 @@ def evaluate_task(
 
 
 def _patching(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
-    """The settings of `inside` with the target to patch into, where that is asked for. Others as they are."""
+    """Return the settings of `inside`, with the target as the patched model if patching is on. Others as they are."""
     from vestige.evals.inside import InsideSettings
 
     if not (request.settings.patch and isinstance(settings, InsideSettings)):
@@ -311,7 +311,7 @@ def attack_task(
     questions: Sequence[Question],
     report: Report,
 ) -> None:
-    """Make one attack on one model, and ask what is left of it."""
+    """Attack one model, then evaluate it."""
     from vestige.attacks.planning import attack_of
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
 
@@ -325,9 +325,9 @@ def attack_task(
 
 
 def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Report) -> None:
-    """How long what stands of each model's prompt at each point is to the models that never knew: the mean over them.
+    """Measure the code length of each model's prompt at each stage under the controls, as a mean.
 
-    The prompt searched on a model is held against what `retrained` finds likely, so that prompts can be compared.
+    A prompt searched on the model is compared with the code length under `retrained`, so that prompts can be compared.
     """
     from vestige.models.load import finite_logits
     from vestige.steps.evaluate import loaded_subject
@@ -389,7 +389,7 @@ def _say_where(
 
 
 class TaskAnswers(NamedTuple):
-    """Where what a task left lies, relative to the run: the subject's folder, answers, the attack."""
+    """Paths of a task's output, relative to the run: the subject's folder, answers, attack."""
 
     folder: str
     evaluations: tuple[AskedPlace, ...]
@@ -397,7 +397,7 @@ class TaskAnswers(NamedTuple):
 
 
 def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
-    """What the task of a subject and an attack left. None where it is not done."""
+    """Return the output of a subject's task and an attack. None where it is not done."""
     path = folder.places(task_name(subject, attack))
     if not path.exists():
         return None
@@ -407,7 +407,7 @@ def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | 
 
 
 class PlannedAudit(NamedTuple):
-    """All that an audit does: the questions, the attacks, and in sentences what is not even tried.
+    """An audit's work: the questions, the attacks, and sentences on omitted tests.
 
     `facts` names the fact of each forget question that asks for one in other words.
     """
@@ -434,7 +434,7 @@ def run_audit(
     workers: int | None = None,
     show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> Audited:
-    """Ask, attack and judge. The evidence and the verdicts lie in `run`. Resumes.
+    """Ask, attack and judge. The evidence and the verdicts are in `run`. Resumes.
 
     Work is done in processes of its own, as `run_tasks` has it: two by default, or as many as there are GPUs.
     """
@@ -474,7 +474,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
 
 
 def _to_seal(request: AuditRequest) -> dict[str, Any]:
-    """All of a request that can change a verdict, but for its settings. Models are known by role and name."""
+    """All of a request that can change a verdict, except for its settings. Models are known by role and name."""
     splits = request.splits.splits
     return {
         "forget set": request.splits.forget,
@@ -488,7 +488,7 @@ def _to_seal(request: AuditRequest) -> dict[str, Any]:
 
 
 def _write_settings(run: RunFolder, request: AuditRequest) -> None:
-    """Write what was asked as the run's settings, unless the run is another command's, as a demo's is."""
+    """Write the request as the run's settings, unless the run belongs to another command, such as demo."""
     if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
         return
     record: dict[str, Any] = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
@@ -576,7 +576,7 @@ class _Audit:
             self._relearn_controls(whole)
 
     def plan(self) -> AuditPlan:
-        """The plan of what is there by now."""
+        """Return the plan of the finished tasks."""
         plan = with_soundness(self.run, _plan(self.run, self.request, self.planned, self.failed, self.made))
         return verified_readings(self.run, plan, self.readings)
 
@@ -646,9 +646,9 @@ def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> Names:
 def attacked_models(
     attack: PlannedAttack, target: str, retrained: Sequence[str], undecided: Sequence[str], control: Sequence[str]
 ) -> Names:
-    """The models that an attack is made on for the sake of those that are undecided.
+    """Return the models to attack because their claims are undecided.
 
-    A ceiling counts for no claim and is made on one model. The target is attacked only by searches, which it leads.
+    An upper bound counts for no claim and uses one model. The target is attacked only by searches, which it leads.
     """
     if attack.shows_answers:
         return (*control, *undecided)[:1]
@@ -676,7 +676,7 @@ def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[Pla
 
 
 def plan_audit(request: AuditRequest) -> PlannedAudit:
-    """What is asked and which attacks are made. No model is loaded."""
+    """Choose the questions and the attacks. No model is loaded."""
     from vestige.attacks.planning import plan_all
 
     questions, splits = questions_of(request), request.limited.splits
@@ -703,7 +703,7 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
 
 
 def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
-    """The request with a positive control to be made, where one is wanted, none is given and something rests on it."""
+    """Return the request with a positive control to train, if it is enabled, missing and needed."""
     attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
     against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
     # Without controls or alternatives no gain is told apart, on a positive control neither.
@@ -722,7 +722,10 @@ def _plan(
     failed: Mapping[str, Exception],
     made: Mapping[str, Sequence[str]],
 ) -> AuditPlan:
-    """The plan of what is there to judge. What is not, is in it as failed, or as skipped where it was not tried."""
+    """Return the plan of the finished tasks.
+
+    Missing tasks are listed as failed, or as skipped if they were not tried.
+    """
     folder = run.audit(request.splits.forget)
     attacks = ["", *(a.plan.name for a in planned.attacks)]
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
@@ -808,7 +811,7 @@ def _plan(
 
 
 def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswers]) -> Sentences:
-    """That a model was asked questions with control tokens in them, in a sentence each."""
+    """Report models whose questions contained control tokens, one sentence each."""
     places = {
         name: answers.evaluations[0].path
         for (name, attack), answers in task_answers.items()
@@ -821,8 +824,8 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
 def _facts(forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest) -> tuple[dict[str, str], Sentences]:
     """Which forget questions ask for the fact of another, by words, by an embedder, or none, and what to say of that.
 
-    An embedder also sees kept questions that ask for what is forgotten, which is said. So is it where there are several
-    wordings of a fact, and each was to count by itself.
+    An embedder also finds retain questions about forgotten facts, and a sentence reports them. So is it where there are
+    several wordings of a fact, and each was to count by itself.
     """
     how = request.settings.wordings
     if how == "words":
@@ -839,7 +842,7 @@ def _facts(forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest
 
 
 def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
-    """What forget items can be guessed together by, where more than one has it: the answer, the attribute."""
+    """Return the labels that several forget items share and that can be guessed together: the answer, the attribute."""
     answers = {i.id: content_id(normalised(i.answer), length=12) for i in forget}
     attributes = {i.id: i.attribute for i in forget if i.attribute is not None}
     labels = {}
@@ -852,7 +855,7 @@ def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
 
 
 def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
-    """The attacks that the evaluation `freeform` makes on the way, if it is asked the plain question too."""
+    """Return the attacks inside the evaluation `freeform`, if it includes the plain question."""
     from vestige.evals.freeform import LEAKS, FreeformSettings
 
     freeform = next((q.settings for q in planned.questions if isinstance(q.settings, FreeformSettings)), None)
@@ -909,7 +912,7 @@ def write_scores(run: RunFolder, plan: AuditPlan, table: ScoreTable) -> AuditPla
 
 
 def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
-    """What the scores come to. Nothing is written."""
+    """Judge the scores. Nothing is written."""
     outcome = with_readings(drop_failed_evidence(judge(Case(plan, table)), plan), plan)
     # First what bears on every verdict, since a report shows few at once.
     untested = dict.fromkeys([*filter(None, [plan.told_by]), *plan.untested, *outcome.untested])
@@ -919,8 +922,8 @@ def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
     """The outcome with the first judgement of the same answers, if that was at other thresholds. Both are kept.
 
-    At the same thresholds the same answers get other verdicts only by other rules, which is said too. Judgements of
-    other answers under the same name are kept and shown as well.
+    With equal thresholds and answers, a different verdict means different rules, and a sentence reports this.
+    Judgements of other answers under the same name are kept and shown as well.
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
     # A place is named by all that can change its answers, so that places tell whether these are the same.

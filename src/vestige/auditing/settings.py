@@ -1,4 +1,4 @@
-"""What a person can set of an audit: margins, which formats and attacks, and how much of each."""
+"""The user's settings of an audit: margins, formats, attacks, and their amounts."""
 
 from collections.abc import Iterable, Mapping
 from operator import not_
@@ -19,10 +19,10 @@ MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
 
 class AuditSettings(Thresholds, LeakJudgeSettings):
-    """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
+    """Margins (`metrics.verdicts.Thresholds`), evaluations and attacks.
 
-    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1). Of all its runs
-    the best counts, chosen on facts that it is not judged by (`recovery.with_searches`). Prompt searches are off by
+    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1). The best of all
+    its runs counts, chosen on facts outside its own test (`recovery.with_searches`). Prompt searches are off by
     default, since each takes thousands of passes on every model. No fact that they search on is tested. The positive
     control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it could
     have found anything.
@@ -33,9 +33,9 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     forms: tuple[FormName, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions (docs/formats.md)."""
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
-    """What models are tuned on again. None with ''."""
+    """The material of relearning. None with ''."""
     relearn_items: tuple[PositiveInt, ...] = (50,)
-    """How many items of it. Several numbers are several attacks."""
+    """The number of items. Several numbers are several attacks."""
     relearn_epochs: PositiveInt = 3
     """Epochs of relearning."""
     relearn_curve: bool = False
@@ -85,7 +85,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     max_new_tokens: PositiveInt = 64
     """Longest reply, in tokens."""
     kept_items: PositiveInt = 400
-    """At most this many items of each other split are asked, drawn by the seed."""
+    """The maximum number of items of each other split, drawn by the seed."""
     memory_items: PositiveInt = 100
     """At most this many items for the evaluation memory."""
     patch: bool = Field(default=False, exclude_if=not_)
@@ -138,7 +138,7 @@ QUICK_SAID = (
 
 
 def check_quick(settings: Iterable[str]) -> tuple[str, ...]:
-    """What a quick audit cannot decide, in a sentence. Refuses settings that it chooses itself, and other attacks."""
+    """Return a sentence on the limits of a quick audit. Refuses settings that it chooses itself, and other attacks."""
     for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):
             raise InputError(f"a quick audit chooses its questions, attacks and controls; leave {name} or quick out")

@@ -1,10 +1,10 @@
-"""Single facts that are given away: those that a subject gives away and no model that never knew does.
+"""Single facts that a subject reveals and no control does.
 
-As it is or after an attack. What is asked for in the model's own words counts as stated where any such format has the
-answer, in any wording. Forced answers (in bits) and options are tested each by its score, and all formats together.
-After an attack a fact counts that was gained by it, beside being given away.
+As it is or after an attack. A fact in the model's own words counts as stated if any such format has the answer, in any
+wording. Forced answers (in bits) and options are tested each by its score, and all formats together. After an attack a
+fact counts only if it is revealed and its score rose by the attack.
 
-And how many facts are stored, whether or not it can be said of any single one (`facts_stored_in`).
+The number of stored facts is estimated even if no single fact can be identified (`facts_stored_in`).
 """
 
 import math
@@ -48,13 +48,15 @@ TOGETHER = "all formats together"
 _SUSPECT = 0.1
 """A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
 HALF = 0.5
-"""A fact is given away that is half as likely as to the target, or scored half of the way from controls to it."""
+"""A fact is revealed if it is half as likely as in the target, or its score is past the midpoint from the controls to
+the target.
+"""
 
 
 class _Test(NamedTuple):
     """One test: by stated answers or by scores, as the subject is or after an attack.
 
-    `alone`: what was found fails nothing, since it is a ratio's, or may come of one event and the controls are few.
+    `alone`: the finding fails nothing, because it comes from a ratio, or may come from one event with few controls.
     `says` are the facts that the subject states.
     """
 
@@ -95,7 +97,7 @@ def single_facts(
 ) -> ClaimEvidence:
     """The tests of one claim: what fails it and what keeps it from holding, with Holm's correction for all.
 
-    `scales` are the admitted ones that the subject was asked in. `attacks` those that count, each with the format that
+    `scales` are the admitted formats with scores of the subject. `attacks` those that count, each with the format that
     it counts in, or none, where the subject is judged as it is.
     """
     # Ranks need no controls: chance is known.
@@ -133,7 +135,7 @@ def single_facts(
 def _untested(
     ground: Ground, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
 ) -> Iterator[str]:
-    """What keeps a claim from passing: formats without a test of single facts, and facts that may be masked."""
+    """List the reasons against a pass: formats without a test of single facts, and facts that may be masked."""
     if attacks:
         return
     for scale in scales:
@@ -187,7 +189,7 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
 
 
 def _reached(scale: Scale, scores: ByItem, target: ByItem, usual: ByItem) -> Bool[np.ndarray, " N"]:
-    """Which facts are given away: half as likely as to the target, or half of the way to it from what is `usual`."""
+    """Return the revealed facts: half the target's probability, or past the midpoint to the target."""
     if scale.unit == "bits":
         return np.asarray(scores >= np.maximum(target + math.log2(HALF), LEAST_BITS))
     return np.asarray((target > usual) & (scores - usual >= HALF * (target - usual)))
@@ -200,7 +202,7 @@ def _guesses(ground: Ground, scale: Scale) -> Float[np.ndarray, " N"]:
 
 
 def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
-    """The line with the bits of the answer and of those of the controls, where it was forced on all of them."""
+    """Add the bits of the answer and those under the controls, if it was forced on all models."""
     sources = [Source.after(name, attack) for name in (line.subject, *ground.plan.retrained)]
     key = ground.scores.bits
     if not ground.scores.common(sources, key, (line.item,)):
@@ -215,7 +217,7 @@ def _ratios(scales: Sequence[Scale]) -> frozenset[str]:
 
 
 def _controls(scales: Sequence[Scale]) -> Names:
-    """The `retrained` that were asked in all of these: a training that was not asked in one is no control."""
+    """Return the `retrained` models with scores in all of these: other trainings are no controls."""
     first, *further = scales
     return tuple(name for name in first.retrained if all(name in scale.retrained for scale in further))
 
@@ -253,7 +255,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
 
 
 _Named = tuple[str, Items, FactTest]
-"""A test's name, the facts that were asked, and what it found, of all judged facts."""
+"""A test's name, its facts, and its findings over all judged facts."""
 
 
 class _Trial(NamedTuple):
@@ -267,19 +269,19 @@ class _Trial(NamedTuple):
         return Source.after(name, self.attack)
 
     def items(self, scale: Scale, key: str) -> Items:
-        """The scale's facts that all were asked under `key`, as they are and after the attack."""
+        """Return the scale's facts that all models share under `key`, before and after the attack."""
         sources: list[Sourced] = [*self.names, *map(self.after, self.names)]
         tested = set(scale.items if self.attack is None else self.attack.tested)
         return self.ground.scores.common(sources, key, [i for i in scale.items if i in tested])
 
     def rows(self, key: str, items: Items, name: str) -> Float[np.ndarray, "K N"]:
-        """Scores by fact. After an attack they and what it added to them."""
+        """Scores by fact. After an attack the rows are the later scores and the increases."""
         scores = self.ground.scores
         after = scores.of(self.after(name), key, items)
         return after[None] if self.attack is None else np.stack([after, after - scores.of(name, key, items)])
 
     def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, Items]]:
-        """The keys of the formats in the model's own words, each with the facts that all were asked so."""
+        """Return the keys of the formats in the model's own words, each with the facts that all models share."""
         asked = []
         for scale in scales:
             if _counts_words(self.ground, scale.form):
@@ -287,7 +289,7 @@ class _Trial(NamedTuple):
         return [(key, items) for key, items in asked if items]
 
     def says(self, formats: Sequence[tuple[str, Items]], source: Source) -> set[str]:
-        """The facts that are stated in any of the formats, by their keys."""
+        """Return the facts that are stated in any format, by their keys."""
         said: set[str] = set()
         for key, items in formats:
             hits = self.ground.scores.of(source, key, items).tolist()
@@ -296,7 +298,7 @@ class _Trial(NamedTuple):
 
 
 def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> list[_Named]:
-    """The format in which a graded score tells most, corrected for their number, and all formats together."""
+    """Test the graded format with the strongest evidence (corrected), and all formats together."""
     stand: dict[str, tuple[Items, Standing]] = {}
     singly = []
     for scale in scales:
@@ -344,11 +346,11 @@ def _by_words(trial: _Trial, scales: Sequence[Scale], together: Together) -> tup
 def facts_stored_in(
     ground: Ground, tested: TestedFormats, ability: AttackAbility
 ) -> tuple[tuple[StoredLine, ...], str]:
-    """By subject how many facts are stored, and why nothing can be said of it, or "".
+    """Estimate by subject the number of stored facts, and the reason if it is unknown, or "".
 
-    By relearning on the largest part of the forget set, at the stage that a search of rates chose on other facts: a
-    fact is recalled if any admitted format in the model's own words has it. The interval is about the facts asked:
-    what another training would have recalled of them. It begins at 0 where one group's luck would explain it.
+    It uses relearning on the largest part of the forget set, at the stage that a search of rates chose on other facts:
+    a fact is recalled if any admitted format in the model's own words has it. The interval is about these facts: the
+    variation of another training's recall. It begins at 0 where one group's luck would explain it.
     """
     plan = ground.plan
     parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
@@ -395,10 +397,10 @@ def _stored(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S
 
 
 def _of_one_group(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> bool:
-    """Whether nothing is shown to be stored without the group that adds most, or nothing tells which facts are one.
+    """Return whether the estimate vanishes without the group that adds most, or no groups are known.
 
-    A training guesses a contract's facts together: where it does in 5 % of ten contracts, 6 % (with five controls) to
-    13 % (with three) of models that never knew would else be said to store something.
+    A training guesses a contract's facts together: if this happens in 5 % of ten contracts, 6 % (with five controls) to
+    13 % (with three) of the controls would otherwise seem to store facts.
     """
     groups = groups_of(ground.plan, items)
     if not groups:
@@ -420,7 +422,7 @@ def _counts_words(ground: Ground, form: Format) -> bool:
 
 
 def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarray, " N"], ...], bool]:
-    """The ways in which facts can be guessed together, and whether contracts or persons are one of them."""
+    """Return the groupings of facts that can be guessed together, and whether contracts or persons are used."""
     groups = groups_of(plan, items)
     labels_by_item = {item: label for label, group in groups.items() for item in group}
     labelled = [labels_by_item, *plan.alike.values()] if groups else list(plan.alike.values())
@@ -433,7 +435,7 @@ def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarr
 
 
 def _standings(trial: _Trial, scale: Scale, items: Items) -> Standing | None:
-    """How the subject and its controls stand by fact in one format, over all judged facts: 0 where it was not asked."""
+    """Return the positions of the subject and its controls by fact in one format, 0 without a score."""
     rows = np.stack([trial.rows(scale.key, items, name) for name in trial.names])
     target = trial.ground.scores.of(trial.ground.plan.target, scale.key, items)
     reached = _reached(scale, rows[0, 0], target, rows[1:, 0].mean(axis=0))

@@ -1,12 +1,12 @@
-"""From one table of scores to a run that is judged as any other: its plan, its models' folders, its verdicts.
+"""Turn one score table into a run like any other: its plan, its models' folders, its verdicts.
 
-The same plan, judgement and files come of the scores as of an audit's own answers, so that a verdict can be given again
-at other margins.
+Plan, judgement and files are the same as for an audit's own answers, so that the table can be judged again at other
+margins.
 
 One table of scores, a row for each answer of a model to a question, as it is read and checked.
 
-Whoever asked the models, in whatever language, brings the scores; docs/logs.md says what each column holds. Shares lie
-in [0, 1], bits are log2 of the answer's probability, and of an `order` only larger and smaller counts.
+Scores come from the user's own tool, in any language. docs/logs.md describes the columns. Shares are in [0, 1], bits
+are log2 of the answer's probability, and of an `order` only larger and smaller counts.
 """
 
 import math
@@ -77,7 +77,7 @@ _HITS = 0.95
 
 
 class Unfit(InputError):
-    """The scores of one model cannot be judged beside the others. `name` is the model's."""
+    """The scores of one model cannot be judged next to the others. `name` is the model's."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class Unfit(InputError):
 
 
 class QuestionScore(NamedTuple):
-    """One row: what one model scored on one question, and where that stands."""
+    """One row: one model's score on one question, with its position in the file."""
 
     model: str
     role: str
@@ -246,7 +246,7 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
     """The rows as a score table.
 
     Raises:
-        InputError: A row contradicts another one, or holds what it cannot hold.
+        InputError: A row contradicts another one, or has an invalid value.
     """
     said: _Said = {}
     columns: dict[tuple[str, str, str], _Column] = {}
@@ -292,7 +292,7 @@ def _name(row: QuestionScore) -> str:
 
 
 def _measurement(said: _Said, name: str, rows: _Column) -> Measurement:
-    """How the questions of one format were asked and scored. What is 0 or 1 nearly throughout counts hits."""
+    """Return the measurement of one format. Scores that are almost always 0 or 1 count as correct or incorrect."""
     unit = said["unit", name]
     guessed = any(row.chance for row in rows)
     usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
@@ -377,7 +377,7 @@ def _formats(table: ScoreTable) -> tuple[Format, ...]:
 COMMAND = "judge"
 """What run.toml names a run of scores by."""
 EVAL = "table"
-"""What an attack is called of which a table brings the scores."""
+"""The name of an attack from a table."""
 
 UNSEEN = (
     "The weights of no model were seen, only scores: that each model is what it is called, that all were asked alike, "
@@ -392,7 +392,7 @@ NOTHING_ASKED: Mapping[str, Any] = {
     "in_context": (),
     "suppress": False,
 }
-"""Of the settings of an audit those that ask and attack models, which a table takes the place of."""
+"""The audit settings for evaluations and attacks, which a table replaces."""
 
 
 def judge_table(
@@ -406,15 +406,15 @@ def judge_table(
     banked: Mapping[str, str] | None = None,
     predicted: PredictedControls | None = None,
 ) -> AuditOutcome:
-    """Judge the models of one table. The scores, the plan, the outcome and the verdicts lie in `run`.
+    """Judge the models of one table. The scores, the plan, the outcome and the verdicts are in `run`.
 
     Args:
-        run: Where all of it lies.
+        run: The output folder.
         rows: The scores.
         forget: The name of the forget set.
         margins: `Thresholds` by name.
         source: Where the scores are from.
-        untested: In sentences, what could not be read.
+        untested: Sentences on unreadable parts.
         banked: The laboratories of controls from the bank, by name.
         predicted: How the controls were predicted, where none was retrained.
     """
@@ -434,7 +434,7 @@ def judge_table(
 
 
 def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:
-    """The outcome of a score table, at these margins (`Thresholds` by name). Nothing is read or written besides."""
+    """The outcome of a score table, at these margins (`Thresholds` by name). Nothing is read or written as well."""
     plan = plan_of(table, forget="the forget set", margins=margins)
     return judge(Case(plan, table))
 
@@ -447,12 +447,12 @@ def plan_of(
     untested: Sequence[str] = (),
     banked: Mapping[str, str] | None = None,
 ) -> AuditPlan:
-    """What the table says was asked of whom.
+    """Return the plan that the table implies.
 
     Measurements of the forget set that no unlearned model has are taken out of the table.
 
     Raises:
-        InputError: A role is missing, or one model stands under two names.
+        InputError: A role is missing, or one model has two names.
     """
     names = _names_by_role(table)
     notes = (*_refuse_copies(table), *_drop_unasked(table))
@@ -482,7 +482,7 @@ def plan_of(
 
 
 def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """By question the first one that asks for the same fact, and the group that it is of."""
+    """Return by question the first one about the same fact, and its group."""
     first: dict[str, str] = {}
     facts: dict[str, str] = {}
     groups: dict[str, str] = {}
@@ -497,7 +497,7 @@ def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[st
 
 
 def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
-    """The settings of an audit that asks nothing, at these margins. Anything else is refused by name."""
+    """The settings of an audit that asks nothing, at these margins. Any other value is refused by name."""
     for name in margins:
         if name not in Thresholds.model_fields:
             hint = closest(name, list(Thresholds.model_fields))
@@ -528,8 +528,8 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
 def _refuse_copies(table: ScoreTable) -> Sentences:
     """Refuse a control with the scores of another model throughout, and say in a sentence which subjects are alike.
 
-    Two trainings may well give the same hits, or nothing at all, but not the same graded scores. Of one that is
-    unlearned a copy, or one that differs in nothing from the target, takes nothing from the others.
+    Two trainings may well give the same hits, or nothing at all, but not the same graded scores. A copy of an unlearned
+    model, or one that equals the target, does not affect the others.
     """
     scores: dict[str, dict[str, object]] = {}
     graded: set[str] = set()
@@ -557,7 +557,7 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
 def _drop_unasked(table: ScoreTable) -> Sentences:
     """Take out the measurements of the forget set that no unlearned model has, and say in a sentence which these are.
 
-    What only controls were asked is no part of what was tested: without this it would keep every claim open.
+    Questions that only controls answered are not tested: they would keep every claim open.
     """
     forget = set(table.items("forget"))
     asked: set[str] = set()
@@ -574,7 +574,7 @@ def _drop_unasked(table: ScoreTable) -> Sentences:
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
-    """Each attack that the rows name. What it showed is not known, so that of no fact it is known to have shown it."""
+    """Each attack that the rows name. Its training items are unknown, so no fact counts as shown."""
     tested: dict[str, set[str]] = {}
     for source, tables in table.values.items():
         if source.attack:

@@ -117,12 +117,12 @@ def main(
         bool, typer.Option("--quiet", "-q", help="Print results and errors only: no notes, no progress.")
     ] = False,
 ) -> None:
-    """Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted."""
+    """Audit LLM unlearning: remaining knowledge, lost abilities, and the reliability of the result."""
     progress.SPEAKING, progress.QUIET = not quiet, quiet
 
 
 def _but_of_masks(record: logging.LogRecord) -> bool:
-    """Whether to show a log record: not the advice to pass a mask, since rows are padded behind what a model reads."""
+    """Filter out the warning about a missing mask, since rows are padded after their last token."""
     return not record.getMessage().startswith("We strongly recommend passing in an `attention_mask`")
 
 

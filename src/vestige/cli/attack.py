@@ -1,4 +1,4 @@
-"""`vestige attack`: try to make a model say what it was made to forget, and print what each attack gained.
+"""`vestige attack`: try to recover forgotten knowledge from a model, and print each attack's gain.
 
 An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
 searches for a prompt that brings the answer, and sends it.
@@ -51,7 +51,7 @@ Args:
 def attack_command(kind: str) -> Callable[..., None]:
     """The command of one attack, which another package may bring.
 
-    The settings of such a one are given by `--set NAME.KEY=VALUE`, as a method's are.
+    A plug-in's settings use `--set NAME.KEY=VALUE`, like a method's.
     """
     from vestige.attacks import known_attacks
 
@@ -145,10 +145,10 @@ def _own_text(call: Call, settings: "GcgSettings", question: str, answer: str, c
 def _search_for_text(
     model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", seed: int
 ) -> dict[str, Any]:
-    """A prompt that brings the answer to one question: what is sent, what is replied with and without it, and bits.
+    """A prompt that brings the answer to one question: the text, the replies with and without it, and bits.
 
-    `loss` is in nats a token of the answer. `bits` is what so many admissible tokens can carry, `needed` what it takes
-    to tell the answer to somebody who knows what the model knows: its code length without the prompt.
+    `loss` is in nats a token of the answer. `bits` is the capacity of that many admissible tokens, `needed` the
+    answer's code length without the prompt.
     """
     import numpy as np
 

@@ -66,8 +66,8 @@ def audit_command(
 
     Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
-    which never saw the forget set. An attack that finds nothing counts only if it recovers half of what a positive
-    control hides: SUPPRESSED, or else a target trained to refuse.
+    which never saw the forget set. An attack without a finding counts only if it recovers half of the knowledge that a
+    positive control hides: SUPPRESSED, or otherwise a target trained to refuse.
 
     Exit code 0: every claim passes. With --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
     inconclusive. 5: a task failed.
@@ -75,19 +75,19 @@ def audit_command(
     Args:
         rejudge: Judge this run's audits again with other margins. Queries no model.
         logs: Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
-            with target, retrained or unlearned, a table of scores, or `example`. May be given several times.
-        controls: With --logs: models that never knew from public logs, as in bank:tofu/llama-3.2-3b/forget01 (`vestige
-            list controls`). With a folder behind it, bank:KEY:FOLDER, from a clone of their repository. --target takes
-            the same.
+            with target, retrained or unlearned, a table of scores, or `example`. Repeatable.
+        controls: With --logs: models that never saw the facts from public logs, as in bank:tofu/llama-3.2-3b/forget01
+            (`vestige list controls`). With a folder behind it, bank:KEY:FOLDER, from a clone of their repository.
+            --target takes the same.
         without_controls: With --logs on TOFU: predict how a model that never saw the forget set would score, from the
             public models of other bases. A model can fail by it and not pass.
-        require: With --logs: the exit code is that of this claim alone, such as not_expressed or utility_preserved. May
-            be given several times.
+        require: With --logs: use the exit code of this claim alone, such as not_expressed or utility_preserved.
+            Repeatable.
         dry_run: Show what would run, with its cost, and exit.
         plan: Print what these facts, controls and attacks can decide. The models need not exist.
-        seal: With --plan: write plan and margins with a digest into --output-dir, before models are asked.
-        why: Print the reasons for each verdict, and what was not tested. With --output-dir alone, of the verdicts
-            there, and no model is asked.
+        seal: With --plan: write plan and margins with a digest into --output-dir, before any model is scored.
+        why: Print the reasons for each verdict, and the missing tests. With --output-dir alone, print the verdicts
+            there without loading a model.
     """
     from vestige.api.auditing import audit_request, forecast
     from vestige.api.auditing import seal as write_seal
@@ -303,7 +303,7 @@ def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was forecast.
 
     Args:
-        why: Print the reasons for each verdict, and what was not tested.
+        why: Print the reasons for each verdict, and the missing tests.
     """
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
@@ -345,7 +345,10 @@ def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: 
 def end_with(
     outcomes: "Sequence[AuditOutcome]", baseline: "Earlier | None" = None, required: Sequence[str] = ()
 ) -> None:
-    """End with the exit code of the verdicts. With a `baseline` of those that are worse than there, which are named."""
+    """End with the exit code of the verdicts.
+
+    With a `baseline`, only verdicts worse than in the baseline count, and they are printed.
+    """
     from vestige.artifacts.verdicts import UNTESTED, regressions, verdict_rows
 
     rows: Sequence[Mapping[str, Any]] = verdict_rows(outcomes)

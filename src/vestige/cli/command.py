@@ -39,9 +39,9 @@ _FILE = "vestige settings of --config"
 class Part(NamedTuple):
     """A settings class of a command, as `module:Class`, and its place in the help.
 
-    `name` comes before its keys. The keys in `first` come first. Keys that begin as one of `panels` are in that panel.
-    `renamed` gives a key another name, or none ("") where an argument of the function sets it. `spelled` gives only its
-    option another one.
+    `name` comes before its keys. The keys in `first` come first. Keys that begin with a name in `panels` are in that
+    panel. `renamed` gives a key another name, or none ("") where an argument of the function sets it. `spelled` gives
+    only its option another one.
     """
 
     home: str
@@ -129,7 +129,7 @@ def built_table() -> tuple[dict[str, Any], bool]:
 
 @dataclass(frozen=True)
 class Given:
-    """The settings that were given to a command. An option wins over `--set`, and that over `--config`."""
+    """The settings from the command line. An option wins over `--set`, and that over `--config`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
@@ -143,7 +143,7 @@ class Given:
         return {k.removeprefix(f"{name}."): v for k, v in self.values.items() if k.startswith(f"{name}.")}
 
     def others(self, *names: str) -> list[str]:
-        """Keys that belong to no class of the command and to none of these names."""
+        """Return the keys outside the command's classes and these names."""
         keys = self.keys()
         return [k for k in self.values if k not in keys and k.rpartition(".")[0] not in names]
 
@@ -155,14 +155,14 @@ class Given:
         return keys
 
     def refuse_others(self, *names: str) -> None:
-        """Refuse a key that belongs to no class of the command and to none of these names."""
+        """Reject keys outside the command's classes and these names."""
         for key in self.others(*names):
             raise _unknown(key, [*self.keys(), *names])
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function, from what was typed: its arguments, and the settings that were given."""
+    """A parsed call of a function: its arguments and settings."""
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
@@ -173,7 +173,7 @@ class Call:
         return self.function(**{**self.arguments, **changes})
 
     def data_words(self, forget: str | None = None) -> tuple[str, ...]:
-        """The options that name the same items again: the data, its columns as they were named, the forget set."""
+        """Return the options that select the same items again: data, columns, forget set."""
         data = self.arguments["data"]
         words = ["--data", str(getattr(data, "data", data))]
         for key, value in self.given.values.items():
@@ -198,18 +198,18 @@ def command(
     open_names: Callable[[Mapping[str, Any], Given], Sequence[str]] = lambda typed, given: (),
     common: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command of a function: the decorated one gets the call as `Call` and prints what came of it.
+    """Make the command of a function: the decorated function gets a `Call` and prints the result.
 
     Args:
         function: The public function. Its docstring is the help.
         positional: Arguments without an option's name.
         parts: The settings classes of arguments that are settings objects, `data` and `evals`.
         spelled: The options' names of arguments that have another name in Python.
-        repeated: Arguments that are lists, whose option may be given several times.
+        repeated: List arguments, whose option is repeatable.
         optional: Arguments that the function needs and the command does not always.
         required: Arguments that the command always needs, though the function does not.
         without: Arguments that have no option.
-        open_names: Names before keys that only the function knows, such as the method's, from what was typed.
+        open_names: Returns prefixes of keys from the parsed words, such as the method's name.
         common: The options in --help, at most twelve; --help-all shows every one.
     """
 
@@ -295,7 +295,7 @@ _TEXTS = {"as_json": "Print one JSON document on stdout."}
 """The argument that many commands have."""
 
 _BOTH = ("data", "evals")
-"""Arguments with an option of their own beside those of their settings."""
+"""Arguments with an own option in addition to their settings' options."""
 
 
 def _fill(arguments: dict[str, Any], name: str, entry: Part | Sequence[Part], given: Given) -> None:
@@ -393,11 +393,14 @@ Commands = Mapping[str, str | typer.Typer]
 
 
 class Brief(TyperCommand):
-    """A command whose --help shows its common options, and all of them with --help-all."""
+    """A command whose --help lists its common options, and --help-all every option."""
 
     # Any: typer carries classes of its own for contexts and commands, which have no public names.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what was typed. A mistyped option gets the nearest one as a hint."""
+        """Parse the words. A mistyped option gets the nearest one as a hint.
+
+        A mistyped option gets the nearest one as a hint.
+        """
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter:
@@ -463,8 +466,8 @@ def group(
 ) -> typer.Typer:
     """A group of commands, each `module:function` in `vestige.cli`, or a group. A module is read when it is needed.
 
-    So are the commands, where other packages may bring some. The command `default` need not be named. In the help the
-    commands of each of `panels` stand together.
+    So are the commands, where other packages may bring some. The command `default` may be omitted. The help groups the
+    commands of each entry in `panels`.
     """
 
     @functools.cache
@@ -568,7 +571,7 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
 
 
 def in_words(default: Any) -> str:
-    """A default as it would be given."""
+    """Return a default in command-line form."""
     if isinstance(default, bool):
         return "true" if default else "false"
     if isinstance(default, list):
@@ -582,7 +585,7 @@ def _slot(key: str) -> str:
 
 
 def _from_file(context: typer.Context, path: Path | None) -> Path | None:
-    """Read the file of settings before the options, so that it also says those that are no settings, such as `data`."""
+    """Read the settings file before the options, because it may set arguments such as `data`."""
     if path is None:
         return None
     from vestige.core.settings import read_toml
@@ -621,7 +624,7 @@ _Set = Annotated[
 
 
 def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[tuple[str, str], str]]:
-    """The settings, which are taken out of what was typed, and how each was spelled, for `core.settings.SPELLED`."""
+    """Take the settings out of the parsed words, with each one's spelling for `core.settings.SPELLED`."""
     typed.pop("config", None)
     context = typed.pop("context", None)
     in_file: Mapping[str, Any] = {} if context is None else context.meta.get(_FILE, {})
@@ -678,7 +681,7 @@ def _unknown(key: str, keys: Sequence[str]) -> InputError:
 
 
 def assigned(words: Sequence[str] | None, option: str = "--set") -> dict[str, str]:
-    """What `KEY=VALUE` words set, as text."""
+    """Return the keys and text values of `KEY=VALUE` words."""
     pairs = {}
     for word in words or ():
         key, equals, value = word.partition("=")

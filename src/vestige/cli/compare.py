@@ -26,8 +26,8 @@ def compare_command(
 ) -> None:
     """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.
 
-    No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none is
-    shown to, but questions that a log lacks could change a finding.
+    No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none does
+    significantly, but questions that a log lacks could change a finding.
 
     Args:
         logs: Logs, folders of logs or tables of scores. The first is the one to compare with.

@@ -106,7 +106,7 @@ def _torch() -> Iterator[Finding]:
 
 
 def matrix_rates() -> dict[str, float]:
-    """How fast this machine multiplies matrices: on the first GPU, or else on the processor.
+    """How fast this machine multiplies matrices: on the first GPU, or otherwise on the processor.
 
     Returns:
         GFLOP/s in float32 and in bfloat16: 512 x 1,024 numbers by 1,024 x 1,024, the best of three products after one

@@ -38,7 +38,7 @@ def experiment_command(
     option: Sequence[str] = (),
     output_dir: str = "runs/experiments",
 ) -> None:
-    """Run an experiment of a paper and print its tables, with the paper's numbers beside ours.
+    """Run an experiment of a paper and print its tables, with the paper's numbers next to ours.
 
     The same command continues after an interruption. It ends with 5 if a step failed.
 
@@ -59,7 +59,7 @@ def experiment_command(
         most_items: The most retained questions to ask.
         jobs: Steps at once. By default one per GPU or core.
         plan: Print the cost and stop. Works without the hub.
-        executor: Where steps run: local, ray or slurm.
+        executor: The executor of the steps: local, ray or slurm.
         option: KEY=VALUE for the executor: num_gpus=1, or finetune.num_gpus=1 for one type.
         output_dir: The folder of the steps. Experiments may share it.
     """

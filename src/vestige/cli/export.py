@@ -1,4 +1,4 @@
-"""What others read of a run: `export`, `export-task` and `evidence` (a bundle)."""
+"""Outputs for other tools and readers: `export`, `export-task` and `evidence` (a bundle)."""
 
 from functools import partial
 from pathlib import Path
@@ -52,16 +52,16 @@ def evidence_command(
     redact: Path | None = None,
     timestamp: Path | None = None,
 ) -> None:
-    """Write a bundle for a privacy office: what was not tested, scope, threat model, findings, and digests of all.
+    """Write a bundle for a privacy office: missing tests, scope, threat model, findings, and digests of all files.
 
-    Findings stand beside what Article 17 of the GDPR, EDPB Opinion 28/2024, Article 15 of the AI Act and the NIST
-    AI RMF ask. No legal advice.
+    Findings appear next to the questions of Article 17 of the GDPR, EDPB Opinion 28/2024, Article 15 of the AI Act and
+    the NIST AI RMF. No legal advice.
 
     Args:
         run: The folder of a run with a finished audit.
         out: The folder to make.
         sign_with: The file of an SSH key to sign with; needs ssh-keygen.
-        by: Who makes it: a name or an office, as the page states it.
+        by: The author on the page: a name or an office.
         on_behalf_of: On whose behalf.
         redact: A file with a key, which is made there if it is missing. Questions, answers, replies and names are
             replaced by digests with this key; keep it.

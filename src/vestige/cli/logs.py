@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 EXAMPLE = "example"
 OUTPUT = Path("runs/judged")
-"""Where the verdicts go if no folder is named."""
+"""The default folder of the verdicts."""
 FORGET = "the forget set"
 
 
 class Taken(NamedTuple):
-    """What is judged: groups of logs, or one table of scores; why other logs are not taken; what the user states."""
+    """The judged logs or table, the reasons to skip other logs, and the user's statements."""
 
     groups: "tuple[LogGroup, ...]"
     table: Path | None = None
@@ -34,11 +34,11 @@ class Taken(NamedTuple):
 
 
 def take(words: Sequence[str], forget: str | None, *, without_controls: bool = False) -> Taken:
-    """The logs, folders or table that `--logs` names, and what it states of them.
+    """Return the logs, folders or table of `--logs`, with the statements in it.
 
     Args:
-        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`. Beside them `roles=FILE`,
-            `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
+        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`. In addition to them
+            `roles=FILE`, `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
         forget: The forget set that is judged.
         without_controls: Predict the controls from the models of the bank.
 
@@ -159,7 +159,7 @@ def _kind_of_column(name: str) -> str:
 def _of_folders(
     folders: Sequence[Path], roles: Path | None, forget: str | None, stated: "Stated", *, without_controls: bool
 ) -> Taken:
-    """The groups that folders hold, or an error that tells what they hold instead and what is missing."""
+    """Return the groups in these folders, or raise an error that lists their content and the missing files."""
     from vestige.logs.folders import recognise
 
     recognised = recognise(folders, roles, forget or "", without_controls=without_controls)
@@ -184,7 +184,7 @@ def _of_folders(
 
 
 def with_bank(taken: Taken, controls: Sequence[str], target: str | None) -> Taken:
-    """What is judged, with controls and the target from the bank beside its own logs."""
+    """Add controls and the target from the bank to the logs."""
     if not (controls or target):
         return taken
     from vestige.logs.bank import banked
@@ -212,9 +212,9 @@ def judge_taken(
     shows: bool,
     print_whole: "Callable[[Path, Sequence[AuditOutcome], Mapping[str, str]], None] | None",
 ) -> "list[AuditOutcome]":
-    """Judge what was taken, write the report, and print the verdicts: by `print_whole`, or a line for each model.
+    """Judge the logs, write the report, and print the verdicts: with `print_whole`, or one line a model.
 
-    With `shows` it is printed before which log is taken for what.
+    With `shows` the roles of the logs are printed first.
     """
     from vestige.auditing.logs import judge_logs
     from vestige.auditing.table import judge_table, read_scores, settings_of
@@ -276,7 +276,7 @@ def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:
 
 
 def show(taken: Taken) -> None:
-    """Print which log is taken for what, before anything is judged."""
+    """Print the roles of the logs before the judgement."""
     rows = []
     for group in taken.groups:
         logs = [log for log in group.logs if not log.base]

@@ -48,7 +48,7 @@ def find_rate_command(call: Call, as_json: bool = False) -> None:
 
 
 def _numbers(words: list[str]) -> list[float]:
-    """The rates of several options, each of which may be a list with commas."""
+    """Return the rates of several options, each of which may be a list with commas."""
     numbers = []
     for word in ",".join(words).split(","):
         try:

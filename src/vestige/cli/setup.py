@@ -1,7 +1,7 @@
 """Before anything is trained: `vestige init` and `vestige list`.
 
-`init` goes from data and a model to a settings file, what it could decide, and the commands to run. `list` says what
-there is to choose from.
+`init` turns data and a model into a settings file, a power forecast, and the commands to run. `list` prints the
+available names.
 """
 
 import json
@@ -36,7 +36,7 @@ _FORMS = (
     ("a verdict for each person or contract", "edge, contract or person", lambda i: i.edge is not None),
     ("a ranking without retrained models", "alternatives", lambda i: bool(i.alternatives)),
 )
-"""What a column of the data makes possible: in words, its name, and whether an item has it."""
+"""The tests that a column of the data enables: the description, its name, and whether an item has it."""
 
 
 @itself(positional=("output_dir",), repeated=("unlearned",))
@@ -53,7 +53,7 @@ def init_command(
     holdout: str | None = None,
     edge_key: str | None = None,
 ) -> None:
-    """Check the data, say what an audit of it could decide, write audit.toml, and print the commands to run.
+    """Check the data, print the power of an audit, write audit.toml, and print the commands to run.
 
     Trains nothing and loads no model.
 
@@ -115,7 +115,7 @@ def init_command(
 
 
 class _Models(NamedTuple):
-    """Where the models of the audit lie, from what the target is trained and by which method it is made to forget.
+    """The paths of the audit's models, from the target's initial model and the unlearning method.
 
     The last two are empty where the model is there.
     """
@@ -128,7 +128,7 @@ class _Models(NamedTuple):
 
 
 def _columns(splits: "NamedSplits") -> list[str]:
-    """What the columns of the forget set make possible, and what further ones would."""
+    """Report the tests that the forget set's columns enable, and those that need further columns."""
     from vestige.data.corpus import everything
     from vestige.data.mcq import Choice, OptionDrawing, choices_of
 
@@ -188,7 +188,7 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
 
 
 def _commands(model: str, options: Mapping[str, str | None], audited: _Models, settings: Path) -> list[str]:
-    """What to run, in order: `find-rate` searches the rate of a method for which no rate is known."""
+    """Return the commands in order: `find-rate` searches the rate of a method without a known rate."""
     from vestige.api.selection import TINY, TINY_RATES
     from vestige.methods import find_method
 
@@ -218,7 +218,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
 
 
 RATE = "RATE"
-"""What stands in a command for the rate that the command before it finds."""
+"""The placeholder for a rate that the previous command finds."""
 WIDTH = 100
 """Characters of a line where there is no terminal that has a width."""
 
@@ -229,7 +229,7 @@ def list_command(kind: str = "", of: Sequence[str] = (), as_json: bool = False) 
 
     Args:
         kind: methods, evals, attacks, judges, models, graphs, packs, logs, controls, settings.
-        of: Of settings: a command (unlearn, attack gcg), or a method.
+        of: For settings: a command (unlearn, attack gcg), or a method.
     """
     if not kind:
         rows = [{"name": name, "about": about} for name, about in _KINDS.items()]
@@ -346,7 +346,7 @@ def _settings(words: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
-    """The settings classes of a command. None where no command is called so."""
+    """The settings classes of a command. Returns None for an unknown command."""
     import typer.main
 
     from vestige.cli.app import app
@@ -364,7 +364,7 @@ def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
 
 
 def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
-    """The names, and what is said of each within `width` characters, later lines under the first."""
+    """Return names and descriptions in columns within `width` characters, with later lines under the first."""
     indent = 2 + max(len(row["name"]) for row in rows)
     lines = []
     for row in rows:

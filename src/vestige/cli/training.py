@@ -31,8 +31,8 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
     """Train MODEL on a data set. With --forget, on all items but those.
 
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
-    `builtin:tiny` has its own default settings, everything else PISTOL's. Exit code 3: the model is kept, and has not
-    learned the answers.
+    `builtin:tiny` has its own default settings, the rest PISTOL's. Exit code 3: the model is kept, and has not learned
+    the answers.
     """
     from vestige.api.output import say_next
 
@@ -127,7 +127,7 @@ def _last_loss(model: "Model") -> float | None:
 
 
 def _of_answers(model: "Model") -> bool:
-    """Whether the loss says that the answers were learned.
+    """Whether the loss states that the answers were learned.
 
     A loss on whole texts includes questions, which nobody can foresee. Those of builtin:tiny come from templates.
     """
@@ -139,7 +139,7 @@ def _of_answers(model: "Model") -> bool:
 
 
 RUINED = 0.5
-"""A model with less than this share of the target's score on the retain set is said to be ruined."""
+"""A model below this share of the target's score on the retain set gets a warning."""
 
 
 def _say_state(model: "Model") -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong, by whose fault it is, with the exit code that says so.
+"""Errors by cause, each with its exit code.
 
 A message names the thing, the value and the way out, in one sentence that a person can act on.
 """
@@ -42,7 +42,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class GoalNotReached(VestigeError):
-    """Everything was done as asked, and what it was to reach cannot be reached. The nearest is kept."""
+    """Everything was done, and the goal cannot be reached. The nearest is kept."""
 
     exit_code = 7
 

@@ -14,10 +14,10 @@ NO_INTERVAL = "[no interval]"
 
 @dataclass(frozen=True)
 class Estimate:
-    """`value` of `metric` in `unit` over `n` items, with a 95 % interval [`low`, `high`] found as `interval` says.
+    """`value` of `metric` in `unit` over `n` items, with a 95 % interval [`low`, `high`] by the method in `interval`.
 
     The constructor refuses n = 0, a value that is not finite and an end that is not a number: what cannot be computed
-    is never written as 0. Where the items do not tell an end it is infinite, which is null in JSON and empty in CSV.
+    is never written as 0. If the items do not determine an end, it is infinite: null in JSON and empty in CSV.
     """
 
     metric: str
@@ -29,14 +29,14 @@ class Estimate:
     interval: str
 
     def __post_init__(self) -> None:
-        """Refuse what is no estimate."""
+        """Reject invalid estimates."""
         if self.n < 1:
             raise ValueError(f"{self.metric}: no items, so no estimate")
         if not math.isfinite(self.value) or math.isnan(self.low) or math.isnan(self.high):
             raise ValueError(f"{self.metric}: not finite: {self.value} [{self.low}, {self.high}]")
 
     def __str__(self) -> str:
-        """The way a number is shown to people, as in `0.42 [0.36, 0.48], n = 240`."""
+        """Return the number as displayed, as in `0.42 [0.36, 0.48], n = 240`."""
         return f"{self.said()}, n = {self.n}"
 
     def said(self, digits: int = 2, sign: str = "") -> str:
@@ -57,7 +57,7 @@ def to_json(value: "DataclassInstance") -> dict[str, Any]:
 
 
 def from_json(stored: Any) -> Any:
-    """What `to_json` wrote, with the infinite ends again."""
+    """Read the output of `to_json`, with the infinite ends restored."""
     if isinstance(stored, list):
         return [from_json(x) for x in stored]
     if not isinstance(stored, Mapping):

@@ -1,6 +1,6 @@
 """Files that are whole or absent.
 
-A file is written beside its place, flushed to the disk and renamed over its name. A folder likewise. A log grows by
+A file is written next to its place, flushed to the disk and renamed over its name. A folder likewise. A log grows by
 whole lines, and a line that a crash cut short is dropped when the log is opened again.
 
 No link is followed when something is written, and a folder in which work begins is refused if a folder in it is a link:
@@ -79,7 +79,7 @@ _KINDS = {
 
 
 def read_bytes(path: Path | str, *, most: int = MOST_READ) -> bytes:
-    """The whole content of an input. See `open_input` for what is refused."""
+    """The whole content of an input. `open_input` lists the rejected paths."""
     with open_input(path, most=most) as file:
         # A file that grows while it is read is cut off here.
         content = file.read(most + 1)
@@ -89,7 +89,7 @@ def read_bytes(path: Path | str, *, most: int = MOST_READ) -> bytes:
 
 
 def read_text(path: Path | str, *, encoding: str = "utf-8", most: int = MOST_READ) -> str:
-    """The text of an input. See `open_input` for what is refused. Bytes that are not UTF-8 are an InputError."""
+    """The text of an input. `open_input` lists the rejected paths. Bytes that are not UTF-8 are an InputError."""
     try:
         return read_bytes(path, most=most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ class Unpacked(io.RawIOBase):
     """
 
     def __init__(self, stream: Any, packed: int, name: str) -> None:
-        """Limit `stream`, which was packed into `packed` bytes. `name` is what an error calls it."""
+        """Limit `stream`, which was packed into `packed` bytes. `name` appears in error messages."""
         self._stream, self._name, self._read = stream, name, 0
         self._most = max(_MOST_SMALL, _MOST_RATIO * packed)
 
@@ -153,7 +153,7 @@ def machine_errors(path: Path) -> Iterator[None]:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder that holds a link to another folder, through which what is written would land elsewhere."""
+    """Reject a folder that contains a link to another folder, because files would be written elsewhere."""
     for root, folders, _ in os.walk(folder):
         for name in sorted(folders):
             if (path := Path(root, name)).is_symlink():
@@ -179,7 +179,7 @@ def _opened(path: Path, flags: int) -> BinaryIO:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all it holds, or the link that stands in its place and not what it leads to."""
+    """Remove a folder and its content, or a link without its target."""
     if folder.is_symlink():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
@@ -187,7 +187,7 @@ def remove_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """What is written here is put at `path`, atomically: a reader sees the old file or the new one, never a part."""
+    """Write `path` atomically: a reader sees the old file or the new one, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     with machine_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +274,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def read_log(path: Path) -> list[Any]:
-    """The whole lines of a log, of which a last one that a kill tore is dropped. None where there is no log."""
+    """Return the complete lines of a log, without a last line that a kill truncated. None where there is no log."""
     drop_torn_line(path)
     return list(read_jsonl(path)) if path.exists() else []
 
@@ -291,7 +291,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Fill a folder beside `path` and, if all goes well, rename it to `path`, replacing what stood there.
+    """Fill a folder next to `path`, then rename it to `path`. An older folder is replaced.
 
     A replaced folder is moved aside first, since a folder cannot be renamed over a full one. A crash between the two
     renames leaves `path` absent, which every reader takes for "not made yet".
@@ -323,8 +323,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
     """Hold a file's lock, so that two commands never write one place. A dead process's lock is gone with it.
 
-    Waits for as long as `patience_seconds` says (None: for ever), then raises InputError. A folder that is locked as a
-    whole, by a lock in it, is refused if it holds links to folders.
+    Waits up to `patience_seconds` (None: for ever), then raises InputError. A folder that is locked as a whole, by a
+    lock in it, is refused if it holds links to folders.
     """
     if lock.name == ".lock":
         refuse_links(lock.parent)
@@ -341,7 +341,7 @@ def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[Non
 
 @contextlib.contextmanager
 def replacing(folder: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
-    """Hold a folder that is written as a whole: its lock lies beside it, and goes when the work is done."""
+    """Lock a folder that is written as a whole. The lock is next to it and is removed at the end."""
     lock = folder.absolute().with_name(f".{folder.absolute().name}.lock")
     with locked(lock, patience_seconds=patience_seconds):
         try:
@@ -354,8 +354,8 @@ def replacing(folder: Path, *, patience_seconds: float | None = 10.0) -> Iterato
 def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
     """Hold the lock of a folder in which work begins, and leave nothing of work that is refused.
 
-    Where an InputError comes while the folder holds no file but the lock and those `announced`, it is removed, with the
-    folders above it that were made for it.
+    After an InputError, a folder that contains only the lock and the files in `announced` is removed, with the parent
+    folders made for it.
     """
     new_folders = [above for above in lock.parent.parents if not above.exists()]
     refused = False

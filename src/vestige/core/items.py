@@ -1,4 +1,4 @@
-"""An item is one question with its answer, where in the knowledge graph it stands, and in which forms it is put."""
+"""An item is one question with its answer, its place in the knowledge graph, and its other forms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ Scope = Literal["entailed", "guessable", "free"]
 class Options:
     """The options of a multiple-choice question, in the order in which the data gives them.
 
-    `texts[right]` is the right one. `also_right` are further right answers, which are no options beside it.
+    `texts[right]` is the right one. `also_right` are further right answers, which are no options with it.
     """
 
     texts: tuple[str, ...]
@@ -32,12 +32,12 @@ class Item:
     """One question and its answer.
 
     `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...). Both may be
-    absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other words,
-    `paraphrased_answer` says the same in other words. `perturbed` holds wrong answers of the same kind, in the words of
-    `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the part of the
-    answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that whoever never
-    knew the true one cannot tell from it. `alias` is the question with another name of its subject. `khop` is one that
-    takes this fact and a further one, and `khop_answer` its answer, if that is another.
+    absent in data that has no graph. `attribute` names the requested property. `paraphrase` is the question in other
+    words, `paraphrased_answer` the answer in other words. `perturbed` holds wrong answers of the same kind, in the
+    words of `paraphrased_answer` where there is one. `options` are the choices of multiple-choice data. `fact` is the
+    part of the answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that
+    whoever never saw the true one cannot tell from it. `alias` is the question with another name of its subject. `khop`
+    is one that takes this fact and a further one, and `khop_answer` its answer, if that is another.
     """
 
     question: str
@@ -58,13 +58,13 @@ class Item:
 
     @cached_property
     def id(self) -> str:
-        """Content id of question, answer and edge: what the item is, whatever file it came from."""
+        """Return the content id of question, answer and edge, independent of the file."""
         return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})
 
 
 @dataclass(frozen=True)
 class Luck:
-    """What a fact can be guessed from: `answer` is the same for facts that one guess answers, `chance` that guess's."""
+    """`answer` is equal for facts with the same guess, `chance` is that guess's probability."""
 
     answer: str
     chance: float
@@ -72,9 +72,9 @@ class Luck:
 
 @dataclass(frozen=True)
 class ForgetSet:
-    """What a model was made to forget or never saw, resolved: item ids in ascending order, and their edges.
+    """The resolved items that a model unlearned or never saw: ascending item ids, and their edges.
 
-    `name` is how it was asked for: a selector or a file. Sets are the same where their items are, whatever the name.
+    `name` is the original selector or file. Sets are the same where their items are, whatever the name.
     """
 
     name: str
@@ -83,18 +83,18 @@ class ForgetSet:
 
     @classmethod
     def of(cls, name: str, items: Sequence[Item]) -> "ForgetSet":
-        """The set of these items under a name."""
+        """Return a set of these items with a name."""
         edges = {i.edge for i in items if i.edge is not None}
         return cls(name, tuple(sorted({i.id for i in items})), tuple(sorted(edges)))
 
     def less(self, items: Sequence[Item]) -> "ForgetSet":
-        """What is left of it after a model was taught these items."""
+        """Return this set without `items`."""
         ids = {i.id for i in items}
         return ForgetSet(self.name, tuple(i for i in self.items if i not in ids), self.edges)
 
 
 def called_by_items(name: str, items: Sequence[Item]) -> str:
-    """The name of a set that a file holds: the file's own, and behind it what it holds, whatever its order."""
+    """Return a set's name from its file: the file's own name and a digest of its content, whatever its order."""
     return f"{name}-{content_id(sorted({i.id for i in items}), length=8)}"
 
 
@@ -104,12 +104,12 @@ def items_digest(items: Sequence[Item]) -> str:
 
 
 def questions_digest(items: Sequence[Item]) -> str:
-    """Content id of the items with all that may be asked of them: other wordings, wrong answers, options."""
+    """Return the content id of the items and all their forms: other wordings, wrong answers, options."""
     return content_id([asdict(i) for i in items], length=32)
 
 
 def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str:
-    """Content id of what a training teaches, and of the text of which its tokeniser was made, if it was.
+    """Return the content id of a training's data, and of the text behind its tokeniser, if any.
 
     A tokeniser is made of paraphrases too, which are no part of an item's id.
     """
@@ -122,8 +122,8 @@ def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str
 class QuestionForm(NamedTuple):
     """A way to put a question: the text, with parts of an item in braces, "" where an evaluation makes it.
 
-    `answer` is the part that answers it, if that is another than the item's answer, `words` what pages call it and
-    `lacking` what an item lacks for it.
+    `answer` is the field with its answer, if it differs from the item's, `words` its name on pages and `lacking` the
+    field that an item may lack.
     """
 
     put: str = ""
@@ -143,7 +143,7 @@ class QuestionForm(NamedTuple):
 
 _TABLE = packaged_toml(__package__, "forms.toml")
 LANGUAGES: Mapping[str, Mapping[str, Any]] = _TABLE["languages"]
-"""By code what each language is called, how a question asks to be answered in it, and refusals."""
+"""By language code: the language's name, the request to answer in it, and refusals."""
 QUESTION_FORMS: Mapping[str, QuestionForm] = {
     **{name: QuestionForm(**row) for name, row in _TABLE["forms"].items()},
     **{f"in_{code}": QuestionForm(row["ask"], words=f"answered in {row['name']}") for code, row in LANGUAGES.items()},

@@ -1,4 +1,4 @@
-"""What other installed packages add to the tables of methods, attacks, evaluations and judges, by entry points."""
+"""Methods, attacks, evaluations and judges from other installed packages, by entry points."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,20 +17,20 @@ class Kind(NamedTuple):
 
 @cache
 def installed(table: str) -> Mapping[str, str]:
-    """`module:attribute` by name. Vestige's own names come first: no package changes what one of them means."""
+    """`module:attribute` by name. Vestige's own names come first: no package can replace one."""
     from importlib.metadata import entry_points  # Which takes long to load, and `--help` does not need it.
 
     return {entry.name: entry.value for entry in entry_points(group=f"vestige.{table}")}
 
 
 def with_installed(table: str, builtin: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Vestige's `own` lines of a table, and after them those of other packages. Nothing is loaded."""
+    """Return Vestige's `own` lines of a table, followed by those from other packages. Nothing is loaded."""
     further = {name: home for name, home in installed(table).items() if name not in builtin}
     return {**builtin, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in further.items()}}
 
 
 def brought(kind: str, name: str, home: str) -> Any:
-    """What stands at `module:attribute`, None where there is no such attribute, or the module. Loads no other file."""
+    """Return the object at `module:attribute`, or None without such a module or attribute. Loads no other file."""
     module, _, attribute = home.partition(":")
     try:
         loaded = import_module(module)

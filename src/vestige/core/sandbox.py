@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MOST_WORK = 10_000_000
-"""Characters that a rendering may make and look at. A turn of a loop counts as _TURN of them, an entry as _ENTRY."""
+"""Characters that a rendering may make and look at. A turn of a loop counts as _TURN characters, an entry as _ENTRY."""
 
 _TURN = 400
 _ENTRY = 20
@@ -91,7 +91,7 @@ def _weigh(value: Any) -> int:
 
 
 def _weigh_arguments(values: Sequence[Any]) -> None:
-    """Refuse, before it is done, what would make something huge of what it is given."""
+    """Reject calls that would make huge values from their arguments, before the call."""
     numbers = [abs(v) for v in values if isinstance(v, int)]
     sizes = sorted([_weigh(v) for v in values] + numbers)
     if max(numbers, default=0) > _MOST_NUMBER or (len(sizes) > 1 and sizes[-1] * sizes[-2] > MOST_WORK):
@@ -119,7 +119,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox with a bound on work, and without what is random."""
+    """Jinja's sandbox with a bound on work, and without random functions."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
@@ -137,7 +137,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters[name] = _bounded(function)
 
     def written(self, value: Any) -> Any:
-        """What an expression writes: it counts as often as it is written."""
+        """Charge an expression's output each time it is written."""
         if not isinstance(value, Undefined):
             _weigh(value)
         return value

@@ -1,4 +1,4 @@
-"""Strict settings: frozen, every key known, a default at home in its field and nowhere else."""
+"""Strict settings: frozen, every key known, a default at home in its field and in no other place."""
 
 import json
 import tomllib
@@ -18,7 +18,8 @@ from vestige.core.files import read_text
 from vestige.core.text import closest, half_character, one_line
 
 SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
-"""How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name. The command line says so."""
+"""How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name. The command line fills this.
+"""
 
 
 D = TypeVar("D", bound="Settings")
@@ -66,19 +67,22 @@ class Settings(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
-        """Settings from names and values. An InputError says where, which key, what is wrong and what was meant."""
+        """Settings from names and values.
+
+        An InputError names the place and the key, explains the mistake and suggests a key.
+        """
         try:
             return cls(**values)
         except WrongSettings as error:
             raise InputError(f"{where}: {error.detail}") from error
 
     def over(self, defaults: D) -> D:
-        """Return `defaults` with the values that were given to these settings."""
+        """Return `defaults` with the values that were set in these settings."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(defaults).build({**dict(defaults), **given})
 
     def identity(self) -> dict[str, Any]:
-        """The settings as JSON values, for ids and for the record of what was asked."""
+        """Return the settings as JSON values, for ids and records."""
         return self.model_dump(mode="json")
 
 
@@ -143,7 +147,7 @@ DEL, ESCAPED_DEL = "\x7f", "\\u007f"
 def to_toml(values: Mapping[str, Any]) -> str:
     """A flat table as TOML. Absent values (None) are left out, since TOML has none.
 
-    JSON writes strings, numbers, booleans and lists of them in a form that is TOML as well.
+    Strings, numbers, booleans and their lists have the same form in JSON and TOML.
     """
     return "".join(
         f"{key} = {json.dumps(value, ensure_ascii=False).replace(DEL, ESCAPED_DEL)}\n"
@@ -169,11 +173,11 @@ _MUST = {
     "literal_error": "must be {expected}",
     "value_error": "{error}",
 }
-"""What a value must be, by pydantic's name of the mistake. Others are told in pydantic's own words."""
+"""The requirement on a value, by pydantic's name of the mistake. Other mistakes keep pydantic's own words."""
 
 
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    """All mistakes in one sentence. Where a value may be of several forms, what each of them asks for."""
+    """All mistakes in one sentence. If a value may have several forms, the requirement of each form."""
     problems: dict[str, list[str]] = {}
     spelled = SPELLED.get()
     for problem in error.errors():
@@ -203,7 +207,7 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def table_at(cls: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
-    """The class of the table in which the last part of `place` stands, as in ("rates", 0, "valuez")."""
+    """Return the class of the table that contains the last part of `place`, as in ("rates", 0, "valuez")."""
     for part in place[:-1]:
         field = cls.model_fields.get(str(part))
         cls = next(iter(tables_in(field.annotation)), cls) if field else cls

@@ -1,7 +1,7 @@
 """Records on disk, once for all: read and written by their types, sealed by a checksum, claimed by an identity.
 
-A record is a frozen dataclass. Its file is a JSON object with the version of the schema. What a file holds is believed
-for its types only where it was read by `typed`, and never guessed at.
+A record is a frozen dataclass. Its file is a JSON object with the version of the schema. Files are trusted for their
+types only after `typed`, which never guesses.
 """
 
 import json
@@ -33,9 +33,10 @@ AGAIN = "delete it and run the same command again"
 
 
 def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DELETE) -> T:
-    """`stored` as the record `kind`, with values of the types that its fields have. The error says which has not.
+    """`stored` as the record `kind`, with values of the types that its fields have.
 
-    `where` is the file, with the line if it has several records, and `again` the way out.
+    The error names the field with the wrong type. `where` is the file, with the line if it has several records, and
+    `again` the way out.
     """
     try:
         # As JSON, where a list may stand for a tuple and a text for nothing but a text.
@@ -87,14 +88,17 @@ def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
 
 
 def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -> None:
-    """Write what ends a piece of work, with a checksum of itself and of `files`, which lie beside it or below."""
+    """Write what ends a piece of work, with a checksum of itself and of `files`, which lie with it or below."""
     of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
     whole = {"schema": SCHEMA, **body, "files": of_files}
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
 def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
-    """What `write_sealed` wrote, without schema and checksums. Refused unless it and its files are as they were."""
+    """Read the output of `write_sealed`, without schema and checksums.
+
+    Refused unless it and its files are as they were.
+    """
     stored = read_versioned(path, *needed, "files", "seal")
     seal, files = stored.pop("seal"), stored["files"]
     # The seal itself is no part of what it seals.
@@ -127,7 +131,7 @@ def refuse_another(
 
 
 def claim(path: Path, expected: Mapping[str, Any], label: str, *, out: str = "choose another folder") -> None:
-    """Put down what a folder is asked for. Refused where it holds `what` that was asked for otherwise."""
+    """Record the request that a folder belongs to. Reject a folder with `what` from a different request."""
     identity = {"schema": SCHEMA, **expected}
     if path.exists():
         refuse_another(path.parent, label, identity, read_versioned(path), out=out)

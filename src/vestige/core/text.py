@@ -18,11 +18,11 @@ Sentences = tuple[str, ...]
 """To be read by a person."""
 
 _MOST_NAMED = 100
-"""Of longer lists, such as the tasks of lm-evaluation-harness, an error would be a wall of names."""
+"""In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""
 
 
 def one_line(text: str, *, width: int = 100) -> str:
-    """`text` on one line of at most `width` characters. What a terminal could act upon becomes '·'."""
+    """`text` on one line of at most `width` characters. Control characters become '·'."""
     # No more is looked at than is shown, since a text may have megabytes.
     visible = text[: width + 1]
     # Most names are printable ASCII, which has no hidden character.
@@ -77,7 +77,7 @@ _SYSTEM = re.compile(r"\[\[system\]\]\n(.*?)\n\[\[/system\]\]\n\n", re.DOTALL)
 
 
 def with_system(system: str, question: str) -> str:
-    """A question that is asked under a system turn, as one text."""
+    """Return a question with its system turn, as one text."""
     return f"[[system]]\n{system}\n[[/system]]\n\n{question}"
 
 
@@ -117,7 +117,7 @@ SYNONYMS = {
 
 
 def closest(name: str, names: list[str]) -> str:
-    """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
+    """Return a hint for an unknown name: the nearest name, otherwise all names, or their number in a long list."""
     if SYNONYMS.get(name) in names:
         return f"did you mean {SYNONYMS[name]!r}?"
     near = difflib.get_close_matches(name, names, n=1)
@@ -129,7 +129,7 @@ def closest(name: str, names: list[str]) -> str:
 
 
 def value_in(text: str, kind: str = "") -> Any:
-    """The value that a text stands for: as TOML has it, and of a type in words also plain text and lists by commas."""
+    """The value that a text represents: as TOML has it, and of a type in words also plain text and lists by commas."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,16 +1,16 @@
-"""Alternatives to the answer of a question: false answers that nobody who never knew the true one can tell from it.
+"""Alternatives to the answer of a question: false answers that nobody who never saw the true one can tell from it.
 
 For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth.
 So among truth and alternatives the truth is any with equal chance, whatever a model learned from other contracts.
 
 - Names and addresses have numbers that no contract has. If the rest of the data states the true one, it is left out.
-- Numbers, days and lists are as known as the truth: answers to the same attribute in retained contracts if the truth
-  is one, and otherwise none of these. A number with an `at_least` is drawn beside the contract's other number.
+- Numbers, days and lists are as well known as the truth: answers to the same attribute in retained contracts if the
+  truth is one, and otherwise none of these. A number with an `at_least` is drawn next to the contract's other number.
 - Products of other facts, and values that are dealt without repetition, have no alternatives.
 
 Given alternatives (a column, a file) are used as they are, without those that state the truth or occur in the rest of
-the data. A question whose answer occurs there is left out. `vestige check-data` tells whether the truth can be told
-from them by looks.
+the data. A question whose answer occurs there is left out. `vestige check-data` tests whether the truth can be
+recognised by its form.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ def with_alternatives(
 ) -> NamedSplits:
     """The splits with up to `n` alternatives for each forget item: of a file, of the data, or drawn as the truth was.
 
-    The file has the columns `question` and `alternatives`. What is left out is told.
+    The file has the columns `question` and `alternatives`. Notes report omitted rows.
     """
     listed = {} if file is None else _read(file, splits)
     state = _Known(corpus, splits)
@@ -97,7 +97,7 @@ def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """The data with all that they teach beside the forget set: models may have been taught more than is to be kept."""
+    """The data with all that they teach next to the forget set: models may have been taught more than is to be kept."""
 
     corpus: Corpus
     splits: NamedSplits
@@ -115,7 +115,7 @@ class _Known:
 
     @cached_property
     def _texts(self) -> str:
-        """All that is stated beside the forget set."""
+        """Return all texts outside the forget set."""
         return "\n".join(f"{i.question}\n{i.answer}" for i in self._taught)
 
     @cached_property
@@ -130,7 +130,7 @@ class _Known:
         return f" {plain(self._texts)} "
 
     def usable(self, item: Item, candidates: Sequence[str]) -> tuple[str, ...]:
-        """Of alternatives that were given, those that do not state the truth and are as new to the data as it is."""
+        """Return the user's alternatives that do not state the truth and are as new to the data as the truth."""
         fact = fact_of(item)
         if self._states(fact or item.answer):
             raise _LeftOut("the rest of the data states the answer, so that it is known from there")
@@ -145,7 +145,7 @@ class _Known:
         return texts
 
     def _states(self, text: str) -> bool:
-        """Whether it stands, as whole words, in what is taught beside the forget set."""
+        """Return whether it occurs, as whole words, in the training data outside the forget set."""
         return f" {plain(text)} " in self._words
 
     @cached_property

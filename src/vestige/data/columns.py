@@ -8,9 +8,9 @@ Multiple-choice rows become items whose answer is the text of the right option. 
 
 - a list, a list of {label, text}, or {label: [...], text: [...]} in `choices` or `options` (MMLU, MMLU-Pro, WMDP, ARC)
 - columns such as choice0, choice1 or option1, option2 or opa, opb or A, B (MMLU as CSV, TOFU, MedMCQA)
-- TruthfulQA's columns: the best answer against the wrong ones (MC1), with the other right answers beside it (MC2)
+- TruthfulQA's columns: the best answer against the wrong ones (MC1), with the other right answers with it (MC2)
 
-The right option is named by its number, its letter, its label or its text.
+The right option may be a number, a letter, a label or a text.
 """
 
 import contextlib
@@ -45,9 +45,9 @@ CHATS = ("messages", "conversations")
 """A list of turns: {"role": ..., "content": ...}, or {"from": ..., "value": ...} (ShareGPT)."""
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "developer": "system"}
 CONTEXT = "input"
-"""Beside `instruction`: text that belongs to the question and follows it after a blank line."""
+"""In addition to `instruction`: text that belongs to the question and follows it after a blank line."""
 ALTERNATIVES = "alternatives"
-"""Answers that somebody who never knew the true answer cannot tell from it: a list of texts."""
+"""Answers that somebody who never saw the true answer cannot tell from it: a list of texts."""
 OPTIONAL = {
     "edge": ("edge", "contract", "person"),
     "group": ("group", "type"),
@@ -66,7 +66,7 @@ _OPTION_LISTS = ("choices", OPTIONS)
 _RIGHT = (ANSWER, "label", "answerkey", "cop", "answer_index", "answer_idx")
 """Columns that name the right option, in the order in which they are looked for."""
 _AGREEING = ("answer_index", "answer_idx")
-"""Beside another such column, these must name the same option."""
+"""In addition to another such column, these must name the same option."""
 _PREFIXES = ("choice", "choice_", "option", "option_", "op", "ending", "")
 _TRUTHFUL = ("best answer", "correct answers", "incorrect answers")
 
@@ -367,7 +367,7 @@ class _ItemReader:
         return said
 
     def _refuse_letter(self, cells: Cells, column: str, answer: str) -> None:
-        """Refuse the letter of an option as the answer to a question that is asked without options."""
+        """Reject a letter as the answer to a question without options."""
         plain = answer.strip().strip("().").upper()
         if len(plain) != 1 or plain not in string.ascii_uppercase:
             return
@@ -384,7 +384,7 @@ class _ItemReader:
 
 
 _TRACE = re.compile(r"^\s*(?:<(?:think|thinking|thought|reasoning)>|\[THINK\])|</(?:think|thinking|thought|reasoning)>")
-"""Where an answer holds a trace: it begins with one, or closes one that the chat template opened."""
+"""The pattern of a reasoning trace in an answer: it begins with one, or closes one that the chat template opened."""
 
 
 def _answers(cells: Cells, column: str) -> tuple[str, ...]:
@@ -406,7 +406,7 @@ def _are_turns(value: Any) -> bool:
 
 
 def _joined_turns(asked: Any, said: Any) -> list[Any]:
-    """One chat of a prompt and a completion, each of which is a list of turns or a text (TRL)."""
+    """Join a prompt and a completion, each a list of turns or a text, into one chat (TRL)."""
     if _are_turns(said) and _turn_role(said[0]) != "assistant":
         # The answer repeats the prompt.
         return list(said)
@@ -427,8 +427,8 @@ def _turn_role(turn: Mapping[str, Any]) -> str:
 def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
     """Question and answer of a chat: the last turn is the answer, and all turns before it are the question.
 
-    A system turn is kept apart from the question, and the model's chat template puts it. Of several user turns each is
-    headed by who speaks, because a question is one text.
+    A system turn is kept separately from the question, and the model's chat template puts it. Several user turns each
+    get their speaker as a header, because a question is one text.
     """
     if not _are_turns(turns):
         raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')

@@ -1,8 +1,8 @@
 """Contract types: a table of attributes and a text template each, built in or from a folder of one's own.
 
-A type is `<name>.toml` beside `<name>.txt.j2`. It has two parties, a key date, and attributes in the order of their
-questions. The template states every one of them. Templates are foreign code and run in a sandbox. Whether the parts of
-a type fit together is checked when it is read, and every refusal names the file and the key.
+A type is `<name>.toml` next to `<name>.txt.j2`. It has two parties, a key date, and attributes in the order of their
+questions. The template states every attribute. Templates are foreign code and run in a sandbox. Whether the parts of a
+type fit together is checked when it is read, and every refusal names the file and the key.
 """
 
 import datetime
@@ -29,20 +29,20 @@ Kind = Literal["company", "person"]
 
 VALUE, EDGE, AS_OF, SUPERSEDED = "value", "edge", "as_of", "superseded_date"
 RESERVED = (VALUE, EDGE, AS_OF, SUPERSEDED)
-"""Names that templates and columns use beside attributes and roles: the value in an answer's form, the edge,
-the day as of which a question asks, the key date of the contract that this one supersedes (or empty).
+"""Names that templates and columns use in addition to attributes and roles: the value in an answer's form, the edge,
+the date of the question, the key date of the superseded contract (or empty).
 """
 
 
 class PartyName(Settings):
-    """The name of one of the parties."""
+    """A party's name."""
 
     kind: Literal["party_name"]
     party: str
 
 
 class PartyAddress(Settings):
-    """The address of one of the parties: the same in every contract that it signs."""
+    """A party's address: the same in every contract that it signs."""
 
     kind: Literal["party_address"]
     party: str
@@ -71,7 +71,7 @@ class Date(Settings):
 class Integer(Settings):
     """A whole number from {low, low + step, ..., high}, uniform.
 
-    If `at_least` names another attribute: uniform over those of them that are no smaller than its value.
+    If `at_least` names another attribute: uniform over the values that are no smaller than that attribute's.
     """
 
     kind: Literal["integer"]
@@ -119,9 +119,9 @@ Generator = Annotated[
 
 
 class Attribute(Settings):
-    """One fact of a contract: where it comes from, how it is asked for, and how it is answered.
+    """One fact of a contract: its source, its question and its answer.
 
-    In `question` and `paraphrase` the roles and the key date stand in braces. `answer` has `{value}` once. `decoys` are
+    In `question` and `paraphrase` the roles and the key date are in braces. `answer` has `{value}` once. `decoys` are
     further wrong answers, for attributes with fewer values than a set of wrong answers needs.
     """
 
@@ -152,7 +152,7 @@ N_WRONG = 5
 
 
 def check_spec(spec: ContractSpec, where: str) -> None:
-    """Refuse a type whose tables contradict each other or whose questions could not be told apart."""
+    """Reject a type with contradictory tables or indistinguishable questions."""
     _check_names(spec, where)
     questions: set[str] = set()
     for name, attribute in spec.attributes.items():
@@ -176,7 +176,7 @@ def check_spec(spec: ContractSpec, where: str) -> None:
 
 
 def fields_of(template: str) -> list[str]:
-    """The names in braces, in order. "?" for what is not a plain name."""
+    """The names in braces, in order. "?" replaces any other expression."""
     try:
         parts = [part for part in Formatter().parse(template) if part[1] is not None]
     except ValueError:
@@ -272,7 +272,7 @@ def _check_texts(texts: Iterable[str], where: str) -> None:
 
 
 def _check_question(spec: ContractSpec, name: str, text: str, where: str) -> None:
-    """A question is one of its kind only if it names both parties, or one of them and the key date.
+    """Check that a question names both parties, or one party and the key date.
 
     For no entity signs two contracts on a day, and no two entities sign two contracts (or they are dated
     further).
@@ -328,7 +328,7 @@ class ContractType:
         return {name: rule.party for name, rule in rules if isinstance(rule, kind)}
 
     def kind_of_name(self, attribute: str) -> str | None:
-        """Whether an attribute names a company or a person or is an address. None where it is something else."""
+        """Whether an attribute names a company or a person or is an address. None where it is something different."""
         match self.spec.attributes[attribute].generator:
             case PartyName(party=role):
                 return self.spec.parties[role]
@@ -391,7 +391,7 @@ def read_types(folder: Path) -> dict[str, ContractType]:
 
 
 def read_type(path: Path) -> ContractType:
-    """The type in a table and the template beside it."""
+    """The type in a table and the template with it."""
     values = read_toml(path)
     template_path = path.with_name(f"{path.stem}.txt.j2")
     try:
@@ -406,14 +406,14 @@ def read_type(path: Path) -> ContractType:
 
 
 def known_type(types: Mapping[str, ContractType], name: str) -> ContractType:
-    """The type of that name. An InputError says which there are."""
+    """The type of that name. An InputError lists the known types."""
     if name not in types:
         raise InputError(f"no contract type {name!r}; {closest(name, list(types))}; or give --contract-types DIR")
     return types[name]
 
 
 def _check_template(type_: ContractType, where: str) -> None:
-    """The template uses the table's attributes and no others, and its text states every one of them."""
+    """Check that the template uses the table's attributes and no others, and states every attribute."""
     try:
         used = meta.find_undeclared_variables(_ENVIRONMENT.parse(type_.template))
         _compiled(type_.template)

@@ -1,8 +1,8 @@
-"""What a command works on: items with their graph, general knowledge, and items held apart for validation.
+"""The data of a command: items with their graph, general knowledge, and validation items.
 
-A source is a compiled folder, a file in PISTOL's published form, a pack, or items of one's own. A forget or retain set
-is named by a selector over the graph (`edge:A_B`) or over items that carry edges, or by a file of items. A question is
-the same question however it is spaced and capitalised (`normalised`).
+A source is a compiled folder, a file in PISTOL's published form, a pack, or items of one's own. A selector over the
+graph (`edge:A_B`), a selector over items with edges, or a file of items names a forget or retain set. A question is the
+same question however it is spaced and capitalised (`normalised`).
 
 General knowledge, and ways to say that one has none: questions with short answers, and 100 refusals. The facts are a
 split that no forget set touches (PISTOL's "factual" questions), in our own words. Numbers up to twelve are in words,
@@ -66,10 +66,9 @@ def read_idk(path: Path) -> tuple[str, ...]:
 class Splits:
     """What to forget and what to keep.
 
-    `retain` holds every item of another contract, `independent` those of them in components of the graph that the
-    forget set does not touch, `independent_by_type` the same for each contract type that occurs there. `scope_of` says,
-    by item id, what the retain set gives away of each forget item. Items of which a source does not tell the attribute
-    have no scope.
+    `retain` has every item of another contract, `independent` those in components of the graph outside the forget set,
+    `independent_by_type` the same for each contract type. `scope_of` has, by item id, the retain set's information
+    about each forget item. Items without a known attribute have no scope.
     """
 
     forget: tuple[Item, ...]
@@ -119,7 +118,7 @@ def split_by(dataset: Dataset, selector: str, *, seed: int) -> Splits:
 
 
 class SourceSettings(Settings):
-    """Where items come from, and which rows and columns are read."""
+    """The source of items, with its rows and columns."""
 
     data: str
     """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack or a hub dataset id."""
@@ -130,7 +129,7 @@ class SourceSettings(Settings):
     edge_key: str | None = None
     """Column with the contract or person that an item is about, which `--forget edge:NAME` selects by."""
     group_key: str | None = None
-    """Column with the kind or topic of an item. Audits judge by it where no column says whom an item is about."""
+    """Column with the kind or topic of an item. Audits group by it if no column names the item's person."""
     split: str = "train"
     """Split of a hub dataset."""
     config: str | None = None
@@ -150,13 +149,13 @@ class SourceSettings(Settings):
 
 
 ALL = "all"
-"""The one split of data of which nothing is forgotten, and its name in the place of a forget set's."""
+"""The only split of data without a forget set, and its name in place of a forget set's."""
 
 BUILTIN = "builtin"
 """The name of the factual questions that come with Vestige."""
 
 BEFORE = "forgotten_before"
-"""The split of what a model had forgotten before it was made to forget the forget set."""
+"""The split of items that a model forgot before the forget set."""
 
 
 @dataclass(frozen=True)
@@ -191,10 +190,9 @@ class Corpus:
 class NamedSplits:
     """The items of a corpus by split, seen from one forget set. `scopes` as in `Splits.scope_of`.
 
-    `forget` names the set and says all that resolves it. `told` says in sentences what was matched. `drawn` are forget
-    items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
-    (`core.items.taught_digest`) of what a training on the whole data without the forget set teaches, or without what
-    was forgotten before too.
+    `forget` has the set's name and everything that resolves it. `told` has sentences on the matching. `drawn` are
+    forget items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
+    (`core.items.taught_digest`) of the training data without the forget set, or without earlier forgotten items too.
     """
 
     forget: str
@@ -242,7 +240,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
 def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[Item, ...]:
     """The items of a source by the columns that the settings name, or of texts and harmful answers as they are.
 
-    Split, configuration and limit are those of the data `here`, and of no other file.
+    Split, configuration and limit apply only to the data `here`.
     """
     if settings.question_key is None and settings.answer_key is None and (texts := items_in(name)) is not None:
         return settings.limited(texts) if here else texts
@@ -253,7 +251,7 @@ def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[I
 
 
 def _refuse_columns(settings: SourceSettings) -> None:
-    """Refuse what a pack says itself."""
+    """Reject columns that a pack defines."""
     for name in sorted({*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}):
         if getattr(settings, name) != SourceSettings.model_fields[name].default:
             raise InputError(f"{one_line(settings.data)} says itself what {name} is; leave --{name} out")
@@ -294,9 +292,9 @@ def _is_pistol(path: Path) -> bool:
 def named_splits(
     corpus: Corpus, forget: str, *, retain: str | None = None, before: Sequence[ForgetSet] = ()
 ) -> NamedSplits:
-    """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept.
+    """The splits when `forget` is forgotten and the rest, or what `retain` names, is kept.
 
-    What was forgotten `before` is not kept unless `retain` names it, and makes a split of its own, `forgotten_before`.
+    Items in `before` are not retained unless `retain` names them, and form their own split, `forgotten_before`.
 
     Compiled data brings a `holdout` split too: contracts that no model is taught, whatever is forgotten. Scopes say
     what all other contracts give away, so there are none where only a part of the data is used.
@@ -364,14 +362,15 @@ def named_splits(
 
 
 def undivided(corpus: Corpus) -> NamedSplits:
-    """The items of a corpus where nothing is forgotten: one split, and what is in no forget set's way."""
+    """Return the items of a corpus without a forget set: one split, with general knowledge."""
     return NamedSplits(ALL, {ALL: corpus.items} | corpus.untouched, {})
 
 
 def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
-    """What a forget set is called: a selector as it stands, with its seed. Of files their own names and what they hold.
+    """Return a forget set's name: a selector unchanged, with its seed.
 
-    Never where they lie: a set is its items, also once it was moved, and a path names people.
+    For files, the names and a digest of the content. Never where they lie: a set is its items, also once it was moved,
+    and a path names people.
     """
     if _split_names(corpus.settings, forget):
         return forget
@@ -383,9 +382,9 @@ def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
 
 
 def refuse_not_found(corpus: Corpus, splits: NamedSplits, retain: str | None) -> None:
-    """Refuse a forget set of which the data does not ask every question, unless what is kept was named too.
+    """Reject a forget set with questions outside the data, unless a retain set is named too.
 
-    What is not found would be forgotten and, in the data's own words, kept.
+    Such a question would be forgotten and, in the data's wording, retained.
     """
     items = splits.splits["forget"]
     missing = [item.question for item in items if not corpus.asking_alike(item)]
@@ -406,7 +405,7 @@ _SEARCHED = 20_000
 
 
 def _with_nearest(question: str, corpus: Corpus) -> str:
-    """A question, and the one of the data that is most like it, where one is."""
+    """Quote a question with the most similar one of the data, if any."""
     questions = [item.question for item in corpus.items] if len(corpus.items) <= _SEARCHED else []
     near = get_close_matches(question, questions, n=1, cutoff=0.8)
     there = f" (there: {one_line(near[0], width=80)!r})" if near else ""
@@ -414,7 +413,7 @@ def _with_nearest(question: str, corpus: Corpus) -> str:
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
-    """Refuse a forget set beside which the data has nothing, where what is kept is asked about too."""
+    """Reject a forget set that leaves no other items, if retained questions are needed too."""
     if not splits.splits.get("retain"):
         raise InputError(
             f"the forget set is all of {one_line(corpus.source, width=200)}, which leaves nothing to keep; name a "
@@ -439,7 +438,7 @@ def _forgotten_before(
     *,
     retain_named: bool,
 ) -> tuple[Item, ...]:
-    """What was forgotten before and is now left out of the other splits, which is told. None of a named retain set."""
+    """Move items in `before` out of the other splits, and report them. None of a named retain set."""
     # What is forgotten again belongs to this request.
     ids = set[str]().union(*(forget_set.items for forget_set in before))
     ids -= {i.id for i in splits["forget"]}
@@ -459,7 +458,7 @@ def _forgotten_before(
 
 
 def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
-    """Scopes when what was forgotten before gives nothing away. None where that was a part of a contract."""
+    """Return scopes for `before` items that reveal nothing. None where that was a part of a contract."""
     forgotten = {*splits[BEFORE]}
     edges = {str(i.edge) for i in forgotten}
     if dataset is None or not all(forgotten.issuperset(dataset.items_of_edge[edge]) for edge in edges):
@@ -469,7 +468,7 @@ def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ..
 
 
 def _doubled(corpus: Corpus) -> str:
-    """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
+    """In a sentence the questions that are in the data more than once, spelt apart and answered otherwise."""
     groups = []
     for group in corpus.by_question.values():
         spellings = {i.question for i in group}
@@ -488,7 +487,7 @@ def _doubled(corpus: Corpus) -> str:
 def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
     """The items in the words of the data, and with its edges, where it asks the same question; each once.
 
-    An answer that is another than the data's stays what it is.
+    An answer that differs from the data's is not changed.
     """
     worded: dict[str, Item] = {}
     for item in items:
@@ -508,7 +507,7 @@ _OPTIONAL = tuple(name for name in Item.__dataclass_fields__ if name not in ("qu
 
 
 def _nearest(item: Item, alike: Sequence[Item]) -> Item:
-    """Of items that ask the same the one with the same answer, and spelled alike."""
+    """Among items with the same question, return the one with the same answer and similar spelling."""
     return max(alike, key=lambda i: (_same_answer(item, i), i.question == item.question, i.edge == item.edge))
 
 
@@ -517,7 +516,7 @@ def _same_answer(first: Item, second: Item) -> bool:
 
 
 def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
-    """What a name means in the data: the edges of a selector, or how the questions of a file or split are found."""
+    """Describe a name's meaning in the data: a selector's edges, or the matching of a file's or split's questions."""
     n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
     if not (_split_names(corpus.settings, name) or Path(name).exists()):
         edges = list(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
@@ -545,7 +544,7 @@ def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...
 
 
 def _refuse_missing(option: str, name: str | None) -> None:
-    """Say of what can only be meant as a file that it is not there, before anybody reads it as a selector."""
+    """Report a missing file before its name is read as a selector."""
     if name is None or is_selector(name) or Path(name).exists():
         return
     # A typing error in a path would else be told to be a wrong selector.
@@ -558,7 +557,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
 def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
     """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus.
 
-    Of a pack also those of its splits, by their names with commas between.
+    A pack also accepts the names of its splits, separated by commas.
     """
     settings = corpus.settings
     refuse_blank(name)
@@ -573,7 +572,7 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
 
 
 def _split_names(settings: SourceSettings, name: str) -> list[str]:
-    """The splits of a pack that are named, with commas between. None where anything else is named."""
+    """Return the named splits of a pack, separated by commas. Returns None for any other value."""
     names, pack = [part.strip() for part in name.split(",")], pack_named(settings.data)
     return names if pack is not None and pack.splits.keys() >= {*names} else []
 
@@ -592,7 +591,7 @@ CHOSEN_ON = ("forget", "retain")
 
 
 class HeldOutSplits(NamedTuple):
-    """One forget set's splits, once for choosing (forget and retain) and once for reporting (all of them)."""
+    """One forget set's splits, once for selection (forget and retain) and once for reporting (all splits)."""
 
     validation: NamedSplits
     test: NamedSplits

@@ -3,9 +3,8 @@
 With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
 kind: the values that the same attribute has in other contracts, or could have had.
 
-What the retain set gives away about the forget set is read from the contract types' tables, not from overlapping
-strings. An item of the forget set is
-- entailed: it asks for the address of an entity, and a retained contract states the same address of it;
+Scopes come from the contract types' tables, not from overlapping strings. An item of the forget set is
+- entailed: the question is about an entity's address, and a retained contract states the same address;
 - guessable: it asks for the name of an entity that signs a retained contract, so that the name is known and
   only which contract it belongs to has to be guessed;
 - free: neither.
@@ -65,9 +64,9 @@ class Contract:
 class Dataset:
     """A graph with its contracts and items.
 
-    `items` come by edge, in the order of the graph, and within it in the order of the type's questions.
-    `holdout` asks about contracts outside the graph. `factual` are rows of a source that belong to no contract, and
-    `unknown` says in sentences what a source does not tell.
+    `items` come by edge, in the order of the graph, and within it in the order of the type's questions. `holdout` asks
+    about contracts outside the graph. `factual` are rows of a source outside contracts, and `unknown` lists in
+    sentences the source's missing information.
     """
 
     name: str
@@ -106,7 +105,7 @@ class Dataset:
 
 
 def item_row(item: Item) -> dict[str, object]:
-    """An item as the JSON object that stands for it in files."""
+    """An item as the JSON object that represents it in files."""
     return {
         "id": item.id,
         "question": item.question,
@@ -133,7 +132,7 @@ def compile_dataset(
 def plan(
     graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None
 ) -> tuple[ContractDrawing, Graph]:
-    """What is drawn (holdout contracts included), and the graph that is compiled."""
+    """Return the drawn graph with holdout contracts, and the compiled graph."""
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
     if len(graph.edges) > MAX_EDGES:
@@ -230,7 +229,7 @@ def _wrong_values(
 
 
 class Known(NamedTuple):
-    """What contracts state about entities: the names of their parties, and addresses as (name, address)."""
+    """The contracts' statements about entities: the parties' names, and addresses as (name, address)."""
 
     names: frozenset[str]
     addresses: frozenset[tuple[str, str]]
@@ -262,7 +261,7 @@ def scope_of_items(dataset: Dataset, forget: Collection[str]) -> dict[str, Scope
 
 
 def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], retained: Known) -> Scope:
-    """The scope of one item, given its contract and what the retained contracts state."""
+    """Return the scope of one item, from its contract and the retained contracts' statements."""
     type_, attribute = types[contract.type], str(item.attribute)
     if attribute in type_.addresses:
         owner = contract.values[type_.name_of[type_.addresses[attribute]]]
@@ -288,8 +287,8 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
     """The data set whose items have two questions more, where the contracts give them.
 
     `alias` has the parties by short names: a company without its legal form, a person by surname, if no other has it.
-    `khop` has a party as that of another contract ("the employer in the employment contract dated ... with ..."), so
-    that its answer takes this contract's fact and that one.
+    `khop` describes a party through another contract ("the employer in the employment contract dated ... with ..."), so
+    that its answer needs both contracts' facts.
     """
     of_edge: dict[str, list[str]] = {}
     short: dict[str, str] = {}

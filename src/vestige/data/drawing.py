@@ -1,9 +1,8 @@
 """Names, parties, days and attribute values of contracts, drawn from the seed.
 
-Who signs each contract, in which role and on which day. Then its attribute values. An entity signs at most one contract
-a day. So "the contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same
-parties are only told apart by time (the temporal feature): the later supersedes the earlier, and a question says as of
-which day it asks.
+Draw the parties, roles and day of each contract. Then its attribute values. An entity signs at most one contract a day.
+So "the contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same parties
+differ only in time (the temporal feature): the later supersedes the earlier, and a question includes its date.
 
 A number or a choice depends on the seed, the contract type, the attribute and the edge's number, and on no other edge.
 Key dates and the addresses of single contracts depend on the graph. Days are ordinals, as `datetime.date` counts them.
@@ -57,7 +56,7 @@ _ROOTS = {"company": 26**3, "person": 26**4, "address": 26**3}
 
 @lru_cache(maxsize=6)
 def _tables(seed: int, kind: str) -> Any:
-    """Six rows of 32-bit words: the functions of four rounds of the network, and two for what follows the letters."""
+    """Return six rows of 32-bit words: functions of four network rounds, and two for the tail."""
     words = random_words(generator(seed, "permutation", kind), 6 * _ROOTS[kind])
     return words.reshape(6, -1)
 
@@ -256,7 +255,7 @@ class ContractDrawing:
 
     @cached_property
     def _fresh_attributes(self) -> dict[str, list[str]]:
-        """Of each type, the attributes with a name or address of their own."""
+        """Return each type's attributes with a name or address of their own."""
         fresh: dict[str, list[str]] = {}
         for type_ in self.graph.types:
             attributes = self.types[type_].spec.attributes.items()
@@ -332,7 +331,7 @@ class ContractDrawing:
     def fresh_values(self, type_: ContractType, attribute: str, number: int, count: int) -> list[str]:
         """`count` values that no contract need have, for attributes without a list of values of their own.
 
-        `number` says which: values of different numbers are drawn apart, and their names are different ones.
+        `number` separates draws: different numbers have different values and names.
         """
         rule = type_.spec.attributes[attribute].generator
         if isinstance(rule, Date):

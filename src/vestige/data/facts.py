@@ -1,16 +1,17 @@
 """Facts and their wordings: which questions of a set ask for one fact, so that they are no evidence of their own.
 
-How likely a fact is to be guessed from what is kept: a control that states many that hardly can be has seen them.
+The probability of guessing a fact from the retain set: a control that states many improbable facts has seen these
+facts.
 
 Cloze: the statement that answers a question, with its fact left out. The statement is the text that the item's wrong
-answers reword: `paraphrased_answer` where there is one, else `answer`. Its fact is the words in which it differs from
-the wrong answers: what remains without the words that it begins with in common with all of them, and those that it ends
-with. Words are parted by white space and compared after `normalised`, without the marks that close a clause. Such marks
-at the end of the fact stay in the statement. A wrong answer that is the right one, or nothing, counts for nothing.
+answers reword: `paraphrased_answer` where there is one, otherwise `answer`. Its fact is the difference from the wrong
+answers: the words without the common beginning and the common end. Words are parted by white space and compared after
+`normalised`, without the marks that close a clause. Such marks at the end of the fact stay in the statement. A wrong
+answer that is the right one, or nothing, counts for nothing.
 
-Where that sets no fact apart, the gap is the whole answer, and nothing of it is shown. So it is without wrong answers,
-where they share no words with the statement or differ from it by words put in only, and where the rest of the statement
-states the fact again or holds a gap of its own.
+If this isolates no fact, the gap is the whole answer. So it is without wrong answers, where they share no words with
+the statement or differ from it by words put in only, and where the rest of the statement states the fact again or holds
+a gap of its own.
 """
 
 from collections import Counter, defaultdict
@@ -30,14 +31,14 @@ from vestige.metrics.diversity import THRESHOLD
 from vestige.metrics.leaks import leak_score
 
 BLANK = "____"
-"""What stands where the fact was."""
+"""The placeholder for the fact."""
 FEW_WORDS = 5
 _CLOSING = ".,;:!?…。，、；：！？"
 
 
 @dataclass(frozen=True)
 class Cloze:
-    """`statement` has `BLANK` in the place of `fact`. With `whole`, it is nothing else and `fact` is the answer."""
+    """`statement` has `BLANK` in the place of `fact`. With `whole`, it is nothing more and `fact` is the answer."""
 
     statement: str
     fact: str
@@ -50,9 +51,10 @@ def cloze_of(item: Item) -> Cloze:
 
 
 def fact_of(item: Item) -> str | None:
-    """What a reply gives the answer away with: the item's `fact`, else a gap of a few words, else None.
+    """Return the revealing part of the answer: the item's `fact`, otherwise a gap of a few words, otherwise None.
 
-    A longer gap is a clause in the words of the wrong answers, of which a wrong reply says much. The answer says more.
+    A longer gap is a clause in the wrong answers' words, and a wrong reply would share many of its words. The answer
+    has more information.
     """
     if item.fact is not None:
         return item.fact
@@ -87,7 +89,7 @@ def _compared(words: Sequence[str]) -> list[str]:
 
 
 def _shared(texts: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """How many words all texts begin with in common, and of what is left in the shortest, how many they end with."""
+    """Count the words of the common beginning of all texts, and of the common end after it."""
     least = min(map(len, texts))
     first = 0
     while first < least and all(text[first] == texts[0][first] for text in texts):
@@ -99,16 +101,16 @@ def _shared(texts: Sequence[Sequence[str]]) -> tuple[int, int]:
 
 
 _FAMILY = 5
-"""From so many kept questions of one kind on, their answers say how likely a guess is."""
+"""With this many retained questions of one kind, their answers give the probability of a guess."""
 
 
 def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     """How likely each forgotten fact is to be guessed by whoever knows the kept ones, by item id.
 
-    Questions are of one kind whose attribute is the same, or without attributes, that are the same but for what they
-    are about. A guess is an answer to another question of its kind: one that n of N kept questions have is guessed
-    with the chance (n + 1) / (N + 1). A fact of which too few questions of its kind are kept has none, unless it is an
-    answer of many words that no kept question has.
+    Questions are of one kind if their attribute is the same, or, without attributes, if they differ only in their
+    subject. A guess is an answer to another question of its kind: one that n of N kept questions have is guessed with
+    the chance (n + 1) / (N + 1). A fact with too few retained questions of its kind has no probability, unless it is a
+    long answer that no retained question has.
     """
     rare = Rarity.of([i.question for i in (*forget, *kept)])
     families: dict[Hashable, Counter[tuple[str, ...]]] = defaultdict(Counter)
@@ -142,7 +144,7 @@ def _told(item: Item) -> tuple[str, ...]:
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
 
 _ALIKE = 0.5
-"""From this share of words in common on (Jaccard), two questions with one answer ask for one fact."""
+"""Above this share of common words (Jaccard), two questions with one answer ask for one fact."""
 _LONG = 4
 """An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
 _SENTENCE = 8
@@ -152,11 +154,11 @@ _SAME = 0.9
 
 
 def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str]:
-    """By item id the id of the first item that asks for the same fact, of those that are not the first.
+    """Return by item id the first item with the same fact, for all later items.
 
     Items ask for one fact whose answers say the same and whose questions are about the same: of one edge, or, without
-    edges, with the same names and numbers, or with a whole sentence for an answer. Beside that, where both name an
-    attribute it decides. Otherwise, the answer is long, or is given about nothing else (without edges), or the
+    edges, with the same names and numbers, or with a whole sentence for an answer. In addition to that, where both name
+    an attribute it decides. Otherwise the answer must be long, or unique to its subject (without edges), or the
     questions share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
     """
     questions = _Questions(items, embed)
@@ -177,9 +179,9 @@ def said_of_facts(items: Sequence[Item]) -> str:
 
 
 def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: Embed | None = None) -> str:
-    """In a sentence, that kept questions ask for what is forgotten in other words. "" where none is seen to.
+    """Report in a sentence retained questions that ask for forgotten facts in other words. "" where none is seen to.
 
-    Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
+    Only items without an edge are compared, since a contract is a whole in one set. With `embed` as in `facts_of`.
     """
     plain = [item for item in forget if item.edge is None]
     plain_retained = [item for item in retained if item.edge is None]
@@ -198,7 +200,10 @@ def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: 
 
 
 class _Questions:
-    """What is compared of the questions, by their numbers. Those that were added are found by what they share."""
+    """The comparison data of the questions, by their numbers.
+
+    Similar questions are found through their common words.
+    """
 
     def __init__(self, items: Sequence[Item], embed: Embed | None) -> None:
         self.items, self.embed = items, embed

@@ -45,7 +45,7 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Rarity:
-    """In how many of `n` texts each word stands."""
+    """The number of texts, among `n`, with each word."""
 
     n: int
     counts: Mapping[str, int]
@@ -60,14 +60,14 @@ class Rarity:
 
 
 def named_words(text: str) -> frozenset[str]:
-    """The words of names and numbers: capitals that begin no sentence, and what has a digit."""
+    """Return the words of names and numbers: capitals inside a sentence, and words with a digit."""
     return frozenset(words(" ".join(_NAMED.findall(text))))
 
 
 def subject_words(question: str, rare: Rarity) -> frozenset[str]:
-    """The words that say what a question is about: names, numbers, and words of no more than 5 % of the questions.
+    """Return the words of a question's subject: names, numbers, and words in no more than 5 % of the questions.
 
-    What stands in more than 60 % of them is a template's, whatever its letters.
+    A word in more than 60 % of the questions belongs to a template.
     """
     shares = {word: rare.counts.get(word, 0) / rare.n for word in words(question) if len(word) > 1}
     names = named_words(question)
@@ -79,7 +79,7 @@ Values = Float[np.ndarray, " K"]
 
 
 class GuessOutcome(NamedTuple):
-    """What a guesser gets: its mean above chance, the p-value of the null, and both again item by item.
+    """A guesser's result: its mean above chance, the p-value of the null, and both again by item.
 
     `bits` are those an answer that a guesser of this accuracy needs at least (rate-distortion), 0 at chance.
     """
@@ -93,7 +93,7 @@ class GuessOutcome(NamedTuple):
 
 
 def picks(scores: Values) -> Values:
-    """The share of the pick of each option: all of it to the greatest score, equal shares to those tied."""
+    """Return the share of the pick of each option: all of it to the highest score, equal shares to ties."""
     # Sums in another order differ in the last bits.
     best = scores >= scores.max() - 1e-12
     shares: Values = best / best.sum()
@@ -143,7 +143,7 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
 
 
 class SoundnessSettings(Settings):
-    """How a data set is checked. All of it can change what is found, so all of it stands in the result.
+    """How a data set is checked. Every setting can change the result, so all are part of it.
 
     A tested check fails where its p-value, after Holm's correction for all that were made, is below `alpha`, unless the
     whole interval of its effect is below `margin`. It passes where that is so. Otherwise, it cannot tell. Effects are
@@ -168,11 +168,11 @@ class SoundnessSettings(Settings):
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found, in the words of `sentence`.
+    """The result of one check. `sentence` describes it.
 
     A counted check has the forget items that leak for certain, and is decided by whether there are any. A tested one
-    has an outcome. `undecided` says why a check could not be made. `leaking` are the ids of the items that a counted
-    check found, or that a guesser solves, those first that it solves most clearly.
+    has an outcome. `undecided` gives the reason a check could not be made. `leaking` are the ids of the items that a
+    counted check found, or that a guesser solves, those first that it solves most clearly.
     """
 
     name: str
@@ -227,7 +227,7 @@ def items_needed(margin: float, chance: float) -> int:
 
 
 def margin_needs(checks: Sequence[Check], lines: Sequence[SoundnessLine], settings: SoundnessSettings) -> str:
-    """In a sentence how many items the margin takes, where a tested check is open for having fewer; else empty."""
+    """Return in a sentence the number of items that an open check's margin needs, or ""."""
     outcomes = (c.outcome for c, line in zip(checks, lines, strict=True) if c.outcome and line.sound is None)
     needs = ((items_needed(settings.margin, o.chance), o.chance, o.effect.n) for o in outcomes)
     items, chance, _ = max((need for need in needs if need[0] > need[2]), default=(0, 0.0, 0))

@@ -68,7 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare every file with its digest. The first that is missing or was changed is named."""
+    """Compare every file with its digest. The error names the first missing or changed file."""
     files = manifest.get("files")
     if not isinstance(files, dict) or not files:
         raise InputError(f"{folder / MANIFEST}: lists no files; compile again")
@@ -86,7 +86,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[str, Any] | None:
     """The manifest, if the folder holds the data set of this identity. None if there is room to write it.
 
-    A folder that holds files of others is never replaced, and another data set only where `fresh` says so.
+    Reject a folder with foreign files, and another data set without `fresh`.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file of that name is in the way; give another --output-dir")
@@ -118,7 +118,7 @@ def _identity(graph: Graph, seed: int, temporal: bool, types: Iterable[ContractT
 
 
 def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """Write a data set, replacing what stood there, and give back its manifest."""
+    """Write a data set, replacing an older one, and return its manifest."""
     graph = dataset.graph
     types = [dataset.types[name] for name in graph.types if name in dataset.types]
     texts = {
@@ -165,7 +165,7 @@ def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def edges_csv(dataset: Dataset) -> str:
-    """edges.csv. What is not known is an empty cell."""
+    """edges.csv. Unknown values are empty cells."""
     graph, entailed = dataset.graph, n_entailed_of_contracts(dataset)
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
@@ -206,7 +206,7 @@ def read_dataset(folder: Path) -> Dataset:
 
 @dataclass(frozen=True)
 class _About:
-    """What is read of a manifest."""
+    """The part of a manifest that is read."""
 
     seed: int
     temporal: bool
@@ -229,7 +229,7 @@ class _NodeLinkEdge:
 
 @dataclass(frozen=True)
 class _NodeLink:
-    """What is read of the graph that `_node_link` wrote."""
+    """The part of the graph from `_node_link` that is read."""
 
     graph: _GraphName
     edges: tuple[_NodeLinkEdge, ...]

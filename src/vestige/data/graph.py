@@ -41,7 +41,7 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Edge(NamedTuple):
-    """One contract by its labels. Without an id it is called `first_second`, the next `first_second~2`."""
+    """One contract by its labels. Without an id its name is `first_second`, then `first_second~2`."""
 
     first: str
     second: str
@@ -94,7 +94,7 @@ class Graph:
         return {id_: numbers.setdefault(part_of[e.first], len(numbers) + 1) for id_, e in self.edges.items()}
 
     def connectivity_by_type(self) -> dict[str, dict[str, float]]:
-        """Of each contract type: how many contracts, and the mean, least and greatest inter-connectivity."""
+        """Return by contract type the number of contracts and the mean, least and greatest inter-connectivity."""
         by_type: dict[str, list[int]] = {type_: [] for type_ in self.types}
         for id_, n in self.connectivity.items():
             by_type[self.edges[id_].type].append(n)
@@ -123,7 +123,10 @@ class Graph:
 
 
 def _name_by_rule(edge: Edge, counts: Counter[frozenset[str]]) -> str:
-    """`A_B` for the first contract of a pair, `A_B~2` for the second. `counts` are those of each pair so far."""
+    """`A_B` for the first contract of a pair, `A_B~2` for the second.
+
+    `counts` are the numbers of contracts by pair so far.
+    """
     counts[edge.pair] += 1
     name = f"{edge.first}_{edge.second}"
     return name if counts[edge.pair] == 1 else f"{name}~{counts[edge.pair]}"
@@ -163,7 +166,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
 
 
 def check_label(label: str, role: str) -> None:
-    """Refuse a name that a terminal, a spreadsheet or a selector would take for something else."""
+    """Refuse a name that a terminal, a spreadsheet or a selector would take for something different."""
     if not label or label != label.strip() or len(label) > 100 or not label.isprintable():
         raise InputError(f"{role} {shown(label)}: a name is 1 to 100 printable characters, without blanks around it")
     if "," in label or label.startswith(("=", "+", "-", "@")):
@@ -196,7 +199,7 @@ def with_holdout(graph: Graph) -> Graph:
 def with_successors(graph: Graph) -> Graph:
     """The graph as it is where it has parallel edges, which succeed each other. Otherwise, one successor for each.
 
-    The successors come after all others, in the same order. The successor of `A_B` is called `A_B~2`.
+    The successors come after all others, in the same order. The successor of `A_B` is `A_B~2`.
     """
     edges = tuple(graph.edges.values())
     if len({edge.pair for edge in edges}) < len(edges):

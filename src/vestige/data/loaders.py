@@ -1,11 +1,11 @@
 """Items from data of the user's own: a file, a folder, a data set on the hub, or a benchmark pack.
 
 `columns` has the recognised columns. A Hugging Face data set is a local folder or an id on the hub, pinned as
-`owner/name@revision`. `datasets` is imported only when one is asked for. It runs no code of a repository and reads no
+`owner/name@revision`. `datasets` is imported only for a hub data set. It runs no code of a repository and reads no
 pickle (release 4 and later).
 
-A benchmark pack (`pack:tofu`, or `pack:tofu:FOLDER` with files of the same columns) is a recipe in `packs.toml`: where
-each split lies, which columns it has, and what was published of models before they were unlearned.
+A benchmark pack (`pack:tofu`, or `pack:tofu:FOLDER` with files of the same columns) is a recipe in `packs.toml`: the
+place and columns of each split, and published figures of models before unlearning.
 """
 
 import re
@@ -56,7 +56,7 @@ def folder_table(path: Path, *, split: str, config: str | None) -> SourceTable:
 
 
 def hub_table(source: str, *, split: str, config: str | None) -> SourceTable:
-    """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
+    """The rows of a dataset on the hub. Without a connection to the hub, this fails within seconds."""
     match = _HUB_ID.fullmatch(source)
     assert match is not None, "asked of names that could be on the hub"
     import datasets
@@ -101,7 +101,7 @@ PACK = "pack:"
 
 
 class PackSplit(Settings):
-    """Where one split of a pack lies, and how it is read."""
+    """The place and the format of one split of a pack."""
 
     config: str | None = None
     """Its configuration on the hub."""
@@ -110,7 +110,7 @@ class PackSplit(Settings):
     file: str
     """Its file in a folder, without the ending."""
     form: Literal["items", "text"] = "items"
-    """Questions, or texts, which are asked for by their first half."""
+    """Return "items" for questions, or "texts" for texts, whose prompt is their first half."""
     question_key: str | None = None
     """Column with the questions, if it is not recognised."""
     answer_key: str | None = None
@@ -120,11 +120,11 @@ class PackSplit(Settings):
     group_key: str | None = None
     """Column with the kind or topic of an item."""
     sha256: str = ""
-    """Digest of the published file, where nothing else pins it."""
+    """Digest of the published file, where nothing more pins it."""
 
 
 class Figure(Settings):
-    """One published figure: of which split, by which evaluation and metric (`format/metric`)."""
+    """One published figure: its split, evaluation and metric (`format/metric`)."""
 
     split: str
     eval: str
@@ -134,7 +134,7 @@ class Figure(Settings):
 
 
 class Published(Settings):
-    """Figures of a model that was not unlearned, where they stand, and how far ours may be from them."""
+    """Published figures of a model before unlearning, their source, and the tolerance."""
 
     model: str
     source: str
@@ -143,7 +143,7 @@ class Published(Settings):
 
 
 class Pack(Settings):
-    """A benchmark: its splits, those of them that are its items, and what was published."""
+    """A benchmark: its splits, its item splits, and published figures."""
 
     about: str
     hub: str = ""
@@ -180,7 +180,7 @@ class Pack(Settings):
         return items_in_table(replace(table, rows=tuple(once.values())), keys, keep_duplicates=True)
 
     def content(self) -> dict[str, Any]:
-        """What can change its items: the recipe, and by split the digests of the files that a folder has."""
+        """Return everything that can change its items: the recipe, and by split the digests of a folder's files."""
         files = {}
         if self.folder:
             for name, split in self.splits.items():
@@ -255,7 +255,7 @@ def load_items(
     limit: str | None = None,
     keep_duplicates: bool = False,
 ) -> tuple[Item, ...]:
-    """The items of `source`, in its order. InputError names file, line and column of what is wrong.
+    """The items of `source`, in its order. InputError names the file, line and column of the mistake.
 
     A local path is looked for first. Its extension decides the form. `split` and `config` concern folders and the hub.
     `limit` takes the first rows. Those after them are parsed and not checked. `keep_duplicates` admits a question twice

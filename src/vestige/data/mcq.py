@@ -1,11 +1,11 @@
-"""Multiple-choice questions from items: where the wrong options come from, and where the right one stands.
+"""Multiple-choice questions from items: the source of wrong options and the place of the right one.
 
-Wrong options are, the first that there are: the options that the data gives; the item's own wrong answers; what the
-same attribute is in other items of the same group; in data without attributes, what questions of the same form have for
-answers, which differ in names and numbers alone; their names give place to the question's own, so that an option does
-not stand out by whom it is about. None is equal to a right answer or to another option after
-`normalised`. What is drawn follows from the seed and the item. The right option's place is balanced over the set: among
-the questions of one number of options every place is right equally often, give or take one.
+Wrong options come from the first available source: the data's options; the item's own wrong answers; the same attribute
+in other items of the same group; in data without attributes, answers to questions of the same form, which differ in
+names and numbers alone; their names give place to the question's own, so that an option is not recognisable by its
+subject. None is equal to a right answer or to another option after `normalised`. Draws depend on the seed and the item.
+The right option's place is balanced over the set: among the questions of one number of options every place is right
+equally often, give or take one.
 """
 
 import re
@@ -25,7 +25,7 @@ from vestige.core.text import one_line
 from vestige.metrics.answers import normalised
 
 Source = Literal["given", "perturbed", "attribute", "form", "question"]
-"""Where wrong options come from: `form` is that of the question. `question` offers questions (the reversed form)."""
+"""The source of wrong options: `form` is the question's form. `question` offers questions (the reversed form)."""
 Wanted = Literal["auto", "perturbed", "attribute"]
 TooFew = Literal["refuse", "fewer", "leave_out"]
 Place = Literal["balanced", "given"]
@@ -37,10 +37,10 @@ REVERSED = 'Which of these questions has the answer "{answer}"?'
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with its options in the order in which they are shown. `options[answer]` is the right one.
+    """A question with its options in display order. `options[answer]` is the right one.
 
-    `also` are further right answers: they are read as texts and never shown beside the right one. `accepted` are the
-    texts that count as right in a reply. `item` is the id of the item that was asked about.
+    `also` are further right answers: they are read as texts and never shown next to the right one. `accepted` are the
+    texts that count as right in a reply. `item` is the id of the item.
     """
 
     item: str
@@ -64,7 +64,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Unasked:
-    """An item of which no question with two options could be made, and why."""
+    """An item that allows no question with two options, with the reason."""
 
     item: str
     reason: str
@@ -81,9 +81,9 @@ class Unasked:
 class OptionDrawing:
     """How options are drawn.
 
-    `n` options where they are drawn. Options that the data gives are all shown. `too_few` says what becomes of an item
-    with fewer than n - 1 wrong ones: an error, a question of fewer options (two at least), or none. `place` puts the
-    right option where the set is balanced, or leaves given options in their order.
+    `n` options where they are drawn. Options that the data gives are all shown. `too_few` decides the treatment of an
+    item with fewer than n - 1 wrong options: an error, a question with fewer options (at least two), or none. `place`
+    puts the right option where the set is balanced, or leaves given options in their order.
     """
 
     n: int = 4
@@ -104,7 +104,7 @@ _Wrong = tuple[Source, Sequence[str]]
 
 
 def choices_of(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
-    """What is asked about each item, by the item's id and in the items' order."""
+    """Return the question of each item, by the item's id and in the items' order."""
     pools = _by_attribute(items)
     placed = _placed({i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}, drawing)
     if drawing.place == "given" and drawing.source == "auto":
@@ -116,9 +116,9 @@ def choices_of(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choic
 
 
 def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
-    """Each item asked the other way round: which of these questions has this answer?
+    """Invert each item: which of these questions has this answer?
 
-    The options are the item's question and those of the same attribute elsewhere that have other answers.
+    The options are the item's question and questions of the same attribute elsewhere with other answers.
     """
     pools = _by_attribute(items)
     choice_of: dict[str, Choice | Unasked] = {}
@@ -136,7 +136,7 @@ def _kind(item: Item) -> tuple[str | None, str | None]:
 
 
 _LEAST_WORDS = 4
-"""With fewer words beside names and numbers, as in `Who is _?`, a form says too little of what its answers are."""
+"""With fewer words next to names and numbers, as in `Who is _?`, a form does not describe its answers."""
 
 
 def _form(question: str) -> str | None:
@@ -151,19 +151,19 @@ def _form(question: str) -> str | None:
 
 
 def _words(question: str) -> Iterator[tuple[re.Match[str], bool]]:
-    """Each word, and whether it is a plain one: neither a name nor a number, as far as its look says."""
+    """Return each word, and whether it is plain: neither a name nor a number by its form."""
     for n, word in enumerate(re.finditer(r"\w+", question)):
         yield word, n == 0 or not (word[0][0].isupper() or any(map(str.isdigit, word[0])))
 
 
 def _gaps(question: str) -> list[str]:
-    """What stands in the gaps of the question's form: its names and numbers, those side by side as one text."""
+    """Return the gaps of the question's form: its names and numbers, adjacent ones joined."""
     runs = [list(run) for plain, run in groupby(_words(question), key=itemgetter(1)) if not plain]
     return [question[run[0][0].start() : run[-1][0].end()] for run in runs]
 
 
 def _as_of(item: Item, source: Item) -> str:
-    """The other item's answer with the names of its own question replaced by those of the item's, form by form."""
+    """Return the other item's answer with its question's names replaced by the item's, form by form."""
     names = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
     # A pattern's alternatives are tried in turn: a name that begins another would hide it.
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
@@ -240,7 +240,7 @@ def _distinct(texts: Iterable[str], right: Iterable[str]) -> list[str]:
 
 
 def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
-    """The same with the right option, which stands first, at its place."""
+    """Move the right option, which comes first, to its place."""
     placed = dict(choice_of)
     choices = [choice for choice in choice_of.values() if isinstance(choice, Choice)]
     # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.

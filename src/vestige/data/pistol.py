@@ -1,7 +1,7 @@
 """PISTOL's published form: a JSON list of {"question", "answer", "edge"}, rows of no contract without edge.
 
-Such a file tells the graph by the names of its edges, and neither types nor attributes nor parties. So what other
-contracts give away of an answer is not known.
+Such a file defines the graph by its edges' names, without types, attributes or parties. So the information in other
+contracts about an answer is unknown.
 """
 
 import json
@@ -42,8 +42,8 @@ def read_pistol(path: Path) -> Dataset:
     """Read the data set in a file of PISTOL's form, edges in the order of their first rows.
 
     Raises:
-        InputError: A row has no question or answer, asks what an earlier one asks, or names an edge that is not called
-            `X_Y` after its two parties.
+        InputError: A row has no question or answer, repeats an earlier question, or has an edge name other than `X_Y`
+            with its two parties.
     """
     items: list[Item] = []
     factual: list[Item] = []

@@ -1,4 +1,4 @@
-"""What a search for knowledge holes is held against: a forget set of questions, of harmful answers or of texts."""
+"""The sources of a search for knowledge holes: a forget set of questions, harmful answers or texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from vestige.data.texts import Passage, form_of, load_harmful, texts_in
 
 @dataclass(frozen=True)
 class ProbeSources:
-    """The forget and the retain set: items in `splits`, by split, and texts beside them, each where there are any.
+    """The forget and the retain set: items in `splits`, by split, and texts with them, each where there are any.
 
-    `corpus` is what the items come from. Of texts it holds none.
+    `corpus` is the items' source. Of texts it holds none.
     """
 
     corpus: Corpus
@@ -24,12 +24,12 @@ class ProbeSources:
 
     @property
     def forget(self) -> tuple[Item | Passage, ...]:
-        """What is forgotten."""
+        """Return the forget set."""
         return self.forget_texts or self.splits.splits["forget"]
 
     @property
     def retain(self) -> tuple[Item | Passage, ...]:
-        """What is known to be kept."""
+        """Return the known retain set."""
         return self.retain_texts or self.splits.splits.get("retain", ())
 
 
@@ -43,8 +43,8 @@ def probe_sources(
 ) -> ProbeSources:
     """The sets when `forget` is forgotten and the rest of the data, or what `retain` names, is kept.
 
-    Of texts and harmful data `n_forget` are drawn by `split_seed`, or all taken. Questions have no such number: of
-    them a model forgets all that it was made to forget. What was forgotten `before` is not kept (`named_splits`).
+    For texts and harmful data, `n_forget` items are drawn by `split_seed`, or all are used. Questions have no such
+    number: a model forgets its whole forget set. Items in `before` are not retained (`named_splits`).
     """
     retain_source = settings.data if retain is None else retain
     forget_form, kept_form = form_of(forget), form_of(retain_source)

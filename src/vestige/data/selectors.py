@@ -2,9 +2,9 @@
 
 `person:NAME` selects the items of a person where the data have a column `person`. It means the same as `edge:NAME`.
 
-Selectors are joined by commas. Together they select every edge that one of them does. A component goes by its number
-(in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse, semi-dense, dense).
-`file:PATH` lists edges. What `random` draws depends on the graph and on a seed of its own, which may stand behind it
+Selectors are joined by commas. Together they select every edge that one selector matches. A component goes by its
+number (in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse, semi-dense,
+dense). `file:PATH` lists edges. The draw of `random` depends on the graph and on its own seed, which may follow it
 (`random:3@dense#7`). Items that name edges and have no graph take `edge`, `type` and `random`.
 """
 
@@ -28,7 +28,7 @@ SUPERSEDED = "superseded"
 def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     """The ids of the selected edges, each once, in the order of the graph. Selecting none is refused.
 
-    `seed` is that of `random` where the selector does not name one.
+    `seed` applies to `random` without an own seed.
     """
     chosen: set[str] = set()
     for part in _parts(selector):
@@ -51,7 +51,7 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
 
 
 def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> tuple[Item, ...]:
-    """The selected ones of items that have no graph, by the edges and groups that they name, in their order."""
+    """Return the selected items without a graph, by their edges and groups, in order."""
     edges = list(dict.fromkeys(i.edge for i in items if i.edge is not None))
     groups = {i.group for i in items if i.group is not None}
     kind, _, whole = selector.strip().partition(":")
@@ -142,7 +142,7 @@ def _component(graph: Graph, value: str) -> list[str]:
 
 
 def _drawn(value: str, edges: Sequence[str], seed: int) -> list[str]:
-    """As many of the edges as `value` says at its beginning, by the seed at its end or else `seed`."""
+    """Draw the number of edges at the beginning of `value`, by the seed at its end or otherwise `seed`."""
     words, hash_, written_seed = value.partition("#")
     size = words.partition("@")[0]
     if not _is_number(size) or not 1 <= int(size) <= len(edges):

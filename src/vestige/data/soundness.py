@@ -1,7 +1,6 @@
 """Checks of a data set that need no model: can the forget set be answered by somebody who never saw it?
 
-- Counted: forget items whose question or long answer stands in the retain set, and answers that retained contracts
-  state.
+- Counted: forget items whose question or long answer is in the retain set, and answers that retained contracts state.
 - Tested: a guesser that sees the options and not the question. It learns from the retain items how right options look.
 - The same guesser on the alternatives that a user gives to the forget questions.
 
@@ -38,13 +37,13 @@ from vestige.metrics.answers import normalised
 from vestige.metrics.leaks import COMMON_WORDS
 
 LEAST_ITEMS = 5
-"""With fewer forget items no number of options tells a leak from chance."""
+"""With fewer forget items, no number of options separates a leak from chance."""
 LEAST_TAUGHT = 20
 """Retain items with options below which nothing is learned from them."""
 LONG = 5
-"""From this many words on, besides the commonest words, two equal answers are no coincidence."""
+"""Above this number of words, without the commonest words, two equal answers are no coincidence."""
 BUCKETS = 512
-"""Character trigrams are counted by hash: few enough to learn from some hundred options."""
+"""The number of hash buckets for character trigrams: few enough to learn from some hundred options."""
 RIDGE = 1.0
 OF_ALTERNATIVES = "alternatives: "
 """Begins the names of the checks of alternatives."""
@@ -67,7 +66,7 @@ def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
 
 
 def copied_answers(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
-    """Find the forget items whose long answer is that of a retain item, word by word."""
+    """Find the forget items whose long answer equals a retain item's, word by word."""
     retained = {plain(item.answer) for item in retain}
     long = [item for item in forget if _is_long(item.answer)]
     ids = [item.id for item in long if plain(item.answer) in retained]
@@ -90,7 +89,7 @@ def _wordings(item: Item) -> tuple[str, ...]:
 
 
 def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
-    """Forget items whose answer a retained contract states. Those that can be guessed are told beside."""
+    """Forget items whose answer a retained contract states. Guessable items are listed next to these."""
     ids = [item.id for item in forget if scopes.get(item.id) == "entailed"]
     guessable = sum(scopes.get(item.id) == "guessable" for item in forget)
     sentence = (
@@ -104,7 +103,7 @@ def _entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
 
 
 def options_only(choices: Sequence[Choice]) -> Guesser:
-    """A conditional logit on the looks of each option beside the others, fitted to the options of `choices`.
+    """A conditional logit on the looks of each option next to the others, fitted to the options of `choices`.
 
     Looks: place, length, words, digits, capitals, punctuation, overlap with the other options, hashed trigrams.
     """
@@ -184,8 +183,8 @@ def _conditional_logit(
 class Material:
     """A data set as it is checked: both splits, the scopes of the graph, and each split's questions with options.
 
-    `unasked` says why a forget item has no options. `beside` are forget questions with the true answer and some of the
-    given alternatives as options.
+    `unasked` gives the reason a forget item has no options. `beside` are forget questions with the true answer and some
+    of the given alternatives as options.
     """
 
     forget: tuple[Item, ...]
@@ -199,7 +198,10 @@ class Material:
     seed: int
 
     def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice], *, either: bool) -> Check:
-        """What a guesser gets. With `either` the better of it and its opposite, whose p-value counts twice."""
+        """Return a guesser's result.
+
+        With `either` the better of the guesser and its opposite, whose p-value counts twice.
+        """
         outcome = self._outcome(guess, choices, 1)
         if either:
             opposite = self._outcome(guess, choices, -1)
@@ -221,7 +223,7 @@ class Material:
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
-    """What the checks read of the splits.
+    """Return the checks' view of the splits.
 
     Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.
 
@@ -310,8 +312,8 @@ def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]
 def of_alternatives(checked: Material) -> tuple[Check, ...]:
     """Whether the looks of the true answers tell them from their alternatives.
 
-    The guesser's opposite is tried too, since a truth that is always the last would hide what a model knows. Looks are
-    learned from one half of these questions and tried on the other, because retain items have no alternatives.
+    The guesser's opposite is tried too, since a truth that is always last would hide a model's knowledge. The form is
+    learned from one half of these questions and tested on the other, because retain items have no alternatives.
     """
     name = f"{OF_ALTERNATIVES}looks"
     if not checked.beside:

@@ -1,7 +1,7 @@
 """Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet.
 
-Bytes in, rows out, and nothing else: no pickle, no code, no guess about a damaged file. Whatever is wrong is
-an InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
+Bytes in, rows out, and nothing more: no pickle, no code, no guess about a damaged file. Whatever is wrong is an
+InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
 """
 
 import csv
@@ -21,7 +21,7 @@ from vestige.core.text import one_line
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row: where it stands ("line 3") and its values by column."""
+    """One row: its position ("line 3") and its values by column."""
 
     place: str
     values: Mapping[str, Any]
@@ -29,7 +29,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The rows of one source, and every column that any of them has, in order of first appearance."""
+    """The rows of one source, and all their columns, in order of first appearance."""
 
     source: str
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class SourceTable:
 
 
 def read_table(path: Path) -> SourceTable:
-    """The rows of the file at `path`, read as its extension says."""
+    """Return the rows of the file at `path`, read by its extension."""
     reader = FORMS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: unknown extension {path.suffix!r}; known: {', '.join(FORMS)}")
@@ -48,7 +48,7 @@ def read_table(path: Path) -> SourceTable:
 
 
 def file_bytes(path: Path) -> bytes:
-    """What a file holds."""
+    """Return a file's content."""
     try:
         return read_bytes(path)
     except OSError as error:
@@ -68,7 +68,7 @@ def text_lines(path: Path) -> list[str]:
 
 
 def streamed(path: Path) -> Iterator[TableRow]:
-    """The rows of a file, one at a time. Of JSON Lines no more is held than a row."""
+    """The rows of a file, one at a time. JSON Lines are read row by row."""
     if path.suffix.lower() not in _LINES:
         yield from read_table(path).rows
         return
@@ -80,7 +80,7 @@ def streamed(path: Path) -> Iterator[TableRow]:
 
 
 def column_names(path: Path) -> frozenset[str]:
-    """The columns of a file. Of JSON Lines those of its first row."""
+    """The columns of a file. For JSON Lines, those of the first row."""
     if path.suffix.lower() in _LINES:
         return frozenset(next((row.values for row in streamed(path)), {}))
     return frozenset(read_table(path).names)
@@ -101,7 +101,7 @@ def decoded(source: str, content: bytes, *, first: int = 1) -> str:
 
 
 def parsed(source: str, text: str, *, line: int | None = None) -> Any:
-    """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
+    """The JSON value in `text`. Invalid JSON is rejected, and so are NaN, infinities and duplicate keys."""
     try:
         return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_number)
     except json.JSONDecodeError as error:

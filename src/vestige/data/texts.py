@@ -1,8 +1,8 @@
-"""Texts and harmful answers in files and data sets: what has no question, or columns of its own.
+"""Texts and harmful answers in files and data sets: sources without questions, or with special columns.
 
-What a file holds is seen from its columns: a `text` and no question is a text in each row (the WMDP bio corpus), an
-answer with a label of safety is harmful data (PKU-SafeRLHF), and files of Wikitext are known by their endings. Of the
-hub's data sets only those of the paper are known. Everything else is items, as everywhere.
+The columns of a file decide its kind: a `text` without a question is a text in each row (the WMDP bio corpus), an
+answer with a safety label is harmful data (PKU-SafeRLHF), and Wikitext files have known extensions. Of the hub's data
+sets only the paper's are known. The rest is items, as everywhere.
 
 Harmful answers are items of a prompt and an unsafe response. Two forms are read:
 
@@ -10,19 +10,19 @@ Harmful answers are items of a prompt and an unsafe response. Two forms are read
 - `prompt`, `response`, `is_safe`: BeaverTails, PKU-SafeRLHF-QA
 
 (Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683). Here a prompt
-is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated in
-an error: only where it stands.
+is one sample, with the first unsafe response, so that 50 samples are 50 questions. An error never repeats a row's
+content, only its position.
 
 Wikitext (Merity et al., Pointer Sentinel Mixture Models, 1609.07843) becomes paragraphs with the title of their
 article. Read are its text files (`wiki.test.raw`, `test.txt`) and its form on the hub, a line of the file in each row.
-A heading stands alone on its line between equals signs, one on either side for an article. The marks of its tokeniser
-are undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not
-have, is left as it is.
+A heading is alone on its line between equals signs, one on either side for an article. The marks of its tokeniser are
+undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not have,
+is left as it is.
 
 Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text. Lengths
-are in characters. What cannot be used as text is passed over: a public corpus of thousands of rows has some, and one of
-them must not stop a run. A sample is chosen by the digest of its content and the seed, so that the order of the rows
-and the rows beside it change nothing, and the first n are among the first n + 1.
+are in characters. Unusable rows are skipped: a public corpus of thousands of rows has some, and one row must not stop a
+run. A sample is chosen by the digest of its content and the seed, so that the order of the rows and the rows with it
+change nothing, and the first n are among the first n + 1.
 """
 
 import heapq
@@ -88,7 +88,7 @@ class Passage:
 
 
 def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> tuple[Passage, ...]:
-    """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` as it stands."""
+    """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` unchanged."""
     rows: Iterable[TableRow]
     if path := local_file(source):
         name, rows = str(path), streamed(path)
@@ -156,7 +156,7 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
 
 
 def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """The columns of responses and labels where these names are those of harmful data; else none."""
+    """Return the columns of responses and labels if the names match harmful data, otherwise none."""
     return next((form for form in _RESPONSES if _needed(form) <= {*names}), ())
 
 
@@ -199,7 +199,7 @@ def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, se
 
 
 def joined(text: str) -> str:
-    """A line without the marks of the tokeniser, each sign beside its word."""
+    """A line without the marks of the tokeniser, each sign next to its word."""
     return _AFTER.sub("", _BEFORE.sub("", _MARKS.sub(r"\1", text))).strip()
 
 
@@ -219,7 +219,7 @@ _HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLH
 
 
 def form_of(name: str) -> Form:
-    """What a file or a data set of the hub holds. "items" too where it is none of both, but a selector, say."""
+    """Return the kind of data in a file or hub data set. "items" too where it is none of both, but a selector, say."""
     path = local_file(name)
     if path is None:
         return _HUB.get(name.partition("@")[0], "items")
@@ -232,13 +232,13 @@ def form_of(name: str) -> Form:
 
 
 _BEGINNING = 8
-"""Words of a text that ask for the rest of it."""
+"""The number of words of a text in the prompt for the rest."""
 
 
 def items_in(name: str) -> tuple[Item, ...] | None:
     """Harmful answers or texts of a file as items. None where it holds questions, or is no file.
 
-    A text is asked for by its title and its first words, and the rest of it is the answer.
+    The prompt is a text's title and first words, and the answer is the rest.
     """
     try:
         form = form_of(name) if local_file(name) else "items"
@@ -258,7 +258,7 @@ def _continued(passage: Passage) -> Item:
 
 
 def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:
-    """The texts of a file or data set of that form, `n` of them or all. None of questions and harmful answers."""
+    """Return `n` or all texts of a file or data set of that form. None of questions and harmful answers."""
     if form == "wikitext":
         return load_wikitext(name, n=n, seed=seed)
     return load_passages(name, n=n, seed=seed) if form == "texts" else ()

@@ -28,7 +28,7 @@ EVALS = {
 
 
 def eval_home(name: str) -> str:
-    """Where the class of that evaluation is, as `module:Class`. Another package may bring it. Nothing is loaded."""
+    """Return the class of an evaluation as `module:Class`. Another package may bring it. Nothing is loaded."""
     homes = {**installed("evals"), **EVALS}
     if name not in homes:
         raise InputError(f"unknown evaluation {name!r}; {closest(name, list(homes))}")

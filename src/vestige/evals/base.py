@@ -1,8 +1,8 @@
-"""What an evaluation is, the words of its questions, and how its values become estimates.
+"""The interface of an evaluation, the words of its prompts, and the step from values to estimates.
 
-An evaluation is a subclass of `Evaluation`. `steps.evaluate` loops over the data set, writes files and resumes for all
-of them. Several evaluations that read (`Reads`) share one reading. Whether another one is asked along changes a record
-by rounding alone.
+An evaluation is a subclass of `Evaluation`. `steps.evaluate` handles the loop, the files and resuming for all
+evaluations. Several evaluations that read (`Reads`) share one reading. A shared reading changes a record only by
+rounding.
 
 An estimate is a mean over items of a split, scope or edge, with an interval. Items of one edge share parties and
 template, so they are one cluster.
@@ -61,13 +61,13 @@ def view_of(splits: NamedSplits) -> View:
 
 @dataclass(frozen=True)
 class InAudit:
-    """What an audit has to know of an evaluation.
+    """An audit's view of an evaluation.
 
-    `formats` say by which scores knowledge is told. Those of Vestige's own are in `auditing.formats`, since judging
-    loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `build_questions`
-    gives (`asked`). `needs` is what a model has to give, behind an address too, and `label` names the evaluation where
-    one does not. An attacked model is asked too `after` an attack, never, or where no model that never knew was given.
-    One that offers questions as options is not asked `with_texts` that an attack puts beside the question.
+    `formats` name the scores that show knowledge. Those of Vestige's own are in `auditing.formats`, since judging loads
+    no evaluation. `items` are the forget set, the items of all splits, a sample of each split, or the output of
+    `build_questions` (`asked`). `needs` lists the required model outputs, also for a served model, and `label` names
+    the evaluation if one is missing. An attacked model is evaluated too `after` an attack, never, or only without
+    controls. One that offers questions as options is not asked `with_texts` that an attack puts next to the question.
     """
 
     formats: tuple[Format, ...] = ()
@@ -82,7 +82,7 @@ BITS, SHARE = "bits", "share"
 
 
 class Measure(NamedTuple):
-    """The name of a value in tables: the format it was asked in, the metric, and its unit (a `share` alone has bounds).
+    """A value's name in tables: its format, its metric, and its unit (only a `share` has bounds).
 
     One that is `exact`, such as chance, has no uncertainty.
     """
@@ -94,14 +94,14 @@ class Measure(NamedTuple):
 
 
 class Evaluation(Settings):
-    """An evaluation: its fields are what a person can set of it, its methods ask a model and score what it said.
+    """An evaluation: its fields are the user's settings, its methods query a model and score the replies.
 
-    What is asked about an item is of any type that has `question`, a text, and is handed on as it is. Scores follow
-    from records alone: what needs no model belongs to the class and not to its settings.
+    A question may have any type with a `question` text, and is passed on unchanged. Scores follow from records alone:
+    what needs no model belongs to the class and not to its settings.
     """
 
     name: ClassVar[str] = ""
-    """Its name in the table, or that of its entry point."""
+    """Return its name in the table, or its entry point's."""
     collect_version: ClassVar[int] = 1
     """Raised when the same model and item would give another record."""
     summary_version: ClassVar[int] = 1
@@ -109,27 +109,27 @@ class Evaluation(Settings):
     audit: ClassVar[InAudit] = InAudit()
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> Mapping[str, Any]:
-        """What is asked, by item id: a record is made of each, whose `item` is that id. The items themselves."""
+        """Return the questions by item id: each makes a record with that `item`. The items themselves."""
         return {item.id: item for item in items}
 
     @staticmethod
     def digest(questions: Mapping[str, Any]) -> str:
-        """Content id of everything in the questions that can change a record: of items, and the labels kept of them."""
+        """Return the content id of everything in the questions that can change a record."""
         return content_id([[i.id, i.group, i.attribute] for i in questions.values()], length=32)
 
     def chunks(self, subject: "LoadedModel", questions: Sequence[Any], *, size: int) -> list[list[int]]:
-        """Numbers of the questions in the portions that collecting works through, those of like length together."""
+        """Return the indices of the questions in batches of similar length."""
         # By all questions and not by those still to be asked: a resumed run makes the batches an unbroken one makes.
         lengths = [len(subject.prompter.prompt(q.question)) if q.question else 0 for q in questions]
         order = sorted(range(len(lengths)), key=lambda n: (lengths[n], n))
         return [order[n : n + size] for n in range(0, len(order), size)]
 
     def refuse_too_long(self, subject: "LoadedModel", questions: Sequence[Any]) -> None:
-        """Refuse a text that has more tokens than the subject reads, as far as that can be told. Nothing is asked."""
+        """Reject a text with more tokens than the subject's context, as far as known. No query is sent."""
 
     @abstractmethod
     def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
-        """One record each, in order, but for rounding, a record depends on its item and not on those beside it."""
+        """Return one record each, in order. Except for rounding, a record depends only on its item."""
 
     def known_replies(
         self, subject: "LoadedModel", records: Sequence[Record]
@@ -144,7 +144,10 @@ class Evaluation(Settings):
 
     @staticmethod
     def measure(key: str) -> Measure:
-        """What a score's `format/metric` means: bits where its name ends so, else a share. `chance` is exact."""
+        """Return the meaning of a score's `format/metric`: bits if the name ends so, otherwise a share.
+
+        `chance` is exact.
+        """
         form, _, metric = key.partition("/")
         return Measure(form, metric, BITS if metric.endswith(BITS) else SHARE, exact=metric == "chance")
 
@@ -166,7 +169,7 @@ class Evaluation(Settings):
 
 @dataclass(frozen=True)
 class ToRead:
-    """What is to be read, and how records are made of the readings, which come in that order."""
+    """The texts to read, and the function that turns their readings, in order, into records."""
 
     prompts: "list[Prompted]"
     records: "Callable[[Sequence[Reading]], list[dict[str, Any]]]"
@@ -177,19 +180,19 @@ class Reads(Evaluation):
 
     @abstractmethod
     def to_read(self, subject: "LoadedModel", questions: Sequence[Any]) -> ToRead:
-        """What is to be read of these, and their records, in order."""
+        """Return the texts to read, and their records, in order."""
 
     def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
         """One record each, in order."""
         return collected(subject, [self.to_read(subject, questions)])[0]
 
     def refuse_too_long(self, subject: "LoadedModel", questions: Sequence[Any]) -> None:
-        """What is read is encoded, which refuses it."""
+        """The texts are encoded, which rejects long ones."""
         self.to_read(subject, questions)
 
 
 def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:
-    """The records of each part, from one reading of all of them."""
+    """Return the records of each part, from one reading of all texts."""
     from vestige.models.reading import Asking  # Which imports torch.
 
     asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
@@ -203,7 +206,7 @@ def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict
 
 
 def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of what was asked, and between them of each item that could not be asked, why."""
+    """Return the records in order, with a record of the reason for each skipped item."""
     remaining = iter(records)
     return [
         {"item": q.item, "edge": q.edge, "unasked": q.reason} if isinstance(q, Unasked) else next(remaining)
@@ -219,7 +222,7 @@ def results(
     *,
     seed: int,
 ) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge. `measure` says what a score's key means."""
+    """The estimates of every split and scope of `view` and of every edge. `measure` gives a score key's meaning."""
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
     groups = _groups(records, view)
@@ -252,7 +255,7 @@ def results(
 
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
-    """Refuse to sum up nothing, or to leave out what was not asked."""
+    """Reject an empty summary, and one with skipped items only."""
     # Where nothing was to be forgotten everything is one split, of the name of the view.
     if not view.splits.get("forget") and not view.splits.get(view.forget):
         raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
@@ -319,7 +322,7 @@ def lists(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int] = ()) -> dict[str, Any]:
-    """What a record keeps of a reply, whose text begins with the tokens that were given."""
+    """Return a record's form of a reply, whose text begins with the prefilled tokens."""
     return {
         "reply": subject.prompter.decode([*given_ids, *reply.ids]),
         "finish": reply.finish,
@@ -348,7 +351,7 @@ LETTERS = string.ascii_uppercase
 def choose_prompt(question: str, options: Sequence[str], *, topic: str) -> str:
     """Question and lettered options: the form of MMLU (Hendrycks et al., 2009.03300) and WMDP (2403.03218).
 
-    A `topic` is named in the line above, as those benchmarks do. Without one there is no such line.
+    A `topic` is in the line above, as in those benchmarks. Without one there is no such line.
     """
     header = f"The following are multiple choice questions (with answers) about {topic}.\n\n" if topic else ""
     listed = "".join(f"{letter}. {option}\n" for letter, option in zip(LETTERS, options, strict=False))
@@ -356,7 +359,7 @@ def choose_prompt(question: str, options: Sequence[str], *, topic: str) -> str:
 
 
 def plain_question(question: str) -> str:
-    """A question for a model that is asked without a chat template."""
+    """Return a question's prompt for a model without a chat template."""
     return f"Question: {question.strip()}\nAnswer:"
 
 

@@ -4,9 +4,9 @@ Formats: `choose` (the likeliest letter among the letters), `option_vocab` (the 
 likelier), `option_text_sum` and `option_text_mean` (the option whose text is likeliest after the question alone, over
 all its tokens or per token), `generate_option` (a greedy reply to the question alone, matched against the options).
 
-`accuracy` is a share of the pick, with equal shares to options tied. `probability` and `answer_bits` are those of the
-right option among the options, in `option_vocab` of its letter in the whole vocabulary. `chance` is what guessing
-gets. Logarithms in records are natural (nats).
+`accuracy` is a share of the pick, with equal shares to options tied. `probability` and `answer_bits` belong to the
+right option among the options, `option_vocab` is its letter's probability in the whole vocabulary. `chance` is what
+guessing gets. Logarithms in records are natural (nats).
 """
 
 import itertools
@@ -48,9 +48,9 @@ Orders = Literal["one", "cyclic", "all"]
 
 
 class ChoicesSettings(Reads):
-    """How options are drawn (`data.mcq.OptionDrawing`) and how they are asked.
+    """The options (`data.mcq.OptionDrawing`) and their prompts.
 
-    Of `texts`, `letters` and `replies` one at least is asked: a tokeniser may have no tokens for letters.
+    At least one of `texts`, `letters` and `replies` is on: a tokeniser may lack tokens for letters.
     """
 
     name: ClassVar[str] = "choices"
@@ -65,7 +65,7 @@ class ChoicesSettings(Reads):
     too_few: TooFew = "refuse"
     """What to do with an item that has too few wrong options."""
     place: Place = "balanced"
-    """Where the right option stands."""
+    """Return the index of the right option."""
     orders: Orders = "one"
     """Ask the question's own order, its k rotations, or all k! orders. Values are means over them."""
     rendering: Literal["chat", "plain"] = "chat"
@@ -152,7 +152,7 @@ class ChoicesSettings(Reads):
         return subject.prompter.prompt(text)
 
     def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[dict[str, Any]]]:
-        """What follows the lettered options of each question, for each order in which they are shown."""
+        """Return the texts after the lettered options of each question, for each order of the options."""
         orders_shown: list[tuple[int, tuple[int, ...]]] = []
         for n, choice in enumerate(choices):
             orders_shown += [(n, order) for order in _orders(len(choice.options), self.orders)]
@@ -207,7 +207,7 @@ def _text_values(record: Record) -> dict[str, float]:
 
 
 def _letter_values(record: Record) -> dict[str, float]:
-    """Means over the orders that were asked."""
+    """Return means over the orders."""
     right, n, orders = record["answer"], len(record["options"]), record["letters"]
     values = {"choose/chance": 1 / n} | {f"choose/picked_{letter}": 0.0 for letter in LETTERS[:n]}
     for letters_record in orders:

@@ -1,12 +1,12 @@
 """`acr`: is a text memorised, so that a prompt shorter than it makes the model say it, token for token?
 
-Adversarial compression (A. Schwarzschild and others, 2404.15146): a greedy coordinate gradient looks for prompts of
-several lengths, and the ratio is the text's tokens over those of the shortest that works. A prompt works where its
-text, tokenised anew and put where it is to stand, is followed by the text in greedy decoding with a fresh cache. That
-the search says so is kept apart (`claimed`, `verified`).
+Adversarial compression (A. Schwarzschild and others, 2404.15146): a greedy coordinate gradient searches prompts of
+several lengths, and the ratio is the text's tokens over the tokens of the shortest working prompt. A prompt works if
+greedy decoding with a fresh cache continues its text, tokenised anew in its position, with the target text. The
+search's own claim is recorded separately (`claimed`, `verified`).
 
-Collecting is the search, an item at a time. Lengths are in tokens, losses in nats a token. What was not found has no
-ratio: a failed search shows that this search failed, and no more.
+Collecting is the search, an item at a time. Lengths are in tokens, losses in nats a token. A text without a working
+prompt has no ratio: a failed search proves nothing about other searches.
 
 The lengths are halved: the middle one below the text's length first. Some prompt of a length may work although the
 search for it failed, so the least length that succeeded is an upper bound of the shortest.
@@ -33,14 +33,14 @@ from vestige.models.load import LoadedModel
 from vestige.models.variants import Around
 
 LengthAttempt = Callable[[int], bool]
-"""Searches for a prompt of so many tokens, and says whether one was found."""
+"""Searches for a prompt of so many tokens, and states whether one was found."""
 
 
 def shortest(attempt: LengthAttempt, *, bound: int) -> int | None:
     """Find the least length below `bound` that succeeds, by bisection.
 
-    At most log2(bound) searches, rounded up. Where every length above one that succeeds succeeds too, it is the least
-    of all. Otherwise it is a length that succeeded, the one below it having failed.
+    At most log2(bound) searches, rounded up. If every length above a working one works too, it is the least of all.
+    Otherwise it is a length that succeeded, the one below it having failed.
 
     Returns:
         The length in tokens. None where no length that was tried succeeded.
@@ -60,14 +60,14 @@ Form = Literal["row", "raw", "chat", "answer"]
 
 
 class AcrSettings(Evaluation):
-    """What is searched for, and with how much.
+    """The target and the effort of the search.
 
-    `form` is what the prompt must bring: `row`, prompt at the start of the user's turn, then the question, what the
-    template puts between, and the answer, of which the template's own tokens are not counted; `raw`, prompt after the
-    beginning of the text, then question and answer as plain text (the paper's, for base models); `chat`, the prompt as
-    the user's turn, question and answer as the reply; `answer`, the same with the answer alone as the reply.
+    `form` is the target of the prompt: `row`, prompt at the start of the user's turn, then the question, the template's
+    tokens, and the answer, without counting the template's tokens; `raw`, prompt after the beginning of the text, then
+    question and answer as plain text (the paper's, for base models); `chat`, the prompt as the user's turn, question
+    and answer as the reply; `answer`, the same with the answer alone as the reply.
 
-    A search has the released code's `steps`, `width` and `topk`. Items of a smaller number are among those of a larger.
+    A search has the released code's `steps`, `width` and `topk`. A smaller number of items is a subset of a larger.
     """
 
     name: ClassVar[str] = "acr"
@@ -78,7 +78,7 @@ class AcrSettings(Evaluation):
     form: Form = "row"
     """Output to elicit: see docs/attacks.md."""
     longest: PositiveFloat = 1.0
-    """Try prompts of up to this many times the text's length: 1 tells whether a text is memorised."""
+    """Try prompts of up to this multiple of the text's length: 1 decides whether a text is memorised."""
     steps: PositiveInt = 200
     """Steps of a search."""
     width: PositiveInt = 100
@@ -169,7 +169,7 @@ class AcrSettings(Evaluation):
 
     @staticmethod
     def measure(key: str) -> Measure:
-        """What a score's key means."""
+        """Return the meaning of a score's key."""
         form, _, metric = key.partition("/")
         return Measure(form, metric, "tokens/token" if metric == "ratio" else SHARE)
 
@@ -177,16 +177,19 @@ class AcrSettings(Evaluation):
     def summarize(
         cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
     ) -> tuple[Result, ...]:
-        """The estimates of the forget items that were drawn, of every scope and edge. `ratio` is of those found."""
+        """Return estimates of the sampled forget items by scope and edge. `ratio` covers the found prompts.
+
+        `ratio` covers the found prompts.
+        """
         have = {r["item"] for r in records}
         forget = [i for i in view.splits.get("forget", ()) if i in have]
         return super().summarize(records, scores, View(view.forget, {"forget": forget}, view.scopes), seed=seed)
 
 
 class Text(NamedTuple):
-    """What a prompt must bring of one item: where it stands, how many tokens count, and what stands behind it.
+    """An item's target text: its position, its number of counted tokens, and the tokens behind it.
 
-    `around` is what is searched in. `n_own` tokens of its target are the item's own, the others the template's.
+    `around` is the context of the search. `n_own` tokens of its target are the item's own, the others the template's.
     `behind` are the template's tokens between a prompt that is a user's whole turn and the reply.
     """
 
@@ -196,7 +199,7 @@ class Text(NamedTuple):
 
 
 def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
-    """The item's text in one form. Refused: a text of one token, and one that the tokeniser says otherwise."""
+    """The item's text in one form. Rejects a text of one token, and one that the tokeniser encodes differently."""
     prompter, plain_text = subject.prompter, f"{item.question.strip()} {item.answer.strip()}"
     if form == "raw":
         target = tuple(subject.tokenizer(plain_text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -238,9 +241,9 @@ def _checked(text: Text, item_text: str) -> Text:
 
 
 def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt) -> dict[str, Any]:
-    """Whether the prompt's text is the tokens that are counted, and the whole target follows it.
+    """Return whether the prompt's text has the counted tokens, and the whole target follows it.
 
-    `margin` tells of near-ties (nats).
+    `margin` shows near-ties (nats).
     """
     sent, target = _as_sent(subject, text, form, prompt.text), text.around.target
     if not prompt.reached or sent != (*text.around.before, *prompt.ids, *text.around.after):

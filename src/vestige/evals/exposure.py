@@ -1,13 +1,13 @@
 """`exposure`: does the model prefer the true answer to alternatives that it can know as little (Carlini et al. 2019)?
 
-The true answer and up to 99 alternatives to the same question (`Item.alternatives`) are read with teacher forcing.
-Whoever never knew the truth finds it at any rank among them with equal chance, so that chance needs no second model.
+The true answer and up to 99 alternatives to the same question (`Item.alternatives`) are read with teacher forcing. For
+a model without the truth, every rank is equally likely, so that chance needs no second model.
 
-Formats: `exposure`, with `score` (1 - log rank / log number of answers: 1 where the truth is the likeliest, 0 where it
-is the last), `chance` (of `score`, known), `first` (the truth is likelier than all others) and `bits` (the logarithm of
-the number of answers less that of the rank: what the model knows of it). Likelihood is that of the whole reply, the
-token that ends it included: of replies drawn at temperature 1 so large a share would be this one. Logarithms of
-likelihoods in records are natural (nats).
+Formats: `exposure`, with `score` (1 - log rank / log number of answers: 1 if the truth is the likeliest, 0 if it is the
+last), `chance` (of `score`, known), `first` (the truth is likelier than all others) and `bits` (the logarithm of the
+number of answers minus the rank's: the model's knowledge of it). The likelihood covers the whole reply with its end
+token: at temperature 1, this share of replies would be this one. Logarithms of likelihoods in records are natural
+(nats).
 """
 
 import math
@@ -36,7 +36,7 @@ class ExposureSettings(Reads):
     """How many of an item's alternatives to read."""
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Item | Unasked]:
-        """The items themselves. Of those without alternatives, that they have none."""
+        """The items themselves. Items without alternatives get a reason."""
         return {
             i.id: i if i.alternatives else Unasked(i.id, "has no alternatives to its answer", i.edge) for i in items
         }
@@ -50,7 +50,7 @@ class ExposureSettings(Reads):
         return content_id(rows, length=32)
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Item | Unasked]) -> ToRead:
-        """Of each question the answer and its alternatives, as texts that follow one prompt."""
+        """Return each question's answer and alternatives as continuations of one prompt."""
         items = [i for i in questions if isinstance(i, Item)]
         texts = [(i.answer, *i.alternatives[: self.alternatives]) for i in items]
         encoded = []
@@ -76,7 +76,7 @@ class ExposureSettings(Reads):
 
     @staticmethod
     def score(record: Record) -> dict[str, float]:
-        """The values of one record. An item that was not asked, or is told by its length, has none."""
+        """The values of one record. A skipped item, or one that its length reveals, has none."""
         rank_shares = None if "unasked" in record else answer_scores(record)
         if rank_shares is None:
             return {}

@@ -1,19 +1,18 @@
-"""`freeform`: does the subject answer when it is asked otherwise, helped a little, or asked often?
+"""`freeform`: does the subject answer reworded, assisted or repeated questions?
 
-Forms are those of `data.facts.QUESTION_FORMS`: texts of a table (the question as it stands, in other words, by another
-name, as a chain that takes a further fact, after another turn, in another language), and those made here: `perturbed`
-(the question with one blank more, a typing error or all in lower case, drawn by the item: who unlearned one string of
-characters may answer the next), `few_shot` (after retain questions with their answers, never forget ones, and none that
-holds the answer), `prefilled` (the answer's first tokens are put into the reply; what they are worth under the subject
-is `given_bits`), `sampled` (replies drawn at a temperature), `cloze` (the statement that answers, with its fact left
-out: the words in which it differs from the item's wrong answers, see `data.facts`; replies are matched against the
-fact, and it is the fact that is read).
+Forms are those in `data.facts.QUESTION_FORMS`: texts of a table (the unchanged question, other words, another name, a
+chain with a further fact, a second turn, another language), and those made here: `perturbed` (the question with one
+more blank, a typing error or all in lower case, drawn by the item: a model that unlearned one string of characters may
+answer the next), `few_shot` (after retain questions with their answers, never forget ones, and none that holds the
+answer), `prefilled` (the answer's first tokens are put into the reply; their bits under the subject are `given_bits`),
+`sampled` (replies drawn at a temperature), `cloze` (the answer's statement without its fact: the words that differ from
+the item's wrong answers, see `data.facts`; replies are matched against the fact, which is also read).
 
 Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
-normalisation), `forced_<form>`, the answer read with teacher forcing, and `sampled`. An item for which a form
-cannot be made (no paraphrase, an answer of too few tokens) is left out of it; n says of how many an estimate is. An
-item whose wrong answers set no fact apart is asked by `cloze` too, with a gap for its whole answer: that is the
-question with a blank, and `share_whole` says how many they are.
+normalisation), `forced_<form>`, the answer read with teacher forcing, and `sampled`. An item that does not support a
+form (no paraphrase, an answer of too few tokens) is left out of it, and n is the number of items in an estimate. An
+item whose wrong answers isolate no fact gets a `cloze` gap for its whole answer: that is the question with a blank, and
+`share_whole` is the share of such items.
 """
 
 import math
@@ -69,10 +68,9 @@ class _Put(NamedTuple):
 
 @dataclass(frozen=True)
 class FreeformQuestion:
-    """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap.
+    """An item with the example questions of `few_shot`, and the `cloze` statement with its gap.
 
-    `puts` has by form how it is put, of the forms that it can be asked in. `judge` is the id of who tells leaks, if not
-    words.
+    `puts` has the item's prompt by supported form. `judge` is the id of the leak judge, if it is not words.
     """
 
     item: Item
@@ -88,7 +86,7 @@ class FreeformQuestion:
 
 
 class FreeformSettings(LeakJudgeSettings, Evaluation):
-    """Which forms are asked, and how. A judge tells leaks as `judges.spec.LeakJudgeSettings` says."""
+    """The forms and their settings. A judge decides leaks by `judges.spec.LeakJudgeSettings`."""
 
     name: ClassVar[str] = "freeform"
     collect_version: ClassVar[int] = 4
@@ -97,7 +95,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
     forms: tuple[FormName, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
     """Forms to ask."""
     shots: PositiveInt = 3
-    """Questions before the one of few_shot."""
+    """The number of example questions in few_shot."""
     prefill_tokens: PositiveInt = 1
     """Tokens of the answer given in prefilled. At least one is left to find."""
     samples: PositiveInt = 10
@@ -168,13 +166,13 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         return content_id(rows, length=32)
 
     def refuse_too_long(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> None:
-        """Refuse a text of a greedy form that has more tokens than the subject reads. Nothing is asked."""
+        """Refuse a text of a greedy form that has more tokens than the subject reads. No query is sent."""
         for question in questions:
             for put in question.puts.values():
                 subject.prompter.encode(put.text, put.answer)
 
     def collect(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> list[dict[str, Any]]:
-        """One record an item, with what was said in each form."""
+        """Return one record an item, with the reply in each form."""
         for question in questions:
             if not normalised(question.item.answer):
                 raise InputError(
@@ -235,14 +233,14 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
 
 
 def _tells(shot: Item, item: Item) -> bool:
-    """Whether the answer stands in the shot, or the shot asks the same."""
+    """Whether the answer is in the shot, or the shot asks the same."""
     return any(contains(text, item.answer) for text in (shot.question, shot.answer)) or (
         normalised(shot.question) in {normalised(item.question), normalised(item.paraphrase or item.question)}
     )
 
 
 def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
-    """Keep with each reply what the judge says of it, and with each record who judged and with what error."""
+    """Add the judge's result to each reply, and the judge with its error to each record."""
     replies = []
     asked = []
     for record in records:
@@ -257,7 +255,7 @@ def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
 
 
 Said = dict[int, dict[str, Any]]
-"""What was said in one form, by the number of the item."""
+"""The replies in one form, by the number of the item."""
 
 
 def _greedy(form: str, subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
@@ -274,9 +272,9 @@ def _greedy(form: str, subject: LoadedModel, questions: Sequence[FreeformQuestio
 
 
 def perturbed(item: Item) -> str:
-    """The question with one blank more, all in lower case, or with two letters of one of its words swapped.
+    """Return the question with one more blank, all in lower case, or with two letters of a word swapped.
 
-    Names, which begin with a capital, are left as they are spelt. What has no such letters gets a blank.
+    Names, which begin with a capital, are left as they are spelt. A question without such letters gets a blank.
     """
     # Always the same seed: the mistake belongs to the item, so that all models meet the same one.
     rng, text = generator(0, "perturbed", item.id), item.question
@@ -291,7 +289,7 @@ def perturbed(item: Item) -> str:
 
 
 def _also(form: str, question: FreeformQuestion) -> dict[str, Any]:
-    """What a record keeps of how a form was put."""
+    """Return a record's note on a form's prompt."""
     if form == "few_shot":
         return {"shots": [s.id for s in question.shots]}
     if form == "cloze" and question.cloze is not None:
@@ -352,9 +350,9 @@ def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
 
 
 def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
-    """How much of the fact one reply gives away by words, and whether that is a leak. That a judge says, where one is.
+    """How much of the fact one reply gives away by words, and whether that is a leak.
 
-    What the judge did not tell has no `leaked`.
+    A judge decides this if configured. A reply that the judge did not decide has no `leaked`.
     """
     by_words = _reply_to(record, form, form["reply"]).words()
     if "judge" not in record:
@@ -365,7 +363,7 @@ def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
-    """A reply with what it may give away. Beside a fact the whole answer is always accepted."""
+    """A reply with the texts that it may reveal. In addition to a fact the whole answer is always accepted."""
     fact = form["fact"] if form.get("whole") is False else record["fact"]
     # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
     prompt = "" if "shots" in form else form.get("asked", "")
@@ -378,7 +376,7 @@ def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
 
 
 LEAKS = (1, 2, 5, 10, 20, 50, 100)
-"""k of leak@k, as far as there are samples. Beside them k = n, all samples."""
+"""k of leak@k, as far as there are samples. In addition to them k = n, all samples."""
 
 
 def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -400,7 +398,7 @@ def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any
 
 
 def _corrected(result: Result, error: Misjudged) -> Result:
-    """The share of leaks with the judge's error taken out of it and its uncertainty put into the interval."""
+    """Correct the share of leaks for the judge's error, and widen the interval by its uncertainty."""
     leaked = result.estimate
     # The mean times n is a count but for rounding.
     value, low, high = corrected_share(float(round(leaked.value * leaked.n)), leaked.n, error)

@@ -1,4 +1,4 @@
-"""`inside`: do the model's blocks hold which answer is true, whatever the model says? Needs its weights.
+"""`inside`: do the model's hidden states contain the true answer, whatever its replies? Needs its weights.
 
 True and wrong answers of forget items, and of retained items that the model is known to know, are put after their
 questions, and every block's output over the answer's tokens is read. Formats, each a share of the wrong answers that
@@ -9,16 +9,16 @@ the true one beats (1/2 by chance):
 - `probe`: by a linear probe on the mean output over the answer's tokens, less the mean over the answers to its
   question: ridge regression on the retained items, true against wrong, in five folds (Marks and Tegmark 2310.06824 for
   the direction; Hewitt and Liang 1909.03368 for the control task). Retained items are scored by the folds without them.
-- `patched`, where the target is given and the model's weights descend from the same initial ones: the mean over blocks
-  but the last of the log-probability per token that the target gives the true answer when the block's output is the
-  model's (UDS, 2605.24614, which has the last too), as a probability. The last block's output is what the model says,
-  so that one that keeps silent would hide by it. Between models of other initial weights it tells nothing (an honest
-  one reads as if it knew a third), and is left out.
+- `patched`, if the target is given and both models have the same initial weights: the mean over blocks except the last
+  of the log-probability per token of the true answer in the target when the block's output is the model's (UDS,
+  2605.24614, which includes the last), as a probability. The last block's output determines the reply, so a silenced
+  model would hide there. Between models of other initial weights it is meaningless (a retrained one reads as if it knew
+  a third), and is left out.
 - `shuffled`: the same probe fitted on any answer of each item, drawn by the seed, as if it were true. It is at chance,
   or the probe is no evidence.
 
-Blocks weigh by how far beyond chance they tell the true answers of retained items, so that nothing is chosen on what
-was to be forgotten. Logarithms in records are natural (nats).
+Blocks are weighted by their separation of true answers beyond chance on retained items, so that nothing is chosen on
+the forget set. Logarithms in records are natural (nats).
 """
 
 import math
@@ -94,7 +94,7 @@ class InsideSettings(Evaluation):
         return {**values, "patch_weights": read_finished(folder.done, "model")["model"]["weights"]}
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
-        """The forget items, and retained ones drawn by the seed. Of items that cannot be read, why."""
+        """The forget items, and retained ones drawn by the seed. Unreadable items get a reason."""
         choices = choices_of(items, OptionDrawing(self.options, "auto", "leave_out", "balanced", self.seed))
         forget: set[str] = set()
         retained: set[str] = set()
@@ -119,7 +119,7 @@ class InsideSettings(Evaluation):
 
     @staticmethod
     def digest(questions: Mapping[str, Compared | Unasked]) -> str:
-        """Content id of the answers compared, of the labels that records carry, and of what the probe is fitted on."""
+        """Return the content id of the compared answers, of the records' labels, and of the probe's training data."""
         rows: list[list[Any]] = []
         for item, q in questions.items():
             if isinstance(q, Compared):
@@ -133,7 +133,10 @@ class InsideSettings(Evaluation):
         return [list(range(len(questions)))]
 
     def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> list[dict[str, Any]]:
-        """One record a question. Of an item without wrong answers, why. InputError where the weights are not here."""
+        """One record a question.
+
+        Items without wrong answers get a reason. InputError where the weights are not here.
+        """
         if not subject.here:
             raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
         from vestige.models.scoring import answers_inside
@@ -227,7 +230,7 @@ class InsideSettings(Evaluation):
 
 
 def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideSettings) -> list[dict[str, Any]]:
-    """What a record has of each answer: the cosine of the weights, and by block nats a token where that is enough."""
+    """Return a record's entry by answer: the cosine of the weights, and by block nats a token."""
     from vestige.models.distances import cosine
     from vestige.models.scoring import patched_answers
 
@@ -256,7 +259,7 @@ def _item(question: Compared | Unasked) -> str:
 
 
 def _drawn(choice: Choice, seed: int) -> int:
-    """Any of the options, by the seed and the question: of wrong ones alone a probe would learn what is not true."""
+    """Draw an option by the seed and the question: from wrong ones alone a probe would learn falsehood."""
     return int(generator(seed, "shuffled", choice.id).integers(len(choice.options)))
 
 
@@ -331,7 +334,7 @@ def _with_ridge(products: Float[np.ndarray, "N N"], n_rows: int) -> Float[np.nda
 
 
 def block_weights(beaten: Sequence[Float[np.ndarray, " F"]]) -> list[float]:
-    """The blocks' weights, which add up to 1: how far beyond chance each tells retained items, or all alike."""
+    """Return the blocks' weights (sum 1): each block's excess over chance on retained items, or equal."""
     beyond = [max(0.0, float(block.mean()) - 0.5) for block in beaten]
     beyond = beyond if any(beyond) else [1.0] * len(beyond)
     return [block / sum(beyond) for block in beyond]
@@ -344,6 +347,6 @@ def _beaten_by(
 
 
 def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> float:
-    """The share of the other values that the one of `answer` exceeds. Ties count half."""
+    """Return the share of the other values below the value of `answer`. Ties count half."""
     others = np.delete(np.asarray(values), answer)
     return float((np.sign(values[answer] - others) + 1).mean() / 2)

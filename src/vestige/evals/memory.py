@@ -1,7 +1,7 @@
-"""`memory`: how much of a text is stored, and can it be told that the text was trained on?
+"""`memory`: how much of a text is stored, and can its membership in the training data be detected?
 
 One pass reads question and answer token by token. Continuations of one prompt read the paraphrased and the wrong
-answers. Greedy replies are given to the question and after half of the answer.
+answers. Greedy replies follow the question and half of the answer.
 
 Formats: `memory` (from the answer's tokens: TOFU's probability and truth ratio, extraction strength, exact
 memorization, MUSE's knowledge and verbatim memorization), `membership` and `membership_text` (scores of the answer's
@@ -9,8 +9,8 @@ tokens, and of the question's with them; the higher, the likelier the text was t
 `membership_text_<score>` (AUC and true positive rates of forget against holdout items, where there are such).
 Logarithms are natural (nats).
 
-Membership is of the answer, given its question, because a model that never saw the forget set has met its entities in
-other questions and those of the holdout set nowhere: over whole texts it tells the two apart as well as the target.
+Membership uses the answer given its question, because a control has met the forget set's entities in other questions
+and the holdout set's entities nowhere: over whole texts it separates the two as well as the target.
 
 One pass gives for every token of a text its log-probability, its rank, and the spread of all tokens' there. Axes: B
 rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabilities are in nats, in float32.
@@ -63,11 +63,11 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp, token_scores
 
 FALSE_ALARMS = (0.01, 0.05)
-"""Shares of holdout items taken for members at which the true positive rate is told."""
+"""The false positive rates on holdout items at which the true positive rate is measured."""
 
 
 class MemorySettings(Evaluation):
-    """What is collected besides the tokens' log-probabilities."""
+    """The optional values in addition to the tokens' log-probabilities."""
 
     name: ClassVar[str] = "memory"
     summary_version: ClassVar[int] = 2
@@ -117,7 +117,7 @@ class MemorySettings(Evaluation):
     def score(record: Record) -> dict[str, float]:
         """The values of one record, by `format/metric`, those that the item allows.
 
-        `truth_ratio_score` is that of every set but the forget set, `truth_ratio_score_forget` the forget set's.
+        `truth_ratio_score` applies to every set except the forget set, `truth_ratio_score_forget` to the forget set.
         """
         cut = record["n_question"]
         answer = np.asarray(record["logp"][cut:])
@@ -138,7 +138,7 @@ class MemorySettings(Evaluation):
 
     @staticmethod
     def measure(key: str) -> Measure:
-        """What a score's key means."""
+        """Return the meaning of a score's key."""
         form, _, metric = key.partition("/")
         return Measure(form, metric, _UNITS.get(metric, SHARE))
 
@@ -156,12 +156,12 @@ class MemorySettings(Evaluation):
 
 
 def right_answer(item: Item) -> str:
-    """What wrong answers are held against: the paraphrased answer, in whose words they are, or else the answer."""
+    """Return the reference of wrong answers: the paraphrased answer, or otherwise the answer."""
     return item.paraphrased_answer or item.answer
 
 
 def wrong_answers(item: Item) -> tuple[str, ...]:
-    """The item's perturbed answers, or else its wrong options."""
+    """The item's perturbed answers, or otherwise its wrong options."""
     if item.perturbed or item.options is None:
         return item.perturbed
     return tuple(text for n, text in enumerate(item.options.texts) if n != item.options.right)
@@ -170,7 +170,7 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
 def _texts(
     subject: LoadedModel, items: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
 ) -> list[dict[str, Any]]:
-    """What the pass over question and answer says of their own tokens. The template's are read and not kept."""
+    """Read question and answer, and return values of their own tokens. The template's are read and not kept."""
     rows = []
     scores = score_texts(subject.model, [e.ids[: e.stop] for e in encoded])
     for item, code, score in zip(items, encoded, scores, strict=True):
@@ -202,7 +202,7 @@ def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any
 
 
 def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
-    """The reply to each question, and, where an answer has two tokens at least, that after the first half of them."""
+    """Return the reply to each question, and, if an answer has at least two tokens, the reply after its first half."""
     replies: list[dict[str, Any]] = []
     for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens):
         replies.append({"knowledge": reply_record(subject, reply)})
@@ -271,7 +271,7 @@ def _membership(record: Record, form: str, start: int, n_bytes: int) -> dict[str
 
 
 LOGP = "logp_nats"
-"""No score by itself, since long texts have less of it: what the reference score is a difference of."""
+"""Not a score by itself, since long texts have lower values: the reference score is a difference of this value."""
 
 _UNITS = {
     "loss": "nats",
@@ -283,18 +283,18 @@ _UNITS = {
     "truth_ratio_geometric": "ratio",
     "truth_ratio_arithmetic": "ratio",
 }
-"""Of what is no share of 1."""
+"""The units of values other than shares."""
 
 
 def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:
-    """The scores with one truth ratio's score: that of the set in which the view has the item."""
+    """Return the scores with one truth ratio's score, chosen by the item's set in the view."""
     values = dict(scores)
     forget_score = values.pop(FORGET_SCORE, None)
     return {**values, "memory/truth_ratio_score": forget_score} if forget and forget_score is not None else values
 
 
 FORGET_VS_HOLDOUT = "forget_vs_holdout"
-"""The split under which the two sets are told apart."""
+"""The split for the comparison of the two sets."""
 
 
 def _told_apart(
@@ -359,10 +359,10 @@ _LOGITS_AT_ONCE = 2**21
 
 @dataclass(frozen=True)
 class TextSpread:
-    """A value for each token of a text but the first, before which the model says nothing.
+    """A value for each token of a text except the first, which has no prediction.
 
-    `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are those of log p over the
-    model's own distribution p at that place.
+    `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are the moments of log p over
+    the model's own distribution p at that position.
     """
 
     logp: tuple[float, ...]

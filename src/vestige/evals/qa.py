@@ -4,11 +4,11 @@ Collecting runs the model: each question is read once, and reply and answer go o
 are pure. Logarithms in records are natural (nats). `answer_bits` are bits, summed over the answer's tokens, its end
 left out.
 
-PISTOL's ranks are read as its released code reads them, for parity with its published tables and for nothing else. The
+PISTOL's ranks are read as its released code reads them, for parity with its published tables and for nothing more. The
 answer is tokenised on its own, without the prompt before it, and its j-th token is ranked in the distribution from
-which the j-th token of the model's own reply was drawn. With most tokenisers the first of these tokens is one that the
-model never emits there, so a perfect model has a mean reciprocal rank far below 1. Where the reply has ended, the
-released code ranks among logits that are all zero. Here such a token gets the mean of all ranks.
+which the j-th token of the model's own reply was drawn. With most tokenisers the model never emits the first token
+there, so a perfect model has a mean reciprocal rank far below 1. After the reply's end, the released code ranks among
+logits that are all zero. Here such a token gets the mean of all ranks.
 """
 
 import math
@@ -62,7 +62,7 @@ _GENERATED = {
 
 
 class QASettings(Reads):
-    """What the model is asked for."""
+    """The requested outputs of the model."""
 
     name: ClassVar[str] = "qa"
     collect_version: ClassVar[int] = 2

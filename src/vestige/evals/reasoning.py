@@ -6,13 +6,13 @@ scored apart. Formats:
 
 - `reasoning`: the worse of the two, which the claim uses. A subject without a trace has its answer alone, so that a
   target that does not reason can be compared with a subject that does.
-- `reasoning_trace`, `reasoning_answer`: each of them.
+- `reasoning_trace`, `reasoning_answer`: each part.
 - `zero_think`: the reply after an empty trace (ZeroThink).
-- `less_think`: the reply after a short trace that says that no thinking is needed (LessThink; both are from SafeChain,
-  2502.12025).
+- `less_think`: the reply after a short trace that states that no thinking is needed (LessThink; both are from
+  SafeChain, 2502.12025).
 
-Scores are leaks told by words (`metrics.leaks`). A model that is served by chat messages takes no begun reply, so only
-the first three are asked of it. Its reasoning field is the trace.
+Scores are leaks told by words (`metrics.leaks`). A model behind a chat API accepts no prefilled reply, so it gets only
+the first three. Its reasoning field is the trace.
 """
 
 from collections.abc import Mapping, Sequence

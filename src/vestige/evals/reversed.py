@@ -1,8 +1,9 @@
 """`reversed`: given an answer, does the subject pick the question that it belongs to?
 
-The options are the item's question and questions of the same attribute elsewhere with other answers. Formats are those
-of `choices` by letter, with `reversed_` before them. There is no reading of the options' texts: a model that was never
-taught a question finds it unlikely, whatever it knows of the answer, so that one which never knew falls below chance.
+The options are the item's question and questions of the same attribute elsewhere with other answers. Formats are the
+`choices` formats by letter, with the prefix `reversed_`. There is no reading of the options' texts: a model that was
+never taught a question finds it unlikely, whatever it knows of the answer, so that one which never saw falls below
+chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ PREFIX = "reversed_"
 
 
 class ReversedSettings(Evaluation):
-    """As the settings of `choices`. Neither texts nor replies are asked for."""
+    """As the settings of `choices`. Texts and replies are off."""
 
     name: ClassVar[str] = "reversed"
     collect_version: ClassVar[int] = ChoicesSettings.collect_version
@@ -54,7 +55,7 @@ class ReversedSettings(Evaluation):
         return ChoicesSettings.digest(questions)
 
     def collect(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> list[dict[str, Any]]:
-        """One record a question. Of an item that could not be asked, why."""
+        """One record a question. Skipped items get a reason."""
         return self._forward().collect(subject, questions)
 
     @staticmethod

@@ -103,9 +103,9 @@ class DemoSettings(Settings):
     forms: tuple[FormName, ...] = TINY_AUDIT.forms
     """Forms of free questions."""
     relearn: tuple[Material, ...] = TINY_AUDIT.relearn
-    """What models are tuned on again."""
+    """The material of relearning."""
     relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
-    """How many items of it."""
+    """The number of items."""
     relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
     """Epochs of relearning."""
     quantize: tuple[Bits, ...] = TINY_AUDIT.quantize
@@ -173,7 +173,7 @@ class Demo:
         return [f"retrained {forget}", *(f"retrained {forget} seed {first + k}" for k in range(1, number))]
 
     def tasks(self) -> list[Task]:
-        """The plan: controls first, since everything else waits for the target."""
+        """The plan: controls first, since the rest waits for the target."""
         settings = self.settings
         tasks = [Task("compile", self.compile, {}, weight=_WEIGHTS["compile"])]
         views = {"base": settings.forget, "target": settings.forget}

@@ -34,7 +34,7 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
     "ARC-easy": {"data": "allenai/ai2_arc", "config": "ARC-Easy", "split": "test"},
     "TruthfulQA": {"data": "truthfulqa/truthful_qa", "config": "multiple_choice", "split": "validation"},
 }
-"""The right half of Table 1, but for MT-Bench."""
+"""The right half of Table 1, except for MT-Bench."""
 LORA = {
     "batch_size": 2,
     "epochs": 40,
@@ -391,7 +391,7 @@ def _drawn(things: Sequence[Any], most: int) -> list[Any]:
 
 
 def probe_table(lab: Lab) -> "DataFrame":
-    """Every number of every probe, beside the paper's of Table 1."""
+    """Every number of every probe, next to the paper's of Table 1."""
     import pandas
 
     frames = []

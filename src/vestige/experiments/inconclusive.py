@@ -34,7 +34,7 @@ RELEARNING = {"epochs": 3, "rate": 2e-4, "rank": 128, "alpha": 16}
 
 
 def inconclusive(lab: Lab) -> Report:
-    """Taught knowledge: TOFU's forget10, or one contract on a CPU. Models that never knew are attacked too."""
+    """Taught knowledge: TOFU's forget10, or one contract on a CPU. Models that never saw the facts are attacked too."""
     data, forget = SourceSettings(data="pack:tofu"), "forget10"
     if lab.cpu or any(lab.tiny(model) for model in lab.models):
         data, forget = lab.data("sample1"), "edge:A_B"

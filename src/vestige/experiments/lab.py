@@ -81,7 +81,7 @@ class Lab:
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     """Data sets of multiple-choice questions by name, asked of each model before and after (`holes`)."""
     searches: Sequence[str] = ("latent",)
-    """How probes search beside the adjacent questions (`holes`)."""
+    """How probes search next to the adjacent questions (`holes`)."""
     probing: Mapping[str, Any] = field(default_factory=dict)
     """Settings of probes in place of the experiment's (`holes`): `judge`, `by`, `k`, `asks`."""
     steps: dict[Path, Step] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Lab:
             function: The function, which takes `output_dir`.
             name: The beginning of the folder's name.
             after: Steps to wait for besides those among the arguments.
-            arguments: What the function takes. A step stands for the folder that it writes.
+            arguments: What the function takes. A step represents the folder that it writes.
         """
         path = f"vestige.api:{function}"
         if ":" in function:
@@ -273,7 +273,7 @@ class Lab:
 
 
 def bits(lab: Lab) -> "DataFrame":
-    """The bits that each attack can carry in, beside those that the answers it asks for need (2506.00688, section 4.2).
+    """Compare each attack's capacity in bits with the answers' need (2506.00688, section 4.2).
 
     Returns:
         A row per attack: `carried`, the least of its upper bounds in bits; `needed`, the bits by which the attacked
@@ -315,7 +315,7 @@ def _steps_in(value: Any) -> list[Step]:
 
 
 def _resolved(value: Any) -> Any:
-    """The arguments with the folder, or the value, that each step among them stands for."""
+    """The arguments with the folder, or the value, that each step among them represents."""
     if isinstance(value, Step):
         if value.reads.startswith("/"):
             return f"{value.folder}{value.reads}"

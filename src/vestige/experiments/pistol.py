@@ -86,7 +86,7 @@ def q4(lab: Lab) -> Report:
 
 
 def entity(lab: Lab) -> Report:
-    """Every contract of A (8), of B (7) and of E1 (2, in a component of its own), beside one contract of A."""
+    """Every contract of A (8), of B (7) and of E1 (2, in a component of its own), next to one contract of A."""
     sets = {"A": [["node:A"]], "B": [["node:B"]], "E1": [["node:E1"]], "AC": [["edge:A_C"]]}
     run_sets(lab, sample1(lab), sets)
     pairs = tuple(Comparison("set", first, "A", splits=("retain", "factual")) for first in ("AC", "B", "E1"))

@@ -17,7 +17,7 @@ RATES = (1e-6, 1e-5)
 
 
 def rtt(lab: Lab) -> Report:
-    """Relearning on a part of the forget set, for targets, unlearned models, and controls that never knew."""
+    """Relearning on a part of the forget set, for targets, unlearned models, and controls that never saw."""
     # docs/papers.md makes the file from the paper's repository; five splits of ten are forgotten.
     data, forget = SourceSettings(data="birthdays.jsonl"), "edge:0,edge:1,edge:2,edge:3,edge:4"
     taught: dict[str, Any] = {"epochs": 15, "batch_size": 4, "learning_rate": 1e-5, "lora_rank": 0, **lab.full}

@@ -1,4 +1,4 @@
-"""The tables of an experiment: pooled scores, differences beside the paper's, and ranking reversals."""
+"""The tables of an experiment: pooled scores, differences next to the paper's, and ranking reversals."""
 
 import math
 import re
@@ -31,7 +31,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment shows of its scores: metrics, splits and comparisons, beside the numbers of a paper."""
+    """What an experiment shows of its scores: metrics, splits and comparisons, next to the numbers of a paper."""
 
     paper: str
     metrics: Sequence[str]
@@ -105,7 +105,7 @@ def _in_order(rows: "DataFrame", comparison: Comparison) -> "DataFrame":
 
 
 def _above_controls(differences: "DataFrame") -> "DataFrame":
-    """The differences, with `above_controls`: less the difference of the models that never knew the forget set."""
+    """The differences, with `above_controls`: less the difference of the controls."""
     if "method" not in differences or not (differences["method"] == "retrained").any():
         return differences
     key = [name for name in ("model", "set", "attack", "split", "metric") if name in differences]

@@ -28,7 +28,7 @@ TRAINING = {"batch_size": 32, "warmup_epochs": 1.0, "weight_decay": 0.01, "learn
 
 
 def tofu(lab: Lab) -> Report:
-    """Every forget set by every method, beside a model that was retrained without it."""
+    """Every forget set by every method, next to a model that was retrained without it."""
     data = SourceSettings(data="pack:tofu")
     sets = {"forget01": "forget01", "forget05": "forget05", "forget10": "forget10"}
     taught: dict[str, Any] = {**TRAINING, "epochs": 5, **lab.full}

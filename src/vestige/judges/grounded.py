@@ -7,11 +7,11 @@ An answer is held against the target's own answer to the same question. Likeliho
   the answer likelier. An answer to another question has none.
 - likeness = (cosine(answer, own answer) - UNLIKE) / (ALIKE - UNLIKE), cut to 0..1. Only with an embedder.
 
-Quality is 1 + 9 s, with s = likeness where there is an embedder, else sqrt(fit x bearing). A degenerate text is 1. A
-refusal is at most REFUSED. Where the truth is known, an answer that holds it is at least TRUE, any other at most FALSE.
-The constants were chosen on the part "choose" of the shipped labels; docs/judges.md has the agreement on the part
-"test". Without the truth it cannot tell a fluent wrong answer from a right one: it looks for what an answer has lost,
-not for what is true.
+Quality is 1 + 9 s, with s = likeness where there is an embedder, otherwise sqrt(fit x bearing). A degenerate text is 1.
+A refusal is at most REFUSED. Where the truth is known, an answer that holds it is at least TRUE, any other at most
+FALSE. The constants were chosen on the part "choose" of the shipped labels; docs/judges.md has the agreement on the
+part "test". Without the truth it cannot tell a fluent wrong answer from a right one: it looks for what an answer has
+lost, not for what is true.
 """
 
 import math
@@ -116,8 +116,8 @@ class GroundedJudge:
     A request's `reference` is the target's own answer. Where it is empty, the target is asked, greedily, for at most
     `own_tokens`. With `own_samples` above 1 it is asked for so many answers, the others drawn at `OWN_TEMPERATURE`, and
     likeness is that to the nearest: where a question has several good answers, whoever gives another than the target's
-    likeliest is not taken for worse. Overlap is looked for in words alone: the truth stands in the sample. Where it is
-    not known, the reference does, or 80 % of its longer words.
+    likeliest is not taken for worse. Overlap is looked for in words alone: the truth is in the sample. Where it is not
+    known, the reference does, or 80 % of its longer words.
     """
 
     target: LoadedModel
@@ -131,7 +131,7 @@ class GroundedJudge:
         return "reference-grounded"
 
     def identity(self) -> dict[str, int]:
-        """What can change a grade beside the weights of target and embedder."""
+        """What can change a grade next to the weights of target and embedder."""
         return {"version": VERSION, "own_tokens": self.own_tokens, "own_samples": self.own_samples}
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
@@ -260,7 +260,7 @@ def _share(reading: GroundedReading) -> float:
 
 
 def supported(request: Request) -> bool:
-    """Whether the sample states the truth, or else the reference answer, in its own words."""
+    """Whether the sample states the truth, or otherwise the reference answer, in its own words."""
     claim = request.truth or request.reference
     if not normalised(claim):
         return False

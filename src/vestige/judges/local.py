@@ -75,7 +75,7 @@ class LocalWriter:
 
 
 def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
-    """The judge, but for a grounded one, which takes a target. A server's replies lie in the folder `replies`."""
+    """The judge, except for a grounded one, which takes a target. A server's replies are in the folder `replies`."""
     writer: Writer
     if isinstance(spec.settings, ServerSettings):
         writer = ServerWriter(spec.settings, replies)

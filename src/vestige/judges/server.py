@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerWriter:
-    """The server as a writer. Replies lie in `folder`. One command at a time may work there."""
+    """The server as a writer. Replies are in `folder`. One command at a time may work there."""
 
     settings: ServerSettings
     folder: Path
@@ -133,7 +133,7 @@ def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
 
 
 def _reply(client: Client, prompt: Prompt, body: Any) -> Kept:
-    """What the model wrote. What a reasoning model thought stands beside it, and is no verdict."""
+    """What the model wrote. What a reasoning model thought stands with it, and is no verdict."""
     try:
         choice, tokens = body["choices"][0], used_tokens(body)
         text, finish = _text(choice["message"]["content"]), choice.get("finish_reason")

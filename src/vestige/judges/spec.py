@@ -7,7 +7,7 @@
     NAME                        a judge that another package brings (probes)
 
 Settings stand behind a question mark: `grounded?own_samples=4`, `http://host/v1?most_requests=5000#name`. The key of a
-server is none of them: it is read from the environment, and so lies in no file. No torch is loaded to read a spec.
+server is none of them: it is read from the environment, and so is in no file. No torch is loaded to read a spec.
 """
 
 from collections.abc import Mapping
@@ -152,10 +152,10 @@ def judge_spec(text: str) -> JudgeSpec:
 
 
 class LeakJudgeSettings(Settings):
-    """Who tells leaks, beside comparing words. The judge's error is measured on labelled replies."""
+    """Who tells leaks, next to comparing words. The judge's error is measured on labelled replies."""
 
     judge: str = ""
-    """Who decides whether a reply leaks the answer, beside words: likeness, local:MODEL or http://host/v1#name."""
+    """Who decides whether a reply leaks the answer, next to words: likeness, local:MODEL or http://host/v1#name."""
     judge_examples: str = ""
     """JSONL file of labelled replies on which the judge's error is measured. By default Vestige's own."""
 

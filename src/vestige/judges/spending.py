@@ -1,6 +1,6 @@
 """What judging may cost, and the replies that were paid for, on the disk.
 
-Replies lie in one file for each request, named by its content and written whole. A file holds every reply to its
+Replies are in one file for each request, named by its content and written whole. A file holds every reply to its
 request, those without a verdict too, because they were paid for as well. No file holds a key. One more file counts all
 replies: a line for each, with its tokens and the model that gave it.
 
@@ -38,7 +38,7 @@ def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:
 
 
 VERSION = 1
-"""Part of each request's identity. Raised when an old reply must not stand for a new one."""
+"""Part of each request's identity. Raised when an old reply must not represent a new one."""
 
 
 class Kept(NamedTuple):

@@ -31,7 +31,7 @@ DECIMALS = 7
 
 
 class Banked(NamedTuple):
-    """One model: where its log lies in the repository, and the `forget` sets it never saw or, a target, was asked."""
+    """One model: where its log is in the repository, and the `forget` sets it never saw or, a target, was asked."""
 
     base: str
     name: str

@@ -1,4 +1,4 @@
-"""Whose a log is, told by a roles file, by the settings that the tool left beside it, or by the names of its folders.
+"""Whose a log is, told by a roles file, by the settings that the tool left with it, or by the names of its folders.
 
 A roles file comes first (`vestige.logs.roles`). Then the settings of OpenUnlearning, `.hydra/config.yaml`: in an
 evaluation the path of the model is the model itself, in a training it is the start. Then names:
@@ -9,7 +9,7 @@ evaluation the path of the model is the model itself, in a training it is the st
 - MUSE: `MEMORY/out/CORPUS/MODEL/...`, in forks `MODEL/knowmem_f/log.json`.
 - TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder
   of its start `METHOD_1e-05_forget01_5`.
-- Folders that are called `target` or `full`, and `retrain` or `retrained`, with others beside them.
+- Folders that are called `target` or `full`, and `retrain` or `retrained`, with others with them.
 
 `ft_retain90` means the full model in one repository and a control in others, so that a name of this kind decides
 nothing. A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of
@@ -50,7 +50,7 @@ _PLAIN_ROLES = {
 }
 """Names of folders that say the role of a model by themselves."""
 _UNCLEAR = ("base", "original", "untouched", "pretrained", "sham", "reference", "retain")
-"""Names beside them that may be anything."""
+"""Names with them that may be anything."""
 _BELOW_MODEL = re.compile(r"evals?(?:_.*)?$|checkpoint-\d+$|knowmem_[fr]$|verbmem_[fr]$")
 """Folders inside that of a model."""
 
@@ -354,7 +354,7 @@ def _second_model(settings: Mapping[str, Any]) -> str:
 
 
 def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) -> str:
-    """The data and the base model, by the task or else by the tokeniser."""
+    """The data and the base model, by the task or otherwise by the tokeniser."""
     if task is not None:
         return f"{task['kind']} {task['model']}"
     tokenizer = Path(_text(settings, "model", "tokenizer_args", "pretrained_model_name_or_path")).name

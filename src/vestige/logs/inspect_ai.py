@@ -39,7 +39,7 @@ def read(path: Path, how: How) -> Log:
     """The contents of the log.
 
     Raises:
-        InputError: The log holds no samples, or a sample stands in it twice.
+        InputError: The log holds no samples, or a sample is in it twice.
     """
     header, samples = _stored(path)
     reading = LogReading(path, how)

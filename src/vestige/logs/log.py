@@ -331,7 +331,7 @@ def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
 
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
-    """The type of scores of which nothing else is known: hits where all are 0 or 1."""
+    """The type of scores of which nothing more is known: hits where all are 0 or 1."""
     return "hit" if set(scores) <= {0.0, 1.0} else "overlap"
 
 

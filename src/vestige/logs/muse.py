@@ -1,6 +1,6 @@
 """MUSE's own outputs: the replies of its memories of knowledge and of text, and the texts of PrivLeak.
 
-They lie in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
+They are in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
 `privleak/out/<corpus>/<model>/<split>.json`. The folder of the model can be read as a whole. Of PrivLeak the Min-40 %
 score is read, which the paper takes, turned around so that more is likelier a member.
 """

@@ -245,7 +245,7 @@ def _truths(
 
 
 def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> set[str]:
-    """The kinds of score that the log fits, by what it holds and by the settings beside it."""
+    """The kinds of score that the log fits, by what it holds and by the settings with it."""
     known = values[~np.isnan(values)]
     if not known.size:
         return {_RATIO}
@@ -309,7 +309,7 @@ def _losses(metric: Any) -> dict[str, float]:
 
 
 def _aggregator(path: Path, name: str) -> str:
-    """The aggregator in the settings that OpenUnlearning leaves beside a log, "" where there are none."""
+    """The aggregator in the settings that OpenUnlearning leaves next to a log, "" where there are none."""
     for folder in list(path.parents)[:4]:
         file = folder / ".hydra" / "config.yaml"
         if file.is_file():

@@ -1,6 +1,6 @@
 """A roles file says which log is of which model: a CSV file with the columns pattern, role, name and forget set.
 
-A pattern is a path below the folder, in which `*` stands for anything. It takes a file, or all below a folder. The
+A pattern is a path below the folder, in which `*` represents anything. It takes a file, or all below a folder. The
 first line that fits a file holds. `role` is target, retrained, unlearned, placebo, or skip. A file that holds several
 models has a line for each, whose name is the model's in the file.
 """

@@ -50,7 +50,7 @@ _DEEPEST = 4
 
 
 class _Block(NamedTuple):
-    """Rows, and the keys under which they stand in their file."""
+    """Rows, and the keys under which they are in their file."""
 
     keys: tuple[str, ...]
     rows: Sequence[Mapping[str, Any]]

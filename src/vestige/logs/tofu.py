@@ -1,6 +1,6 @@
 """TOFU's own eval_log_aggregated.json: losses a token and replies of four question sets, each by the question's index.
 
-`truth` is the share of probability on the reworded true answer beside the wrong ones, 1 / (1 + R) with their truth
+`truth` is the share of probability on the reworded true answer next to the wrong ones, 1 / (1 + R) with their truth
 ratio R = exp(loss of the true wording - mean loss of the wrong ones).
 """
 

@@ -1,6 +1,6 @@
 """The scores of a run in the formats of other tools, one log for each model: every question, what was said, its score.
 
-What a format has no field for (split, fact, group, chance, the measurement) stands in a note under `vestige`, where the
+What a format has no field for (split, fact, group, chance, the measurement) is in a note under `vestige`, where the
 tool allows free metadata, so that its reader here gives the same scores back. No log names weights, or a local path.
 """
 

@@ -7,7 +7,7 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class GA(Settings):
-    """Raise the loss of the answers to forget, and nothing else: -NLL(forget)."""
+    """Raise the loss of the answers to forget, and nothing more: -NLL(forget)."""
 
     paper: ClassVar[str] = "Jang et al., Knowledge Unlearning, 2210.01504; PISTOL, 2406.16810, Eq. 3"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}))

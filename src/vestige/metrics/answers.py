@@ -7,13 +7,13 @@ that "5" is found neither in "15" nor in "3.5", and "500" not in "1,500". Axes: 
 Texts taken apart so that the same thing said in usual forms is the same token, in time linear in the length.
 
 - Words: letters, digits and marks, without case, without the marks on Latin and Greek letters (Zürich, Zurich) and
-  without invisible characters. Punctuation parts words and is no token, but for the signs of C++ and C#. The hyphen
+  without invisible characters. Punctuation parts words and is no token, except for the signs of C++ and C#. The hyphen
   after a prefix that makes another word joins them: "weekly" is not in "bi-weekly".
 - Scripts without spaces, and Hangul, whose particles cling to words: each character is a token, Katakana each run.
 - Numbers: one token with sign, decimals and thousands, in one form (1,500 = 1500, 3.50 = 3.5). Times of day and numbers
   of several parts (10:30, 1.2.3) too. "%", "percent" and "per cent" are one token of their own.
-- Dates of day, month and year: one token. 06-02-1998 may be of February or of June: dates in figures are compared as
-  they stand, and either reading is the same date as one in words.
+- Dates of day, month and year: one token. 06-02-1998 may be of February or of June: dates in figures are compared
+  unchanged, and either reading is the same date as one in words.
 
 Limits: words inside others of a script without spaces are found (京都 in 東京都). 1.500 is one and a
 half and 3,5 is three and a half. Letters of other scripts that look alike and years of two digits are not read.
@@ -181,7 +181,7 @@ def normalised(text: str) -> str:
 
 
 def exact_match(reply: str, answer: str) -> bool:
-    """Whether the reply is the answer and nothing else."""
+    """Whether the reply is the answer and nothing more."""
     return _compared(reply).text == _wanted(answer).text
 
 
@@ -243,7 +243,7 @@ def _wanted(answer: str) -> _Compared:
 
 
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
-    """Both as rows of tokens, each between separators. An answer without any token is sought as it stands."""
+    """Both as rows of tokens, each between separators. An answer without any token is sought unchanged."""
     reply_row, answer_row = _compared(reply), _wanted(answer)
     # As of a sign that is no token, such as "§".
     if answer_row.row == SEPARATOR:

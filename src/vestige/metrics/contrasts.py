@@ -17,7 +17,8 @@ counted:
   models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004) by a stated `SeedPrior`, without which two
   or three controls would carry no verdict and one no statement.
 
-So an interval is for what the subject knows beyond models that never knew, not for how it compares with these few.
+So an interval is for what the subject knows beyond models that never saw the facts, not for how it compares with these
+few.
 """
 
 import math
@@ -364,7 +365,7 @@ def seed_variance(
     Two-way analysis of variance, seeds x items (x clusters, where `labels` has them): tau^2 = variance of the seeds'
     means less the interaction's mean square over their number, at least 0. Then (weight share noise + (M - 1) tau^2) /
     (weight + M - 1), noise being the seed x item variance. One seed shows no interaction: the spread of `differences`,
-    half of it the subject's, stands for it.
+    half of it the subject's, represents it.
     """
     m, n = control.shape
     if m == 1:

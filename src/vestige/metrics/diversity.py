@@ -1,9 +1,9 @@
 """How diverse a set of texts is by its embeddings.
 
-The Vendi score counts how many different things a set holds: VS = exp(-sum_i l_i ln l_i), with the eigenvalues l of
-X X'/N and rows of X of length 1 (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410). It lies between 1 and N.
+The Vendi score counts how many different things a set holds: VS = exp(-sum_i l_i ln l_i), with the eigenvalues l of X
+X'/N and rows of X of length 1 (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410). It is between 1 and N.
 Knowledge Holes (2511.00030) prints 0.33 to 0.43, which can only be VS / N: `Vendi.share`. X X'/N and X'X/N have the
-same eigenvalues but for zeros, so the smaller matrix is used. Both are in float64.
+same eigenvalues except for zeros, so the smaller matrix is used. Both are in float64.
 
 `distinct` drops near-duplicates: in the order given, a thing is kept unless its cosine with one kept before is above
 the threshold (appendix B.2, at 0.8; the order is not stated there).

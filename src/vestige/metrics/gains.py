@@ -1,8 +1,8 @@
 """Leakage between `retrained` and `target`, and what an attack gains.
 
-What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew. E0 and
-E1 are the excess before and after: mean over items of the subject's score less that of `retrained` under the same
-attack, budget and seeds. Then
+What an attack brought: injection + repair + recovery, told apart by the same attack on models that never saw the facts.
+E0 and E1 are the excess before and after: mean over items of the subject's score less that of `retrained` under the
+same attack, budget and seeds. Then
 
     gain      = subject after - subject before = injection + repair + recovery
     injection = the gain of `retrained`: what the attack carries in
@@ -15,7 +15,7 @@ against a subject is `Gain.counted`: min(E1, E1 - E0, gain).
 
 How much of the forget set a subject still expresses in one format, between `retrained` (0) and `target` (1). Axes: N
 items, M control seeds. Scores are shares in [0, 1], one an item (a hit, a probability), or bits: log2 of the answer's
-probability. Every number is about the subject beyond models that never knew, under the same conditions.
+probability. Every number is about the subject beyond models that never saw the facts, under the same conditions.
 """
 
 from dataclasses import dataclass, replace
@@ -74,7 +74,7 @@ class Controls:
 def admission(controls: Controls, *, trained: bool = False) -> Draws:
     """Target minus retrained: a format is admitted where its low end exceeds `Thresholds.admission`.
 
-    The statement is about this target, whatever another training would have made of it; where `trained`, with the error
+    The statement is about this target, whatever another training would have made of it. Where `trained`, with the error
     that one training more has. Chance has no seeds.
     """
     prior = None if controls.unit == "leakage_vs_chance" else controls.prior
@@ -89,8 +89,8 @@ def excess(subject: ByItem, controls: Controls) -> Draws:
 def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
-    Its ends hold for true values from 0 to 1; an admitted format is what makes the scale worth dividing by. Against
-    chance it is another metric: a model that never knew may do better than chance, so the two are never mixed.
+    Its ends hold for true values from 0 to 1. An admitted format is what makes the scale worth dividing by. Against
+    chance it is another metric: a model that never saw the facts may do better than chance, so the two are never mixed.
     """
     if controls.unit == "leakage_vs_chance":
         return known_ratio_draws(subject, controls.target, controls.retrained[0], controls.sample, name="chance")

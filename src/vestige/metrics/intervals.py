@@ -15,7 +15,7 @@ items, K clusters, R resamples. What is chosen, and why, was measured: docs/metr
 - scores without bounds (bits, nats): on either side the further end of Student's t and of the studentised bootstrap.
   The bootstrap's errors are at least a tenth of the sample's, so that resamples of one score alone, which few or tied
   scores often give, move the ends as far as they can tell and no further. One score, or equal ones, have no interval:
-  the ends are infinite, and `method` says why.
+  the ends are infinite, and `method` gives the reason.
 - scores in clusters (the items of one edge): the interval over items, its arms widened by sqrt(design effect)
   times t(K - 1) / z, the correction of E. Korn and B. Graubard, Confidence intervals for proportions with
   small expected number of positive counts estimated from survey data, Survey Methodology 24, 1998. Below 5
@@ -26,7 +26,7 @@ An interval depends on the scores and the seed, not on their order.
 
 What another training would have scored on these very facts: the arithmetic of the scope `these`.
 
-Axes: M controls (trainings that never knew), N facts, R resamples. `*B` are audits, many at once in benchmarks.
+Axes: M controls (trainings that never saw), N facts, R resamples. `*B` are audits, many at once in benchmarks.
 
 The facts are given, so that which were asked is no chance. What could have come out otherwise is the training: the mean
 score of one training over the facts has the variance V = sigma^2 / N + tau^2, sigma^2 being the seed x fact variance
@@ -39,7 +39,8 @@ by G. Smyth (Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. 
     V = max(sigma^2 / N, (w (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (w + M - 1)), Student's t with w + M - 1
 
 degrees of freedom, or in shares up to three times as many where most of V is sigma^2 / N, which is known with many.
-docs/verdicts.md derives it and has its coverage beside that of others. `python -m benchmarks.planted_bounds` counts it.
+docs/verdicts.md derives it and has its coverage next to that of others. `python -m benchmarks.planted_bounds` counts
+it.
 
 One interval for a mean over items and over training seeds, where all seeds answered the same items, and a test. Axes: S
 seeds, N items. Two things could have come out otherwise, and each is counted once:
@@ -269,11 +270,10 @@ class SeedPrior(NamedTuple):
     """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
 
     `weight` says for how many degrees of freedom that counts. Of a part of the facts `noise` is the seed x item
-    variance of all of them, which stands for its own: a few facts that no control guessed may be guessed all the same.
-    `pair` is how far apart the two unlike answers are that are counted beside those seen, in ranges of the score.
+    variance of all of them, which represents its own: a few facts that no control guessed may be guessed all the same.
+    `pair` is how far apart the two unlike answers are that are counted next to those seen, in ranges of the score.
     `shift` is the variance, in sigma^2, of what another recipe does to all facts alike, which its own controls cannot
-    show.
-    `laboratory` is the standard deviation of what another laboratory does to a difference, in scores.
+    show. `laboratory` is the standard deviation of what another laboratory does to a difference, in scores.
     """
 
     share: float
@@ -349,7 +349,7 @@ def spread(
     """The spread of a training's mean.
 
     `differences` are those of subject and controls: one control shows no interaction, so that the lesser of two upper
-    bounds on it stands for it, the variance between facts and half that of the differences. Scores with a range are
+    bounds on it represents it, the variance between facts and half that of the differences. Scores with a range are
     taken to have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
     """
     noise, variance_of_means = _seen(control, differences)
@@ -398,7 +398,7 @@ def moderated(
 def likely(control: ByControl, differences: ByItem, typical: float) -> tuple[float, float]:
     """sigma^2 and tau^2 as they most likely are, for plans: without the caution that verdicts owe to few controls.
 
-    tau^2 is what the means vary beyond sigma^2 / N, beside a share `typical` of sigma^2 that weighs as four controls.
+    tau^2 is what the means vary beyond sigma^2 / N, next to a share `typical` of sigma^2 that weighs as four controls.
     """
     m, n = control.shape
     noise, variance_of_means = (float(value) for value in _seen(control, differences))

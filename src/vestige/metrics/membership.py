@@ -13,10 +13,10 @@ the exposure of Carlini et al. (The Secret Sharer, 2019) in shares of the most t
 stands further from chance in it than in ranks themselves: with 99 alternatives by 3.9 standard deviations a fact, and
 not by 1.7.
 
-Under "it never knew" the truth is any of the K answers with equal chance, whatever the model prefers. So
-the null is drawn exactly: for each question anew which answer is true. Questions with the same answer and the same
-alternatives are one draw (`units`), since a model may prefer one of two answers throughout. What is drawn is shared by
-all quantities, so that before and after an attack, and attacks among one another, are paired.
+Under "it never saw" the truth is any of the K answers with equal chance, whatever the model prefers. So the null is
+drawn exactly: for each question anew which answer is true. Questions with the same answer and the same alternatives are
+one draw (`units`), since a model may prefer one of two answers throughout. What is drawn is shared by all quantities,
+so that before and after an attack, and attacks among one another, are paired.
 
 A tokeniser that was made from the forget set reads its rare words in fewer tokens than others of their kind. So a
 question is left out whose true answer takes fewer tokens than 95 % of 19 alternatives or more, and so are alternatives
@@ -147,7 +147,7 @@ def auc_interval(
 
 
 def hits_at_fpr(members: ByItem, nonmembers: ByOther, *, fpr: float) -> ByItem:
-    """1 for each member above the least threshold that at most the share `fpr` of the others exceeds, else 0."""
+    """1 for each member above the least threshold that at most the share `fpr` of the others exceeds, otherwise 0."""
     if not 0 <= fpr < 1:
         raise ValueError(f"a false positive rate lies in [0, 1), got {fpr}")
     ordered = np.sort(_checked(nonmembers))
@@ -220,7 +220,7 @@ def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *,
 
 
 def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) -> tuple[float, float]:
-    """Of facts with so many answers each: how often who never knew is below `wide`, and the arm of the interval.
+    """Of facts with so many answers each: how often who never saw is below `wide`, and the arm of the interval.
 
     The target is taken to know all of them.
     """

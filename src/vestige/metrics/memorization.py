@@ -103,7 +103,7 @@ def truth_ratio(paraphrase_nll: float, perturbed_nll: Float[np.ndarray, " P"], *
 
 
 def truth_ratio_score(ratio: float, *, forget: bool) -> float:
-    """What an item counts in TOFU's tables, in [0, 1]: min(R, 1/R) in the forget set, else max(0, 1 - R)."""
+    """What an item counts in TOFU's tables, in [0, 1]: min(R, 1/R) in the forget set, otherwise max(0, 1 - R)."""
     if not ratio >= 0:
         raise ValueError(f"a truth ratio is not negative, got {ratio}")
     if not forget:

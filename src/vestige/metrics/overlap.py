@@ -1,4 +1,4 @@
-"""The wording that texts share: ROUGE, BLEU and self-BLEU, and how new a text is beside others.
+"""The wording that texts share: ROUGE, BLEU and self-BLEU, and how new a text is next to others.
 
 ROUGE-1 and ROUGE-L: how many words, or how long a subsequence of words, two texts have in common. Values from 0 to 1.
 C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004. The numbers equal those of the
@@ -8,8 +8,8 @@ A word is a run of a-z and 0-9 after lower-casing: an answer in another script h
 is said, so evaluations refuse such a reference (see `words`). PISTOL and TOFU report recall with the stemmer
 on, MUSE F1 with it off: never mix them.
 
-BLEU-n with many references, and self-BLEU: how much of each text's wording stands in other texts. 0 to 1. Axes: N
-texts, L orders 1 to the longest asked for, M orders asked for.
+BLEU-n with many references, and self-BLEU: how much of each text's wording is in other texts. 0 to 1. Axes: N texts, L
+orders 1 to the longest asked for, M orders asked for.
 
 BLEU-n = penalty x exp(1/n sum_{k=1..n} ln p_k), p_k the share of a text's k-grams that the references have, each
 counted at most as often as one reference has it. Penalty = min(1, exp(1 - r/c)), c the text's length and r the nearest
@@ -20,7 +20,7 @@ common is 0. The numbers are those of nltk 3.10.4 with `SmoothingFunction().meth
 
 Self-BLEU is each text's BLEU with all others as references (Y. Zhu et al., Texygen, 1802.01886). What Knowledge Holes
 (2511.00030) and Curiosity (2402.19464) report is the mean over texts and over n = 3, 4, 5. They split texts with nltk's
-`word_tokenize`, we with `tokens`. Smoothing keeps unrelated texts above 0: read the numbers beside each other.
+`word_tokenize`, we with `tokens`. Smoothing keeps unrelated texts above 0: read the numbers next to each other.
 
 How like a new text is to all that were found before: in its n-grams (BLEU) and in its meaning (cosine). Axes: N new
 texts, M orders, D width of an embedding. Likeness is 0 to 1 for BLEU and -1 to 1 for cosines. Novelty is one less
@@ -171,7 +171,7 @@ def _ngrams(text: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
 
 
 def _matched(counts: Mapping[tuple[str, ...], int], most: Mapping[tuple[str, ...], int]) -> Counter[int]:
-    """How many n-grams are matched, by n: each at most as often as `most` says that one reference has it."""
+    """How many n-grams are matched, by n: each at most as often as `most` states that one reference has it."""
     matched = Counter[int]()
     for gram, times in counts.items():
         matched[len(gram)] += min(times, most.get(gram, 0))

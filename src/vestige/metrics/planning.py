@@ -3,15 +3,15 @@
 What an audit can decide, before it is made or after: how often, and with how many controls, wordings or facts. In the
 scope `these` a training's mean over the facts is taken to be normal, with the variance sigma^2 / N + tau^2 of
 `intervals`, and is read with the very variance and degrees of freedom that a verdict has (`intervals.moderated`), over
-the distribution of what the controls' means show. `python -m benchmarks.planted` has it beside what the judge decides.
+the distribution of what the controls' means show. `python -m benchmarks.planted` has it next to what the judge decides.
 
 In the scope `such`: power in normal approximation. `python -m benchmarks.power` counts it. Power is 80 %. Errors are
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
 Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M
 controls, N facts, K scores, F formats. Every test holds the subject against what each control shows against the other
-controls, so that the number of facts is paid for. Trainings are exchangeable under "it never knew", and by that alone
-M controls support no p-value below 1 / (M + 1): every smaller one is a model's, and these are the models.
+controls, so that the number of facts is paid for. Trainings are exchangeable under "it never saw", and by that alone M
+controls support no p-value below 1 / (M + 1): every smaller one is a model's, and these are the models.
 
 - `extreme` (graded scores, one format or several together): z by fact against the greatest z of any control. Nulls have
   heavy tails (z of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the
@@ -233,7 +233,7 @@ def _of_one_wording(wordings: float) -> float:
 
 
 def arms(draws: Draws, tail: float) -> float:
-    """Standard errors between a margin and a truth that is told apart from it with the power; 2.80 for 2.5 %."""
+    """Standard errors between a margin and a truth that is told separately from it with the power; 2.80 for 2.5 %."""
     return float(stdtrit(draws.df, 1 - tail) if math.isfinite(draws.df) else ndtri(1 - tail)) + float(ndtri(POWER))
 
 
@@ -293,7 +293,7 @@ _CLEAR = 1.2
 controls only where its z is by a fifth.
 """
 _PRIOR_DF = 4.0
-"""A fact's own spread between controls counts beside that of all facts, which has the weight of so many degrees."""
+"""A fact's own spread between controls counts next to that of all facts, which has the weight of so many degrees."""
 _PRIOR_STATED = 4.0
 """So many stated facts weighs what is assumed of how they come together."""
 
@@ -361,7 +361,7 @@ def standings(
     reached: Bool[np.ndarray, " N"],
     width: float | None = None,
 ) -> Standing | None:
-    """How subject and controls stand in one format. None with fewer than three controls.
+    """How subject and controls are in one format. None with fewer than three controls.
 
     Of K scores all have to be extreme (after an attack, and gained by it). The null is that of the first alone, since a
     subject that is repaired gains more than controls do, and is then as they are. What has not `reached` a level at
@@ -450,7 +450,7 @@ def more_than_guesses(n: int, chances: ByItem) -> float:
 
 
 def masked(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | None = None) -> float:
-    """The one-sided p-value of "scores no lower than a training that never knew", exact.
+    """The one-sided p-value of "scores no lower than a training that never saw", exact.
 
     Under that the subject's place among itself and the M controls is any of the M + 1 with equal chance, fact by fact.
 

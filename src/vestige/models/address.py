@@ -45,9 +45,9 @@ def is_address(model: str) -> bool:
 class Limits(Settings):
     """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
 
-    Nothing is priced by itself: prices change, and a wrong one is worse than none. Of a judge counts all that lies in
-    the folder of its replies, what earlier commands and killed ones paid for too. Of a model that is asked counts what
-    one process sends and receives.
+    Nothing is priced by itself: prices change, and a wrong one is worse than none. Of a judge counts all that is in the
+    folder of its replies, what earlier commands and killed ones paid for too. Of a model that is asked counts what one
+    process sends and receives.
     """
 
     most_requests: NonNegativeInt | None = None

@@ -67,7 +67,7 @@ def hidden_states(output: Tensor | tuple[Tensor, ...]) -> Tensor:
 
 
 def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> bool:
-    """Whether block `layer` gives its hidden states and nothing else, so that a block which passes on can stand in."""
+    """Whether block `layer` gives its hidden states and nothing more, so that a block which passes on can are in."""
     return isinstance(_output(model, ids, layer), torch.Tensor)
 
 
@@ -83,7 +83,7 @@ def continued_from(
 def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
     """What the model's own last norm and head make of `hidden`, as if no block came after: the logit lens.
 
-    Raises InputError where a block gives more than hidden states, so that one which passes on cannot stand in.
+    Raises InputError where a block gives more than hidden states, so that one which passes on cannot are in.
     """
     every = blocks(model)
     # A row each, so that the first place serves, however many there are.
@@ -147,7 +147,7 @@ def outputs_kept(
 
 @torch.no_grad()
 def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
-    """The vector that stands for each token id, as the model's embedding gives it: scaled, where it scales.
+    """The vector that represents each token id, as the model's embedding gives it: scaled, where it scales.
 
     A gradient with respect to these vectors, times this table, is the gradient with respect to one-hot tokens. Raises
     InputError where the model names no matrix.

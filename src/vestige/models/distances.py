@@ -133,7 +133,7 @@ def _squares(products: Float[np.ndarray, "K K"]) -> Float[np.ndarray, "K K"]:
 
 
 def reordered(models: Sequence[Sequence[Weights]]) -> Bool[np.ndarray, "K K"]:
-    """Whether two models have the same matrices but for the order of their rows and columns, and a little noise.
+    """Whether two models have the same matrices except for the order of their rows and columns, and a little noise.
 
     Another order of neurons, heads and channels changes no answer, and puts a copy as far from its original as a
     training is. Sorted norms of rows and columns and singular values stay. Two models are the same if the relative

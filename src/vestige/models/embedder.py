@@ -116,7 +116,7 @@ def embedder_folder(model: str) -> Path:
 
 
 def minilm_folder() -> Path | None:
-    """Where all-MiniLM-L6-v2 lies on this machine: unpacked from its wheel, or in the installed package; else None."""
+    """Where all-MiniLM-L6-v2 is on this machine: unpacked from its wheel, or in the installed package; else None."""
     unpacked = _unpacked(cache_folder())
     if unpacked.is_dir():
         return unpacked

@@ -3,7 +3,7 @@
 With the model's tokeniser prompts are rendered here and sent as tokens. Without it they are sent as chat messages,
 which the server renders. Answers are scored from the log-probabilities of prompts, which vLLM gives
 (`prompt_logprobs`). What a server is able to do is tried before it is used, with pairs of texts of which one must be
-likelier: a server that gives something else would have every model measured at chance.
+likelier: a server that gives something different would have every model measured at chance.
 
 Log-probabilities are in nats.
 """
@@ -486,7 +486,7 @@ def _with_scores(
 ) -> Endpoint:
     """The engine with scores, or as it is where the server gives none.
 
-    What a model replies greedily is likelier, token by token, than anything else: other scores are refused.
+    What a model replies greedily is likelier, token by token, than any other value: other scores are refused.
     """
     scoring = replace(endpoint, scores=True)
     pairs = []

@@ -274,7 +274,7 @@ def several(names: Iterable[str]) -> str:
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
-    """The config of a model that predicts the next token from those before it. Anything else is refused."""
+    """The config of a model that predicts the next token from those before it. Any other value is refused."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
@@ -513,7 +513,7 @@ def check_finite(model: nn.Module, folder: Path) -> None:
 
 
 def check_stored_finite(stored: Mapping[str, Stored], folder: Path) -> None:
-    """The same of weights as they lie in files, which are read one at a time."""
+    """The same of weights as they are in files, which are read one at a time."""
     for path in sorted({tensor.file for tensor in stored.values()}):
         with refusing(f"cannot load {folder}"), safe_open(path, "pt") as file:
             _refuse_not_finite(((n, file.get_tensor(n)) for n in file.keys() if stored[n].dtype in _FLOATS), folder)  # noqa: SIM118

@@ -4,7 +4,7 @@ Where a GPU's memory does not hold a pass, it is made again in smaller parts. Ho
 number beyond rounding. A process that ran short once keeps its passes small.
 
 Axes: B rows, T positions, K positions read, V vocabulary. Rows are padded on the right to the longest of their pass, so
-the last digits of a row's numbers depend on the rows beside it: whoever must come to the same bytes twice, as a resumed
+the last digits of a row's numbers depend on the rows with it: whoever must come to the same bytes twice, as a resumed
 run must, gives the same rows together again.
 """
 
@@ -172,7 +172,7 @@ def attention(device: str, precision: Precision) -> AbstractContextManager[objec
 
 
 class OwnAttention(TorchFunctionMode, ABC):
-    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`. Nothing else changes.
+    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`. Nothing more changes.
 
     A class, since that is torch's way to stand between a model and the functions that it calls.
     """

@@ -99,7 +99,7 @@ _LEADERS = 2**10, 2**14
 def draw(
     logits: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], *, temperature: float, top_p: float
 ) -> Int[Tensor, " B"]:
-    """The token at each row's `uniform` share of its nucleus, whose tokens stand in the vocabulary's order.
+    """The token at each row's `uniform` share of its nucleus, whose tokens are in the vocabulary's order.
 
     The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Of tokens that
     are equally likely there, the first. All is done on the device of the logits. Nothing is sorted where `top_p` is 1.

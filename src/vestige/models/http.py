@@ -1,9 +1,9 @@
 """Requests to an OpenAI-compatible server, many at a time: pooled connections, retries, bounds on time, bytes, amounts.
 
-The key is read from the environment, goes into one header and nowhere else. What a server says is cleared of it, since
-servers quote keys in their errors. Redirections are not followed, since they would carry the key to another host. A
-time limit is for a whole exchange: one that begins anew with every byte would let a server that sends one now and then
-hold it for ever.
+The key is read from the environment, goes into one header and in no other place. What a server says is cleared of it,
+since servers quote keys in their errors. Redirections are not followed, since they would carry the key to another host.
+A time limit is for a whole exchange: one that begins anew with every byte would let a server that sends one now and
+then hold it for ever.
 """
 
 import asyncio
@@ -155,7 +155,7 @@ class Client:
     def tell_each(self, jobs: Iterable[Job[T]], take: Callable[[int, T | None], None]) -> None:
         """Give `take` each job's number and what is made of its reply, as soon as it is there.
 
-        None where the server refuses that prompt (HTTP 400, 413, 422) or filters its reply. Anything else is an error
+        None where the server refuses that prompt (HTTP 400, 413, 422) or filters its reply. Any other value is an error
         as of `all`, raised after the end of all that is under way.
         """
 
@@ -252,7 +252,7 @@ class Client:
             self._settled.set()
 
     async def _pause(self, attempt: int, wait: float | None) -> None:
-        """Before the next attempt: the server's word, else doubling, spread so that not all come at once.
+        """Before the next attempt: the server's word, otherwise doubling, spread so that not all come at once.
 
         The server's word is a least wait, but a server must not hold a run for a day.
         """

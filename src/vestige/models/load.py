@@ -202,7 +202,7 @@ def context_tokens(model: PreTrainedModel) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU."""
+    """`auto` is CUDA where there is one, otherwise the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -231,7 +231,7 @@ class ModelFolders(NamedTuple):
 
 
 def folders_of(model: str, base: str = "") -> ModelFolders:
-    """The folders of a model. An adapter lies on `base`, or else on the model that it names."""
+    """The folders of a model. An adapter is on `base`, or otherwise on the model that it names."""
     folder, revision = find(model)
     if not is_adapter(folder):
         return ModelFolders(folder, None, revision)
@@ -371,7 +371,7 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     """The tokeniser as its file has it, with the chat template that is to be used, and that template's name.
 
     Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file says
-    of splitting digits (huggingface/transformers issue 45920), so the file is read as it stands.
+    of splitting digits (huggingface/transformers issue 45920), so the file is read unchanged.
     """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise InputError(f"{folder} holds no tokeniser; name the folder or hub id of one with --tokenizer")

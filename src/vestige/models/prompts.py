@@ -391,7 +391,7 @@ class Prompter:
         return text
 
     def _put(self, question: str) -> str:
-        """The text after which the model answers, if the question stands in it as any other would."""
+        """The text after which the model answers, if the question is in it as any other would."""
         words, around = self._canary
         text = self._render(question, None)
         system, asked = self._turns(question)
@@ -458,7 +458,7 @@ class Prompter:
         )
 
     def _says_but_for_unknown(self, ids: Sequence[int], plain: str) -> bool:
-        """Whether the tokens decode to a text in which anything stands for each that the tokeniser does not know."""
+        """Whether the tokens decode to a text in which anything represents each that the tokeniser does not know."""
         runs: list[list[int]] = [[]]
         for i in ids:
             if i == self._unknown_id:

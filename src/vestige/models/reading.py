@@ -192,7 +192,7 @@ def _read_shared(
 
 @dataclass(frozen=True)
 class _Stem:
-    """Prompts that were read: keys and values of each layer, where the prompts stand in them, and what comes next."""
+    """Prompts that were read: keys and values of each layer, where the prompts are in them, and what comes next."""
 
     prompts: list[tuple[int, ...]]
     layers: list[KeysValues]

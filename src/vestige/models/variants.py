@@ -1,4 +1,4 @@
-"""Many prompts that stand in the same texts, scored at once: what a search over prompt tokens asks of a model.
+"""Many prompts that are in the same texts, scored at once: what a search over prompt tokens asks of a model.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
@@ -41,7 +41,7 @@ Past = Sequence[KeysValues]
 class Around:
     """What stands around a searched prompt in one text: `before` it, `after` it, and the `target` that is to follow.
 
-    `spaced` says that a space stands between `before` and the prompt, which is in the prompt's first token.
+    `spaced` states that a space stands between `before` and the prompt, which is in the prompt's first token.
     """
 
     before: Ids
@@ -67,7 +67,7 @@ class Scored(NamedTuple):
 
 
 class Variants:
-    """Scores many prompts that stand in the same texts. The prompts of one call have one length.
+    """Scores many prompts that are in the same texts. The prompts of one call have one length.
 
     What stands before a prompt is read once, what prompts have in common once a call, and the same prompt once, but
     each prompt by itself where `way` is "plain".

@@ -181,7 +181,7 @@ By = Literal["graph", "offline"] | Writer
 
 
 class KeptQuestion(NamedTuple):
-    """An adjacent question as it lies on the disk: of the forget or of the retain set."""
+    """An adjacent question as it is on the disk: of the forget or of the retain set."""
 
     of: Literal["forget", "retain"]
     question: AdjacentQuestion
@@ -191,7 +191,7 @@ class KeptQuestion(NamedTuple):
 class AdjacentRequest:
     """Of what adjacent questions are made, and how: from the graph, from templates, or by a language model.
 
-    A forget set of texts is `forget_texts`, beside which the splits have none. Of retained texts questions are made
+    A forget set of texts is `forget_texts`, next to which the splits have none. Of retained texts questions are made
     too, at most `retain_k` of each. Retained questions are taken as they are.
     """
 
@@ -207,7 +207,7 @@ class AdjacentRequest:
 
     @property
     def forget(self) -> tuple[Source, ...]:
-        """What is forgotten."""
+        """Return the forget set."""
         return self.forget_texts or self.splits.splits["forget"]
 
     @property

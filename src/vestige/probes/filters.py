@@ -104,7 +104,7 @@ class FilterSettings(Settings):
 
 @dataclass(frozen=True)
 class Actors:
-    """Who answers, judges and embeds. `placebos` are asked as if each were the unlearned model, beside the target.
+    """Who answers, judges and embeds. `placebos` are asked as if each were the unlearned model, next to the target.
 
     A placebo knows what the target knows: the target tuned on retained data alone, say. None may have one of
     `OWN_NAMES`.
@@ -117,7 +117,7 @@ class Actors:
     placebos: Mapping[str, Answerer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a placebo under the name of somebody else, whose answers it would replace."""
+        """Refuse a placebo under the name of a third party, whose answers it would replace."""
         if taken := sorted(self.placebos.keys() & set(OWN_NAMES)):
             raise InputError(f"a placebo is called {taken[0]!r}, as one of the pair is; give it another name")
 

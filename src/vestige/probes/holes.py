@@ -172,7 +172,7 @@ def forecast_probe(
     *,
     n_placebos: int = 0,
 ) -> ProbeForecast:
-    """What it takes to search and to test: `n_candidates` beside those of the searches, `texts` of the forget set.
+    """What it takes to search and to test: `n_candidates` next to those of the searches, `texts` of the forget set.
 
     Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model. One that is
     grounded in the target has none.

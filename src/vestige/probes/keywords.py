@@ -1,4 +1,4 @@
-"""The terms that set a text apart from others, by term statistics: no model, nothing drawn.
+"""The terms that set a text separately from others, by term statistics: no model, nothing drawn.
 
 A term is a name of up to four words, or one word that is no function word. Its score is tf ln((1 + N) / df): how often
 the text has it, and how many of all N texts have it (Sparck Jones, A statistical interpretation of term specificity,
@@ -35,7 +35,7 @@ _BEFORE_THING = frozenset(_THING_WORDS.split())
 
 
 class Token(NamedTuple):
-    """A word of a text: as it stands, its stem, where it ends, and whether a sentence can begin with it.
+    """A word of a text: unchanged, its stem, where it ends, and whether a sentence can begin with it.
 
     `gap` is what stands between it and the word before.
     """

@@ -53,7 +53,7 @@ from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
 
 SEARCH_VERSION = 1
-"""Part of a search's identity. Raised when the same policy would write something else."""
+"""Part of a search's identity. Raised when the same policy would write something different."""
 NGRAM, SEMANTIC = "ngram", "semantic"
 """The names of the novelties."""
 
@@ -67,10 +67,10 @@ class Embeds(Protocol):
 
 
 class RewardSettings(Settings):
-    """The weights of the penalties beside J (0 to 10), and the bound of the reward.
+    """The weights of the penalties next to J (0 to 10), and the bound of the reward.
 
-    The paper has its weights in Table 5, of which we had no copy. Curiosity's are 1, beside a reward of 0 to 1. Ours
-    are 1 beside J.
+    The paper has its weights in Table 5, of which we had no copy. Curiosity's are 1, next to a reward of 0 to 1. Ours
+    are 1 next to J.
     """
 
     ngram_coef: float = Field(default=1.0, ge=0)
@@ -160,7 +160,7 @@ class SearchParties:
 
 
 class Opening(NamedTuple):
-    """What a policy goes on from, and the seeds that stand in it."""
+    """What a policy goes on from, and the seeds that are in it."""
 
     seed: str
     text: str

@@ -3,7 +3,7 @@
 Knowledge Holes (2511.00030, section 3.1 and appendix B.1): of each sample of the forget set k keywords, and one open
 question for each. Templates make them, about terms that set the text apart (`keywords`), or a language model does: a
 text and k in, a JSON list of k objects with a keyword and a question out. The fields are the paper's (appendix D), the
-wording is ours. A reply that is anything else is a failure of its source, counted and never mended. Raise
+wording is ours. A reply that is any other value is a failure of its source, counted and never mended. Raise
 `ASKING_VERSION` when the words change.
 
 What cannot be used is dropped and counted by reason. That a question is not answered by its own text is checked as far
@@ -59,8 +59,8 @@ class AdjacentQuestion:
     """A question near one source, by the source's id.
 
     `keyword` is what the two share. `distance` is the number of steps between their contracts in the graph, and None
-    where there is none. `answer` is the true answer where the data holds it, else empty. `relation` says how the two
-    hang together: "keyword", "same attribute", "other attribute" or "retained".
+    where there is none. `answer` is the true answer where the data holds it, otherwise empty. `relation` says how the
+    two hang together: "keyword", "same attribute", "other attribute" or "retained".
     """
 
     source_id: str
@@ -331,7 +331,7 @@ def adjacent_offline(
 ) -> Adjacent:
     """Up to k questions of each source from templates. The seed and the source choose which.
 
-    `background` are texts that keywords are held against beside the other sources.
+    `background` are texts that keywords are held against next to the other sources.
     """
     texts = [source_text(s, settings.most_characters) for s in sources]
     by_text = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)

@@ -335,9 +335,9 @@ def _able(outcome: AuditOutcome) -> Grid | None:
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
-    """Leakage by model, stage and format: the models as they stand, or after one attack.
+    """Leakage by model, stage and format: the models unchanged, or after one attack.
 
-    An attack's is what it leaves beyond what it teaches itself. Its `mark` says why it is no evidence.
+    An attack's is what it leaves beyond what it teaches itself. Its `mark` gives the reason it is no evidence.
     """
     # In others the target does no better than a control, so that a share of nothing would be shown.
     forms = {f.format: f for f in outcome.formats if f.admitted}

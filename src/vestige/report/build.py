@@ -122,7 +122,7 @@ def build_report(
 
 @contextmanager
 def _renewed(folder: Path) -> Iterator[Path]:
-    """Fill a folder beside `folder`, and put its files in the place of those that an earlier report left there."""
+    """Fill a folder next to `folder`, and put its files in the place of those that an earlier report left there."""
     partial = folder.with_name(f".{folder.name}.partial")
     with machine_errors(folder):
         remove_folder(partial)
@@ -162,7 +162,7 @@ def build_bundle(
     Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
     digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for
     whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with
-    an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests stand for the texts of
+    an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests represent the texts of
     data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle. `tell` is called with each
     sentence on what the report leaves out.
     """

@@ -1,7 +1,7 @@
 """All that the tables and the page are made from, read once.
 
-The estimates of a forget set are read against the answers that are shown and the models that never knew. A mean and an
-envelope, no verdict: a page has one arithmetic, that of the audit.
+The estimates of a forget set are read against the answers that are shown and the models that never saw the facts. A
+mean and an envelope, no verdict: a page has one arithmetic, that of the audit.
 """
 
 import re
@@ -46,7 +46,7 @@ REPLIES_SHOWN = 20_000
 
 @dataclass(frozen=True)
 class Contents:
-    """A run, read. `no_graph` says why there is no drawing.
+    """A run, read. `no_graph` gives the reason there is no drawing.
 
     `audits` and `probes` are those that are done. A run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has for
@@ -287,7 +287,7 @@ _CLEARLY_MORE = 0.05
 
 
 def _says(reply: str, answer: str) -> bool:
-    """Whether the answer stands in the reply as words of its own, whatever the case and the spaces."""
+    """Whether the answer is in the reply as words of its own, whatever the case and the spaces."""
     words = re.escape(normalised(answer))
     # No \b, which beside a sign asks for a letter: an answer may begin or end with one, as `$5` does.
     return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", normalised(reply)) is not None
@@ -298,7 +298,7 @@ WRITTEN = ("qa", "freeform")
 
 
 def _replies(value: Any) -> Iterator[str]:
-    """Every reply in a record, sampled ones too, but for those that were begun with the answer itself."""
+    """Every reply in a record, sampled ones too, except for those that were begun with the answer itself."""
     if isinstance(value, Mapping):
         if isinstance(value.get("reply"), str):
             yield value["reply"]

@@ -103,7 +103,7 @@ class RunEvidence:
     def of(self, role: str, forget: str) -> tuple[RunModel, ...]:
         """The subjects of one role that have estimates for one forget set, by its items whatever its name.
 
-        A model that left out, or was made to forget, something else stands for nothing here: it knows this set.
+        A model that left out, or was made to forget, something different represents nothing here: it knows this set.
         """
         return tuple(
             s
@@ -184,7 +184,7 @@ def forget_parts(forget: str) -> list[str]:
 def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({})) -> str:
     """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`.
 
-    `parties` has the names of contracts by their ids. Of more than two named contracts the first stands for all.
+    `parties` has the names of contracts by their ids. Of more than two named contracts the first represents all.
     """
     parts = forget_parts(forget)
     names = [parties.get(part) or part for part in parts]
@@ -236,7 +236,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
 def _newest(
     path: str, stored: Sequence[tuple[EvalFolder, Summary]]
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
-    """One summary for each evaluation and forget set, and a note on each that stands for several.
+    """One summary for each evaluation and forget set, and a note on each that represents several.
 
     Of several it is the newest, so that no older answer is shown once the data were changed. Unless the newest asks
     only a part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back
@@ -377,10 +377,10 @@ class RunAnswers:
 class ForgetView:
     """Where each item stands, seen from one forget set.
 
-    `split` names one split an item, by its id. An item that stands in none, or in different ones in different
-    evaluations, is left out. `edges` are those of its forget items, or None where no evaluation says which these are.
-    `dispute` says how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those that
-    the retain set does not give away) where the run tells them apart for every model, otherwise `all`.
+    `split` names one split an item, by its id. An item that is in none, or in different ones in different evaluations,
+    is left out. `edges` are those of its forget items, or None where no evaluation says which these are. `dispute` says
+    how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those that the retain set
+    does not give away) where the run tells them apart for every model, otherwise `all`.
     """
 
     forget: str

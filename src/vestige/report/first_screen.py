@@ -78,7 +78,7 @@ Block = dict[str, Any]
 class HarderStep:
     """One step of asking harder, with what is left of the facts by model.
 
-    `css` is the class of its marks, `words` stand beside each number, `form` says in which form of question.
+    `css` is the class of its marks, `words` stand next to each number, `form` says in which form of question.
     """
 
     css: str
@@ -96,7 +96,7 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
     """Asked plainly, asked to choose, after relearning on harmless items. None where only one of them was tried.
 
     The form of a step is the one that reveals most of all unlearned models together, the same for all: a form for each
-    model would find more in every model, and in those that never knew too.
+    model would find more in every model, and in those that never saw too.
     """
     leaks: dict[str, dict[str, Estimate]] = {}
     for cell in outcome.matrix:
@@ -150,8 +150,8 @@ def first_screen(
 
     Returns:
         The values by name. `able` and `weak` are the attacks that did and did not find the knowledge of the positive
-        control, with the share that they brought back. `benchmark` says whether the questions can tell, with the names
-        of models where the answer is not the same for all.
+        control, with the share that they brought back. `benchmark` states whether the questions can tell, with the
+        names of models where the answer is not the same for all.
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
     models = audited(outcome)
@@ -475,7 +475,7 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
 
 
 def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
-    """By model the single facts that it still knows, each once, the clearest first: those stated apart from the others.
+    """Return by model the single facts that it still knows, each once, the clearest first.
 
     `n_back` is how many of them only an attack brings out.
     """

@@ -48,8 +48,8 @@ class DrawnEdge:
 class GraphDrawing:
     """Where the parties stand, which edges are drawn and how each is bent.
 
-    `bends` holds one number an edge: 0 is straight, k is the k-th arc beside it when several join the same
-    parties. `left_out` counts the edges that are not drawn.
+    `bends` holds one number an edge: 0 is straight, k is the k-th arc with it when several join the same parties.
+    `left_out` counts the edges that are not drawn.
     """
 
     width: float

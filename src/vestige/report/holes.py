@@ -28,7 +28,7 @@ from vestige.core.estimates import Estimate
 from vestige.report.words import Span, interval, listed, named_values, number, provenance_lines, ranged, signed
 
 DIGEST_CHARACTERS = 12
-"""How much of a digest stands for a model whose name nobody wrote down."""
+"""How much of a digest represents a model whose name nobody wrote down."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def is_probe(folder: ProbeFolder) -> bool:
 def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> Probe:
     """Read a search. `labels` are names of models by their digests. One that is not finished is refused.
 
-    A model has its name from there, else from the folder's provenance, else it is called by its digest.
+    A model has its name from there, otherwise from the folder's provenance, otherwise it is called by its digest.
     """
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe` there first")
@@ -224,7 +224,7 @@ class Cell:
     scale: tuple[float, float] | None
 
     def place(self, value: float) -> float:
-        """Where a value lies on the scale, 0..1."""
+        """Where a value is on the scale, 0..1."""
         low, high = self.scale or _SHARES
         return min(max((value - low) / (high - low), 0.0), 1.0)
 

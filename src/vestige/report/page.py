@@ -1,7 +1,7 @@
 """The page: one HTML file that asks nothing of any network and runs nothing but its own script.
 
 The content security policy admits one script and one style sheet, each by its SHA-256, and no string may become markup
-(trusted types). Data lies in a block that is never run. The first screen is plain HTML, readable without the script.
+(trusted types). Data is in a block that is never run. The first screen is plain HTML, readable without the script.
 Names in it are escaped by the template, all else enters as text nodes.
 
 As data the page carries names, estimates, the drawn graph, every answer once, and of each audit the levels along each
@@ -454,7 +454,7 @@ def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
 def _column(title: str, cell: EstimatePlace, forget: str, subjects: Sequence[RunModel]) -> dict[str, Any]:
     """A column: title, n where all rows share it, and the level that it is read against.
 
-    That is the level of retrained models on the forget set (`never`), else of the target.
+    That is the level of retrained models on the forget set (`never`), otherwise of the target.
     """
     results = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
     counts = {e.n for _, e in results}

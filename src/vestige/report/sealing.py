@@ -53,7 +53,7 @@ class Redactor:
         self._inside = re.compile(rf"(?<!\w)(?:{spelled})(?!\w)") if inside else None
 
     def digest(self, text: str) -> str:
-        """What stands for a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
+        """What represents a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
         return f"[text {hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:24]}]"
 
     def text(self, text: str) -> str:

@@ -53,9 +53,9 @@ def _column(
 def print_columns(
     title: str, fixed: Sequence[Sequence[str]], columns: Sequence[list[str]], *, across: str = ""
 ) -> None:
-    """One table: columns of a head and its cells, beside the fixed ones.
+    """One table: columns of a head and its cells, next to the fixed ones.
 
-    Where they do not fit beside one another they stand below one another, with their heads in a first column, which
+    Where they do not fit next to one another they stand below one another, with their heads in a first column, which
     `across` names.
     """
     from rich.cells import cell_len
@@ -258,7 +258,7 @@ def print_verdicts(
 
 
 def groups_in_words(outcome: "AuditOutcome") -> list[str]:
-    """Contracts and persons, those first against which most is shown. All of them stand in the report."""
+    """Contracts and persons, those first against which most is shown. All of them are in the report."""
     from vestige.report.words import group_said
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
@@ -389,7 +389,7 @@ def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as
 
 
 METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
-"""The metrics in the table of an attack. Everything else is in the evidence."""
+"""The metrics in the table of an attack. The rest is in the evidence."""
 
 
 def print_attack(found: Any, *, note: str, as_json: bool) -> None:

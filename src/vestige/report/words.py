@@ -222,7 +222,7 @@ _AGAINST: Mapping[str, _Words] = {
     "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
     "chance": ("still answers more than guessing would", "still answer more than guessing would"),
 }
-"""Of "not expressed", where no model that never knew was there to compare with."""
+"""Of "not expressed", where no model that never saw the facts was there to compare with."""
 _PASSES = "passes every test, within the margins below", "pass every test, within the margins below"
 _PASSES_LOGS = (
     "passes what logs can show, within the margins below",

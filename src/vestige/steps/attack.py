@@ -98,7 +98,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
 
 
 def _whole(folder: AttackFolder) -> list[Path]:
-    """The files that an attack leaves, but for locks and checkpoints."""
+    """The files that an attack leaves, except for locks and checkpoints."""
     files = (path for path in sorted(folder.path.rglob("*")) if path.is_file())
     return [path for path in files if path.name != folder.lock.name and folder.checkpoints not in path.parents]
 

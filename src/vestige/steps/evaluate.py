@@ -113,7 +113,7 @@ _READ: set[tuple[Path, str]] = set()
 
 
 def announce(subject: Subject) -> None:
-    """Write whose evidence lies in the folder of a subject from elsewhere. One that holds another's is refused."""
+    """Write whose evidence is in the folder of a subject from elsewhere. One that holds another's is refused."""
     folder = subject.folder
     if not subject.elsewhere:
         return
@@ -159,7 +159,7 @@ def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = la
 def evaluate_together(
     subject: Subject, requests: Sequence[EvaluateRequest], on_items: Progress = lambda done, of: None
 ) -> list[EvalFolder]:
-    """The folder of each evaluation, in order, but for rounding, with what `evaluate` gives.
+    """The folder of each evaluation, in order, except for rounding, with what `evaluate` gives.
 
     The model is loaded once, and evaluations of the same items that read (`evals.base`) are collected from the same
     readings. A greedy reply that an earlier one of `requests` has kept is not decoded again. Both follow from
@@ -469,7 +469,7 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
 
 
 def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
-    """How many items hold special tokens of the model, and which: they are asked as they stand, as is usual.
+    """How many items hold special tokens of the model, and which: they are asked unchanged, as is usual.
 
     And how many ask what the model has no token for a part of, so that it reads another question.
     """
@@ -495,7 +495,7 @@ def check_published(
 ) -> None:
     """Measure what was published of a model before it was unlearned. InputError where ours lies beyond the tolerance.
 
-    Figures that this model or these settings do not give say that every later number is of something else.
+    Figures that this model or these settings do not give say that every later number is of something different.
     """
     requests = published_requests(pack, row, seed)
     places = evaluate_together(subject, requests, on_items)

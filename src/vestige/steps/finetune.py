@@ -188,7 +188,7 @@ def teach(
 ) -> tuple[LoadedModel, TrainingEnd]:
     """`start`, trained in place as the request says, whatever model the request itself would begin with.
 
-    Log and checkpoints lie in `folder`. It goes on from those that are there.
+    Log and checkpoints are in `folder`. It goes on from those that are there.
     """
     settings = request.training
     encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]

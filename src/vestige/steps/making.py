@@ -29,7 +29,7 @@ class Made:
     """A finished subject: its digest, steps trained, why training stopped.
 
     `chosen` says which checkpoint was kept, where there was a trajectory to choose from. `files` are the digests of the
-    files that the model is read from. `seen` says that they are as they were when this machine last took the digest.
+    files that the model is read from. `seen` states that they are as they were when this machine last took the digest.
     """
 
     digest: ModelDigest
@@ -151,7 +151,7 @@ def make_subject(
     world: World = ALONE,
     saving: Saving | None = None,
 ) -> Made:
-    """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself.
+    """The finished subject of `spec`: unchanged in `folder`, or made by `build`, which resumes by itself.
 
     All processes of `world` build together. The leading one alone looks at the folder and writes there. Refused where
     the folder holds the model in another form than the one of `saving`.
@@ -215,7 +215,7 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Savin
 
 
 def model_card(spec: SubjectSpec, saving: Saving) -> str:
-    """What the model is, in the hub's form. Names and settings stand in a block of JSON, where no mark-up acts."""
+    """What the model is, in the hub's form. Names and settings are in a block of JSON, where no mark-up acts."""
     sets = [{"name": shown_model(s.name), "n": len(s.items), "edges": s.edges} for s in spec.forgotten]
     facts = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
     facts |= saving.facts

@@ -1,7 +1,7 @@
 """Tasks of one command, submitted to an executor of `concurrent.futures`: loky here, Ray on a cluster, Slurm.
 
 A task that is done does nothing, so that the same command continues after an interruption. The scheduler handles the
-failure of a worker. Results lie in folders that lock themselves, so no scheduler has to remember them.
+failure of a worker. Results are in folders that lock themselves, so no scheduler has to remember them.
 """
 
 import contextlib
@@ -354,7 +354,7 @@ _POOLS: Mapping[str, Callable[[int, Executor, str], _Pool]] = {"local": _Local, 
 
 
 def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
-    """How many processes work on models that go to `device`: as asked, else on GPUs one a card, or `on_cpu`.
+    """How many processes work on models that go to `device`: as asked, otherwise on GPUs one a card, or `on_cpu`.
 
     More than there are cards share them: a small model does not fill one.
     """

@@ -26,7 +26,7 @@ def entry_key(kind: str, identity: Any, device: str) -> str:
 
     Args:
         kind: `evaluation` or `attack`.
-        identity: All that can change the answers, but for this machine.
+        identity: All that can change the answers, except for this machine.
         device: The device that the model goes to.
 
     Returns:

@@ -26,7 +26,7 @@ class Origin:
 
 
 def origin_of(settings: ModelSettings) -> Origin:
-    """Where a model comes from: from its folder if Vestige made it, else by loading it once."""
+    """Where a model comes from: from its folder if Vestige made it, otherwise by loading it once."""
     folder = own_folder(settings.model)
     if folder is None:
         return Origin(load(settings).digest().id, settings.model)

@@ -50,7 +50,7 @@ class TrajectoryRequest:
     """When an unlearning is scored, by what, and by which rules it is stopped and one of its checkpoints kept.
 
     `identity` says, as JSON values, everything that `score` depends on besides the weights. `retrained` is a model that
-    never knew the forget set, of which the rules may speak, with the digest of its weights.
+    never saw the facts the forget set, of which the rules may speak, with the digest of its weights.
     """
 
     settings: TrajectorySettings
@@ -126,7 +126,7 @@ class AnswerScores:
 class HarmScores:
     """The scores by answers, and `harm`: what of the replies that could be judged a language model finds harmful.
 
-    `decides` says that a rule rests on it.
+    `decides` states that a rule rests on it.
     """
 
     answers: AnswerScores

@@ -128,13 +128,13 @@ VERSION = 4
 class UnlearnRequest:
     """What to forget, by which method, and what to keep meanwhile.
 
-    `target_digest` is the target's, `reference_digest` that of another reference. `idk` holds
-    the answers that decline to know. `reference` is the frozen model inside the losses: the target itself, unless
-    another is named (PISTOL's released code takes the pretrained one, which never knew the retain set either).
-    `recipe` is for a method that trains from the start: how the target was made, less the items to forget. It takes the
-    place of `training` and `seed` there. With a `trajectory` the model is scored while it trains, and one of its
-    checkpoints is kept. `save` is the form of the files: a model of its own, or an adapter for the target. `before` is
-    what the target left out or forgot itself, the oldest first.
+    `target_digest` is the target's, `reference_digest` that of another reference. `idk` holds the answers that decline
+    to know. `reference` is the frozen model inside the losses: the target itself, unless another is named (PISTOL's
+    released code takes the pretrained one, which never saw the retain set either). `recipe` is for a method that trains
+    from the start: how the target was made, less the items to forget. It takes the place of `training` and `seed`
+    there. With a `trajectory` the model is scored while it trains, and one of its checkpoints is kept. `save` is the
+    form of the files: a model of its own, or an adapter for the target. `before` is what the target left out or forgot
+    itself, the oldest first.
     """
 
     target: ModelSettings

@@ -37,7 +37,7 @@ class Adapter:
 
 
 def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> None:
-    """Put a fresh adapter on the layers that `lora_targets` names, and freeze everything else.
+    """Put a fresh adapter on the layers that `lora_targets` names, and freeze the rest.
 
     The scale of the update is lora_alpha / lora_rank (Hu et al., LoRA, 2106.09685), with rsLoRA lora_alpha over the
     root of lora_rank. The initial weights follow from the seed.
@@ -66,7 +66,7 @@ def _products(model: PreTrainedModel) -> list[str]:
 
 
 def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSettings, seed: int) -> None:
-    """Train the named modules of the named blocks and freeze everything else. Through adapters if there is a rank."""
+    """Train the named modules of the named blocks and freeze the rest. Through adapters if there is a rank."""
     every = blocks(model)
     beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
     if beyond:

@@ -1,6 +1,6 @@
 """What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
 
-Tensors lie in safetensors files. Nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
+Tensors are in safetensors files. Nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
 that no flipped bit is trained on. Schedule, data order and dropout follow from seed and step.
 
 One training run: what is minimised, on which rows, in which order, and where its state is kept.
@@ -160,7 +160,7 @@ def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]
 
 
 def put_back(model: nn.Module, weights: Path) -> None:
-    """Give the trained parameters the values in a file of `trained_weights`, beside which state.json lies."""
+    """Give the trained parameters the values in a file of `trained_weights`, next to which state.json lies."""
     # All shapes are looked at before any weight is changed, so that a refusal leaves the model as it was.
     stored = _tensors(weights)
     with undamaged(weights):

@@ -49,7 +49,7 @@ class World:
         return self.rank == 0
 
     def agreed(self, flag: bool) -> bool:
-        """What the leading process says: clocks and files may tell the others something else."""
+        """What the leading process says: clocks and files may tell the others something different."""
         return bool(self.led({"flag": float(flag)})["flag"])
 
     def led(self, values: Mapping[str, float]) -> dict[str, float]:

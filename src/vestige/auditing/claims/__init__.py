@@ -1,7 +1,7 @@
 """The claims about one unlearned model, each in a file of its own, and the verdict on each.
 
 A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
-other findings beside them. It fails where one of these fails, and holds where all hold and no evidence is missing. A
+other findings with them. The claim fails if one of these fails, and holds if all hold and no evidence is missing. A
 missing control or an attack that could not be judged keeps a claim from holding, and not from failing.
 """
 
@@ -95,7 +95,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
 
 
 def _n_tested(scales: Sequence[Scale]) -> int:
-    """On how many facts a subject was asked, less those that cannot be judged in the format with most of these."""
+    """Return the number of facts that a subject was tested on, without facts that its largest format cannot judge."""
     asked = {item for scale in scales for item in scale.items}
     same = [len(scale.same) for scale in scales]
     return len(asked) - max(same, default=0)
@@ -128,24 +128,24 @@ def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
 
 
 def _sets(parts: Sequence[ClaimVerdict]) -> str:
-    """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
+    """Return the splits behind the retention quantities of the claim, whose names contain split and format."""
     names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.estimates))
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _few(sentences: Sequence[str]) -> list[str]:
-    """The first of what is listed in full beside the reason."""
+    """Return the first entries. The full list follows the reason."""
     n_further = len(sentences) - 1
     count = f" (and {n_further} more {'reason' if n_further == 1 else 'reasons'})" if n_further > 0 else ""
     return [sentences[0] + count] if sentences else []
 
 
 def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
-    """The outcome in which no claim holds that would need what failed. What fails without it, fails.
+    """The outcome in which no claim holds that would need what failed.
 
-    An attack that failed on one unlearned model concerns that model, one that failed on a control all of them. An
-    unlearned model that could not be evaluated has all its claims inconclusive. What failed on the positive control is
-    no evidence of what attacks can do, and the judgement knows that.
+    A claim that fails without this evidence still fails. A failed attack on one unlearned model affects that model, and
+    a failed attack on a control affects all. An unlearned model that could not be evaluated has all its claims
+    inconclusive. A failure on the positive control is no evidence about attacks, and the judgement accounts for it.
     """
     # No claim rests on an attack that shows the answers, or on what one does to the target.
     ceilings = {attack.name for attack in plan.attacks if attack.shows_answers}

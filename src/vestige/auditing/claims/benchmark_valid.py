@@ -1,4 +1,4 @@
-"""The claim "benchmark valid": the benchmark tells a model that knows from one that never knew."""
+"""The claim "benchmark valid": the benchmark separates the target from controls."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,7 +20,7 @@ _BASIC: Mapping[QuestionType, str] = {
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
+    """A format separates target and `retrained`, retain items add nothing, and the data set is sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
     soundness = ground.plan.soundness
     parts: list[ClaimVerdict] = []
@@ -70,8 +70,8 @@ def _prefers_truth(ground: Ground, tested: TestedFormats) -> Iterator[ClaimVerdi
 def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
     """No format is admitted.
 
-    It fails where the target is clearly too near in all of them, and it was asked for answers in its own words and for
-    the probability of the true answer. Otherwise a score that is missing may tell.
+    The claim fails if the target is clearly too near in all formats, including answers in its own words and the
+    probability of the true answer. Otherwise a score that is missing may tell.
     """
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)

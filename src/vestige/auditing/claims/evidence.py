@@ -18,9 +18,9 @@ NO_CONTROL = "no retrained control was given"
 
 @dataclass(frozen=True)
 class SubjectEvidence:
-    """The findings about one subject, of which each claim reads some.
+    """The findings about one subject. Each claim reads some of these findings.
 
-    `tested` are the formats in which models are asked, and `stored` those in which their blocks are read. `groups` and
+    `tested` are formats with replies or answer probabilities, and `stored` formats with hidden states. `groups` and
     `stored_groups` are the same by contract or person. `decided` has the claims about this subject so far.
     """
 
@@ -40,7 +40,7 @@ class SubjectEvidence:
 
     @property
     def scales(self) -> tuple[Scale, ...]:
-        """The admitted formats that it was asked in."""
+        """Return the admitted formats in which the subject has scores."""
         return self.tested.asked_of(self.ground, self.subject)
 
 

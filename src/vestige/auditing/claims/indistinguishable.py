@@ -1,4 +1,4 @@
-"""The claim "indistinguishable": neither membership scores nor answers tell the subject from models that never knew."""
+"""The claim "indistinguishable": neither membership scores nor answers separate the subject from controls."""
 
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, not_asked
 from vestige.auditing.ground import ClaimEvidence

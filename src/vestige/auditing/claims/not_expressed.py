@@ -1,4 +1,4 @@
-"""The claim "not expressed": the subject answers no more than a model that never knew, in any admitted format."""
+"""The claim "not expressed": in no admitted format does the subject know more than a control."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
 
 
 def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
-    """That facts were asked in no admitted format: they count as known for a pass."""
+    """The problem that facts lack an admitted format: they count as known for a pass."""
     asked = {item for scale in about.scales for item in scale.items}
     n, of = len(set(about.ground.judged) - asked), len(about.ground.judged)
     if asked and n:

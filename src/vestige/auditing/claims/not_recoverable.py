@@ -12,10 +12,10 @@ from vestige.metrics.verdicts import ClaimVerdict, not_recovered
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """The recovery of every attack that is evidence. Ceilings and saturated attacks are left out by name.
+    """The recovery of every attack that is evidence. Upper bounds and uninformative attacks are left out by name.
 
-    The claim holds where one attack was shown able to bring knowledge back. Whoever attacks a subject also has what it
-    answers without any attack: where no attack is shown to bring more, the subject fails by that.
+    The claim holds if one attack passed its positive control. An attacker also has the subject's answers without an
+    attack: if no attack adds to them, the subject fails by these answers.
     """
     ground, tested, ability = about.ground, about.tested, about.ability
     results = [result for result in about.recovery.tried if result.subject == about.subject]
@@ -49,7 +49,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
 
 
 def _carried(about: SubjectEvidence) -> dict[str, str]:
-    """The attacks on a subject that showed a part of the forget set and could have carried in what they gained."""
+    """Return the attacks that trained on a part of the forget set and could have added their whole gain."""
     material = {attack.name: attack.material for attack in about.ground.plan.attacks}
     carried = {}
     for line in about.budget:
@@ -99,7 +99,7 @@ def _gains(
 
 
 def _carried_in(results: Sequence[AttackResult], carried: Mapping[str, str]) -> Iterator[str]:
-    """Which attacks could have carried in what they gained, where no other attack fails the claim."""
+    """List the attacks that could have added their whole gain, if no other attack fails the claim."""
     for name in dict.fromkeys(result.attack.name for result in results if not result.why_not):
         gained = any(r.gain.counted(0.0).ends[0] > 0 for r in results if r.attack.name == name)
         if name in carried and gained:
@@ -107,7 +107,7 @@ def _carried_in(results: Sequence[AttackResult], carried: Mapping[str, str]) -> 
 
 
 def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
-    """What fails "not expressed", as what comes without any attack."""
+    """Report failures of "not expressed" as recovered without an attack."""
     for verdict in about.decided["not expressed"].parts:
         if verdict.outcome == "fails" and verdict.decides is not None:
             estimates = {f"{NO_ATTACK}, {name}": estimate for name, estimate in verdict.estimates.items()}
@@ -116,7 +116,7 @@ def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
 
 
 def _no_room(about: SubjectEvidence, results: Sequence[AttackResult]) -> list[str]:
-    """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
+    """The problem that a subject knows too much before any attack for a recovery to show."""
     # The bound of an attack that is saturated, seen from the subject's side.
     most = 1 - about.ground.thresholds.saturation
     close = [result for result in results if result.gain.unit != "bits" and result.gain.before.value > most]

@@ -1,4 +1,4 @@
-"""The claim "not stored": the subject's blocks tell the answers no more than those of a model that never knew."""
+"""The claim "not stored": the subject's blocks reveal the answers no better than the blocks of a control."""
 
 from collections.abc import Mapping
 
@@ -11,15 +11,15 @@ from vestige.metrics.verdicts import stays_below
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """What the blocks tell in every admitted format of `inside`: of all facts, of every group and of single facts."""
+    """The readings of the blocks in every admitted format of `inside`: all facts, groups and single facts."""
     return of_blocks(about.ground, about.stored, about.stored_groups, about.subject)
 
 
 def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleByGroup], subject: str) -> ClaimEvidence:
     """The same of any model.
 
-    Single facts can only fail the claim, since few wrong answers are beaten by luck too often. What speaks against
-    some fact, and is not enough to fail it, is left out by name.
+    Single facts can only fail the claim, since few wrong answers are beaten by luck too often. Evidence against a fact
+    that is not sufficient to fail it is listed in the left-out part.
     """
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))

@@ -1,1 +1,1 @@
-"""Policy gradient on a causal language model: it samples, somebody else scores, and it learns to score high."""
+"""Policy gradient on a causal language model: it samples, a third party scores, and it learns to score high."""

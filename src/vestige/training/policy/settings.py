@@ -12,7 +12,7 @@ Precision = Literal["float32", "bfloat16"]
 class PolicySettings(Settings):
     """Sampling, policy gradient and adapters. The defaults are Curiosity's (2402.19464, its released code).
 
-    `kl_coef` and `entropy_coef` are for one token: parts of the reward, beside standardised scores.
+    `kl_coef` and `entropy_coef` are for one token: parts of the reward, next to standardised scores.
     `max_gradient_norm`, of the adapters and of the value head each, is ours, and so are the limits of `collapsed` and
     `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than those of a short one
     while the values are still wrong.

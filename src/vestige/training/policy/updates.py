@@ -161,7 +161,7 @@ class Policy:
     def save(self, path: Path) -> None:
         """Keep adapters, value head, the optimiser's moments and the number of iterations: whole, or what was there.
 
-        Beside them lie the settings and the seed, without which its next step would be another one.
+        In addition to them lie the settings and the seed, without which its next step would be another one.
         """
         write_json(path / _IDENTITY, {"seed": self.seed, **self.settings.identity()})
         Checkpoints(path).save(self.n_steps, _modules(self.actor), self.optimizer, {})
